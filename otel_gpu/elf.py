@@ -1,0 +1,232 @@
+"""What does this ELF file say? Bounded, lazy reading of files that may be hostile.
+
+Only what is asked for is read, through one read-only mapping, so that the 1 GB libraries of a
+training process cost a few pages. Every offset is checked against the file; anything absurd is an
+`ElfError`. 64-bit little-endian only: CUDA runs on nothing else.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+from .errors import ElfError
+
+EM_X86_64 = 62
+EM_AARCH64 = 183
+PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_GNU_EH_FRAME = 1, 2, 4, 0x6474E550
+PF_X = 1
+SHT_SYMTAB, SHT_NOBITS, SHT_DYNSYM, SHT_NOTE, SHT_RELA = 2, 8, 11, 7, 4
+STT_FUNC, STT_OBJECT, STT_GNU_IFUNC = 2, 1, 10
+
+_MAX_SECTIONS = 65_536
+_MAX_SEGMENTS = 4_096
+_MAX_NAME = 4_096
+_PHDR = struct.Struct("<IIQQQQQQ")
+_SHDR = struct.Struct("<IIQQQQIIQQ")
+_SYM = struct.Struct("<IBBHQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A program header; addresses and sizes in bytes."""
+
+    type: int
+    flags: int
+    offset: int
+    vaddr: int
+    file_size: int
+    mem_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section header."""
+
+    name: str
+    type: int
+    flags: int
+    vaddr: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    entry_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A defined symbol: `value` is its link-time address."""
+
+    name: str
+    value: int
+    size: int
+    type: int
+    is_global: bool
+
+
+class ElfFile:
+    """One ELF file, mapped read-only. Use as a context manager, or close it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open `path`; raises ElfError for what is no 64-bit little-endian ELF file, OSError if unreadable."""
+        self.path = os.fspath(path)
+        with open(path, "rb") as f:
+            self.stat = os.fstat(f.fileno())
+            try:
+                self.data: mmap.mmap | bytes = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError as e:
+                raise ElfError(f"{self.path}: the file is empty, so it is no ELF file") from e
+        try:
+            self._read_header()
+        except Exception:
+            self.close()
+            raise
+        self._sections: list[Section] | None = None
+        self._by_name: dict[str, Section] = {}
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str = "<memory>") -> ElfFile:
+        """Read an ELF image that is already in memory (a vDSO, a cubin)."""
+        self = cls.__new__(cls)
+        self.path = path
+        self.data = data
+        self._read_header()
+        self._sections = None
+        self._by_name = {}
+        return self
+
+    def __enter__(self) -> ElfFile:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unmap the file; idempotent."""
+        if isinstance(self.data, mmap.mmap):
+            try:
+                self.data.close()
+            except BufferError:
+                # An array still looks into the mapping; it goes with the last one.
+                pass
+
+    def _read_header(self) -> None:
+        head = self.data[:64]
+        if len(head) < 64 or head[:4] != b"\x7fELF":
+            raise ElfError(f"{self.path}: not an ELF file")
+        if head[4] != 2 or head[5] != 1:
+            raise ElfError(f"{self.path}: not a 64-bit little-endian ELF file")
+        self.type, self.machine = struct.unpack_from("<HH", head, 16)
+        self.entry, phoff, self._shoff = struct.unpack_from("<QQQ", head, 24)
+        phentsize, phnum, self._shentsize, self._shnum, self._shstrndx = struct.unpack_from("<HHHHH", head, 54)
+        if phnum > _MAX_SEGMENTS or (phnum and phentsize != _PHDR.size):
+            raise ElfError(f"{self.path}: {phnum} program headers of {phentsize} bytes are not believable")
+        table = self.read(phoff, phnum * _PHDR.size) if phnum else b""
+        self.segments: tuple[Segment, ...] = tuple(
+            Segment(t, fl, off, va, fsz, msz) for t, fl, off, va, _pa, fsz, msz, _al in _PHDR.iter_unpack(table)
+        )
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes at a file offset; ElfError if they are not all there."""
+        if offset < 0 or size < 0 or offset + size > len(self.data):
+            raise ElfError(f"{self.path}: {size} bytes at offset {offset:#x} lie outside the file")
+        return self.data[offset : offset + size]
+
+    def to_offset(self, vaddr: int) -> int:
+        """Convert a link-time address into a file offset; ElfError where no segment holds it."""
+        for s in self.segments:
+            if s.type == PT_LOAD and s.vaddr <= vaddr < s.vaddr + s.file_size:
+                return vaddr - s.vaddr + s.offset
+        raise ElfError(f"{self.path}: address {vaddr:#x} is in no loaded segment")
+
+    def to_vaddr(self, offset: int) -> int:
+        """Convert a file offset into a link-time address; ElfError where no segment holds it."""
+        for s in self.segments:
+            if s.type == PT_LOAD and s.offset <= offset < s.offset + s.file_size:
+                return offset - s.offset + s.vaddr
+        raise ElfError(f"{self.path}: offset {offset:#x} is in no loaded segment")
+
+    def read_vaddr(self, vaddr: int, size: int) -> bytes:
+        """Return `size` bytes at a link-time address."""
+        return self.read(self.to_offset(vaddr), size)
+
+    @property
+    def sections(self) -> list[Section]:
+        """All sections; empty where the file has no section table."""
+        if self._sections is None:
+            self._sections = self._read_sections()
+            self._by_name = {}
+            for s in self._sections:
+                self._by_name.setdefault(s.name, s)
+        return self._sections
+
+    def section(self, name: str) -> Section | None:
+        """Return the first section of that name."""
+        _ = self.sections
+        return self._by_name.get(name)
+
+    def section_data(self, section: Section) -> bytes:
+        """Return a section's bytes as stored."""
+        return b"" if section.type == SHT_NOBITS else self.read(section.offset, section.size)
+
+    def _read_sections(self) -> list[Section]:
+        if not self._shoff:
+            return []
+        if self._shentsize != _SHDR.size:
+            raise ElfError(f"{self.path}: section headers of {self._shentsize} bytes are not believable")
+        number, strndx = self._shnum, self._shstrndx
+        if number == 0 or strndx == 0xFFFF:
+            first = _SHDR.unpack(self.read(self._shoff, _SHDR.size))
+            number = number or first[5]
+            strndx = first[6] if strndx == 0xFFFF else strndx
+        if number > _MAX_SECTIONS:
+            raise ElfError(f"{self.path}: {number} sections are not believable")
+        raw = list(_SHDR.iter_unpack(self.read(self._shoff, number * _SHDR.size)))
+        if strndx >= len(raw):
+            raise ElfError(f"{self.path}: the section name table is missing")
+        names = self.read(raw[strndx][4], raw[strndx][5])
+        return [
+            Section(_name(names, n), t, fl, va, off, sz, link, info, ent)
+            for n, t, fl, va, off, sz, link, info, _al, ent in raw
+        ]
+
+    def symbols(self, table: str = ".dynsym") -> Iterator[Symbol]:
+        """Yield the defined symbols of `.dynsym` or `.symtab`; nothing where the table is missing."""
+        section = self.section(table)
+        if section is None or section.type == SHT_NOBITS:
+            return
+        if section.link >= len(self.sections):
+            raise ElfError(f"{self.path}: {table} names no string table")
+        strings = self.section_data(self.sections[section.link])
+        data = self.section_data(section)
+        usable = len(data) - len(data) % _SYM.size
+        for name, info, _other, shndx, value, size in _SYM.iter_unpack(data[:usable]):
+            if shndx and name:
+                yield Symbol(_name(strings, name), value, size, info & 15, info >> 4 != 0)
+
+    def build_id(self) -> str | None:
+        """Return the GNU build id in hexadecimal."""
+        for s in self.segments:
+            if s.type != PT_NOTE or s.file_size > 1 << 20:
+                continue
+            data = self.read(s.offset, s.file_size)
+            at = 0
+            while at + 12 <= len(data):
+                name_size, desc_size, kind = struct.unpack_from("<III", data, at)
+                desc = at + 12 + (name_size + 3 & ~3)
+                if kind == 3 and data[at + 12 : at + 16] == b"GNU\0" and 0 < desc_size <= 64:
+                    return data[desc : desc + desc_size].hex()
+                at = desc + (desc_size + 3 & ~3)
+        return None
+
+
+def _name(strings: bytes, at: int) -> str:
+    if at >= len(strings):
+        return ""
+    end = strings.find(b"\0", at, at + _MAX_NAME)
+    return strings[at : end if end >= 0 else at + _MAX_NAME].decode("utf-8", "replace")

@@ -1,0 +1,188 @@
+"""What flows from receivers through processors to exporters.
+
+Receivers emit frozen `Measurement`s: what happened since they were last asked (counters, histograms)
+or what is so now (gauges). Processors rewrite or drop them. The `SeriesStore` folds them into `Series`,
+the long-lived cells that exporters read: a cell is the same object from one export to the next, so an
+exporter may keep whatever it built for it. Deltas are what flows, so that a kernel whose name is learnt
+late, or that leaves the top K, goes on in another series and no counter ever falls.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+AttributeValue = str | int | float | bool
+Attributes = tuple[tuple[str, AttributeValue], ...]
+"""Attributes, sorted by key, so that equal sets are equal tuples."""
+
+
+def attributes(mapping: Mapping[str, AttributeValue | None] = {}, /, **more: AttributeValue) -> Attributes:
+    """Make an attribute set; values that are None are left out."""
+    merged = {**mapping, **more}
+    return tuple(sorted((k, v) for k, v in merged.items() if v is not None))
+
+
+class Instrument(enum.Enum):
+    """How the values of a metric add up; OpenTelemetry's instruments, as exported."""
+
+    COUNTER = "counter"
+    UPDOWNCOUNTER = "updowncounter"
+    GAUGE = "gauge"
+    HISTOGRAM = "exponential histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """The declaration of one metric; `otel_gpu.telemetry` holds them all."""
+
+    name: str
+    unit: str
+    instrument: Instrument
+    description: str
+    attributes: tuple[str, ...] = ()
+    stability: str = "development"
+    floating: bool = False
+    """True when values are floats (seconds, ratios); integers else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a series is about: an observed process, a GPU, or the agent itself."""
+
+    attributes: Attributes
+
+
+class Buckets:
+    """A base-2 exponential histogram at scale 0: bucket i counts values in (2**i, 2**(i+1)].
+
+    `counts` maps a bucket's index (-1 holds the value 1) to how many values fell in it.
+    """
+
+    __slots__ = ("count", "counts", "sum", "zero_count")
+
+    def __init__(self, counts: Mapping[int, int] | None = None, total: float = 0, zero_count: int = 0) -> None:
+        self.counts: dict[int, int] = dict(counts or {})
+        self.sum: float = total
+        """Exact: an int when the metric is of integers."""
+        self.zero_count = zero_count
+        self.count: int = sum(self.counts.values()) + zero_count
+
+    def add(self, other: Buckets) -> None:
+        """Fold another histogram into this one."""
+        for index, n in other.counts.items():
+            self.counts[index] = self.counts.get(index, 0) + n
+        self.sum += other.sum
+        self.zero_count += other.zero_count
+        self.count += other.count
+
+    def since(self, earlier: Buckets | None) -> Buckets:
+        """Return what was added since `earlier`, an older copy of this histogram."""
+        if earlier is None:
+            return self.copy()
+        counts = {i: d for i, n in self.counts.items() if (d := n - earlier.counts.get(i, 0))}
+        return Buckets(counts, self.sum - earlier.sum, self.zero_count - earlier.zero_count)
+
+    def copy(self) -> Buckets:
+        return Buckets(self.counts, self.sum, self.zero_count)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Buckets):
+            return NotImplemented
+        return (self.counts, self.sum, self.zero_count) == (other.counts, other.sum, other.zero_count)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Buckets(count={self.count}, sum={self.sum}, zero={self.zero_count}, counts={self.counts})"
+
+
+def bucket_index(value: float) -> int:
+    """Return the scale-0 bucket of an integer value ≥ 1: the i with 2**i < value ≤ 2**(i+1)."""
+    return (int(value) - 1).bit_length() - 1
+
+
+Value = int | float | Buckets
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One observation on its way through the pipeline.
+
+    For counters, updowncounters and histograms `value` is what was added since the last one;
+    for gauges it is the value now.
+    """
+
+    resource: Resource
+    metric: MetricSpec
+    attributes: Attributes
+    value: Value
+
+
+class Series:
+    """One exported series: cumulative since `start_ns` (Unix time), a gauge's last value else."""
+
+    __slots__ = ("attributes", "metric", "start_ns", "value")
+
+    def __init__(self, metric: MetricSpec, attributes: Attributes, start_ns: int, value: Value) -> None:
+        self.metric = metric
+        self.attributes = attributes
+        self.start_ns = start_ns
+        self.value = value
+
+
+@dataclass(slots=True)
+class ResourceSeries:
+    """Every series of one resource, by metric name and attributes."""
+
+    resource: Resource
+    series: dict[tuple[str, Attributes], Series] = field(default_factory=dict)
+    ended: bool = False
+    """True once the resource is gone: exported one last time, then dropped."""
+
+
+class SeriesStore:
+    """Folds measurements into series. Owned by one thread."""
+
+    def __init__(self) -> None:
+        self._resources: dict[Resource, ResourceSeries] = {}
+
+    def __iter__(self) -> Iterator[ResourceSeries]:
+        return iter(self._resources.values())
+
+    def __len__(self) -> int:
+        return sum(len(r.series) for r in self._resources.values())
+
+    def fold(self, measurements: Iterable[Measurement], start_ns: int) -> None:
+        """Add measurements to their series; a new series starts at `start_ns`."""
+        for m in measurements:
+            owner = self._resources.get(m.resource)
+            if owner is None:
+                owner = self._resources[m.resource] = ResourceSeries(m.resource)
+            key = (m.metric.name, m.attributes)
+            series = owner.series.get(key)
+            value = m.value
+            if series is None:
+                if isinstance(value, Buckets):
+                    value = value.copy()
+                owner.series[key] = Series(m.metric, m.attributes, start_ns, value)
+            elif isinstance(value, Buckets):
+                assert isinstance(series.value, Buckets)
+                series.value.add(value)
+            elif m.metric.instrument is Instrument.GAUGE:
+                series.value = value
+            else:
+                series.value += value  # type: ignore[operator]
+
+    def end(self, resource: Resource) -> None:
+        """Mark a resource as gone; `sweep` drops it after one more export."""
+        if (owner := self._resources.get(resource)) is not None:
+            owner.ended = True
+
+    def sweep(self) -> list[Resource]:
+        """Drop and return the resources that have ended."""
+        gone = [r for r, owner in self._resources.items() if owner.ended]
+        for resource in gone:
+            del self._resources[resource]
+        return gone
