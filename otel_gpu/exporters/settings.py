@@ -1,0 +1,55 @@
+"""What can be set for an exporter? Plain values, cheap to import: nothing here touches the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Protocol = Literal["grpc", "http/protobuf"]
+Compression = Literal["gzip", "none"]
+Temporality = Literal["cumulative", "delta"]
+Signal = Literal["metrics", "traces", "profiles"]
+
+MAX_REQUEST_BYTES = 3_500_000
+"""Below the 4 MiB that a gRPC receiver accepts unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySettings:
+    """How a failed request is tried again: exponential back-off with jitter, as the Collector names it."""
+
+    enabled: bool = True
+    initial_interval_s: float = 1.0
+    max_interval_s: float = 30.0
+    multiplier: float = 1.5
+    randomization_factor: float = 0.5
+    """Each wait is multiplied by a random factor in 1 ± this."""
+    max_elapsed_time_s: float = 300.0
+    """A request older than this is given up and counted as failed; 0 never gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpSettings:
+    """Where OTLP goes and how: one endpoint for every signal, or one for each."""
+
+    endpoint: str = "http://localhost:4317"
+    """`http://host:4317`, `https://host`, or `host:4317`; for HTTP the base that `/v1/metrics` is appended to."""
+    protocol: Protocol = "grpc"
+    headers: tuple[tuple[str, str], ...] = ()
+    compression: Compression = "gzip"
+    timeout_s: float = 10.0
+    """For one attempt."""
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    insecure: bool | None = None
+    """True: no TLS. False: TLS. None: as the endpoint's scheme says (`http` and a missing scheme: no TLS)."""
+    insecure_skip_verify: bool = False
+    """TLS without checking the server's certificate."""
+    temporality: Temporality = "cumulative"
+    max_request_bytes: int = MAX_REQUEST_BYTES
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    queue_size: int = 1000
+    """Requests that wait to be sent, per exporter; the oldest is dropped and counted when it is full."""
+    signal_endpoints: tuple[tuple[str, str], ...] = ()
+    """(signal, URL) for signals that go elsewhere; over HTTP such a URL is used as it is."""
