@@ -1,0 +1,31 @@
+"""What can another program use of otel-gpu? `Agent`, `Config` and the errors they raise.
+
+    from otel_gpu import Agent, Config
+
+    with Agent(Config.load(pids=(4711,), output="file:out")) as agent:
+        agent.wait(timeout=10)
+
+Names are imported on first use, so that `import otel_gpu` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .config import Config
+    from .errors import ConfigError, OtelGpuError
+
+__version__ = "0.1.0"
+__all__ = ["Agent", "Config", "ConfigError", "OtelGpuError", "__version__"]
+
+_HOMES = {"Agent": ".agent", "Config": ".config", "ConfigError": ".errors", "OtelGpuError": ".errors"}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home, __name__), name)

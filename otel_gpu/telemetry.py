@@ -1,0 +1,223 @@
+"""What can otel-gpu emit? Every metric and attribute, declared once.
+
+Receivers take their `MetricSpec` from here and nowhere else; `docs/telemetry.md` is what `render()`
+returns (`make docs`), and a test fails when the two differ. Names are OBI's (`gpu.cuda.*`) and the
+semantic conventions' where they have one, units are UCUM, and no unit stands in a name.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from .model import Instrument, MetricSpec
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeSpec:
+    """The declaration of one attribute; `values` lists them all where they are few."""
+
+    name: str
+    description: str
+    values: tuple[str, ...] = ()
+
+
+ATTRIBUTES: dict[str, AttributeSpec] = {
+    a.name: a
+    for a in (
+        AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
+        AttributeSpec("bpf.map.name", "The BPF map."),
+        AttributeSpec("cpu.mode", "Where the CPU time was spent.", ("user", "system")),
+        AttributeSpec("cuda.device.index", "The device's ordinal in the observed process."),
+        AttributeSpec("cuda.device.model", "The device's product name."),
+        AttributeSpec("cuda.device.uuid", "The device's UUID, without the leading `GPU-`."),
+        AttributeSpec("cuda.function", "The driver function that was called."),
+        AttributeSpec("cuda.kernel.name", "The kernel; `other` for those outside the top K."),
+        AttributeSpec(
+            "cuda.memcpy.kind",
+            "From where to where.",
+            (
+                "MemcpyHostToDevice",
+                "MemcpyDeviceToHost",
+                "MemcpyDeviceToDevice",
+                "MemcpyHostToHost",
+                "MemcpyDefault",
+                "MemcpyPeer",
+            ),
+        ),
+        AttributeSpec("cuda.memory.host.type", "What the host's side of the copy is.", ("pageable", "pinned")),
+        AttributeSpec(
+            "cuda.memory.type",
+            "`host` is page-locked, `async` comes from stream-ordered pools, `virtual` from cuMemCreate.",
+            ("device", "host", "managed", "registered", "async", "virtual"),
+        ),
+        AttributeSpec("error.type", "Why it failed: the CUDA error code's name, or the class of the failure."),
+        AttributeSpec("event", "What was lost."),
+        AttributeSpec("otel.component.name", "The exporter, as the configuration calls it."),
+        AttributeSpec("outcome", "What became of the points.", ("sent", "rejected", "failed", "dropped")),
+        AttributeSpec("state", "Whether the probe is in place.", ("attached", "failed", "skipped")),
+    )
+}
+
+_COUNTER, _UPDOWN, _GAUGE, _HISTOGRAM = (
+    Instrument.COUNTER,
+    Instrument.UPDOWNCOUNTER,
+    Instrument.GAUGE,
+    Instrument.HISTOGRAM,
+)
+_DEVICE = ("cuda.device.index", "cuda.device.model", "cuda.device.uuid")
+_KERNEL = (*_DEVICE, "cuda.kernel.name")
+
+KERNEL_LAUNCH_CALLS = MetricSpec(
+    "gpu.cuda.kernel.launch.calls",
+    "{call}",
+    _COUNTER,
+    "Kernel launches, those recorded by a capture left out.",
+    _KERNEL,
+)
+KERNEL_GRID_SIZE = MetricSpec("gpu.cuda.kernel.grid.size", "1", _HISTOGRAM, "Blocks in the grid of a launch.", _KERNEL)
+KERNEL_BLOCK_SIZE = MetricSpec(
+    "gpu.cuda.kernel.block.size", "1", _HISTOGRAM, "Threads in one block of a launch.", _KERNEL
+)
+GRAPH_LAUNCH_CALLS = MetricSpec("gpu.cuda.graph.launch.calls", "{call}", _COUNTER, "CUDA graph launches.", _DEVICE)
+GRAPH_KERNEL_CALLS = MetricSpec(
+    "gpu.cuda.graph.kernel.calls", "{call}", _COUNTER, "Kernels executed by graph launches.", _KERNEL
+)
+MEMORY_COPIES = MetricSpec(
+    "gpu.cuda.memory.copies",
+    "By",
+    _HISTOGRAM,
+    "Bytes of each copy; the histogram's sum is the exact byte count.",
+    ("cuda.memcpy.kind", "cuda.memory.host.type", *_DEVICE),
+)
+MEMORY_ALLOCATIONS = MetricSpec(
+    "gpu.cuda.memory.allocations", "By", _COUNTER, "Bytes allocated.", ("cuda.memory.type", *_DEVICE)
+)
+MEMORY_FREE_BYTES = MetricSpec(
+    "gpu.cuda.memory.free.bytes", "By", _COUNTER, "Bytes freed.", ("cuda.memory.type", *_DEVICE)
+)
+MEMSET_BYTES = MetricSpec(
+    "gpu.cuda.memset.bytes", "By", _COUNTER, "Bytes filled by memset calls.", ("cuda.memory.type", *_DEVICE)
+)
+MEMORY_USAGE = MetricSpec(
+    "gpu.cuda.memory.usage", "By", _UPDOWN, "Bytes allocated now, by what was seen.", ("cuda.memory.type", *_DEVICE)
+)
+MEMORY_UNTRACKED = MetricSpec(
+    "gpu.cuda.memory.untracked",
+    "By",
+    _GAUGE,
+    "What the driver says the process uses, less what was seen being allocated.",
+    _DEVICE,
+)
+SYNCHRONIZE_DURATION = MetricSpec(
+    "gpu.cuda.synchronize.duration",
+    "s",
+    _HISTOGRAM,
+    "How long the host waited in a blocking call.",
+    ("cuda.function", *_DEVICE),
+    floating=True,
+)
+BUSY_TIME = MetricSpec(
+    "gpu.cuda.busy.time",
+    "s",
+    _COUNTER,
+    "Bounds of the time the GPU worked for the process, from what the host sees.",
+    ("bound", *_DEVICE),
+    floating=True,
+)
+ERRORS = MetricSpec(
+    "gpu.cuda.errors", "{error}", _COUNTER, "Driver calls that returned an error.", ("cuda.function", "error.type")
+)
+
+EVENTS_LOST = MetricSpec(
+    "otel_gpu.events.lost", "{event}", _COUNTER, "What could not be counted in full: overflow and drops.", ("event",)
+)
+MAP_ENTRIES = MetricSpec("otel_gpu.map.entries", "{entry}", _GAUGE, "Entries in a BPF map.", ("bpf.map.name",))
+MAP_CAPACITY = MetricSpec("otel_gpu.map.capacity", "{entry}", _GAUGE, "Entries a BPF map can hold.", ("bpf.map.name",))
+PROBES = MetricSpec("otel_gpu.probes", "{probe}", _GAUGE, "Probes by state.", ("error.type", "state"))
+COLLECT_DURATION = MetricSpec(
+    "otel_gpu.collect.duration", "s", _HISTOGRAM, "Time to read the kernel's maps once.", floating=True
+)
+EXPORT_DURATION = MetricSpec(
+    "otel_gpu.export.duration",
+    "s",
+    _HISTOGRAM,
+    "Time to hand one interval to an exporter.",
+    ("otel.component.name",),
+    floating=True,
+)
+EXPORT_POINTS = MetricSpec(
+    "otel_gpu.export.points",
+    "{point}",
+    _COUNTER,
+    "Data points by what became of them.",
+    ("otel.component.name", "outcome"),
+)
+PROCESS_CPU_TIME = MetricSpec("process.cpu.time", "s", _COUNTER, "CPU time of the agent.", ("cpu.mode",), floating=True)
+PROCESS_MEMORY_USAGE = MetricSpec("process.memory.usage", "By", _UPDOWN, "Resident memory of the agent.")
+
+GROUPS: dict[str, tuple[MetricSpec, ...]] = {
+    "CUDA": (
+        KERNEL_LAUNCH_CALLS,
+        KERNEL_GRID_SIZE,
+        KERNEL_BLOCK_SIZE,
+        GRAPH_LAUNCH_CALLS,
+        GRAPH_KERNEL_CALLS,
+        MEMORY_COPIES,
+        MEMORY_ALLOCATIONS,
+        MEMORY_FREE_BYTES,
+        MEMSET_BYTES,
+        MEMORY_USAGE,
+        MEMORY_UNTRACKED,
+        SYNCHRONIZE_DURATION,
+        BUSY_TIME,
+        ERRORS,
+    ),
+    "The agent itself": (
+        EVENTS_LOST,
+        MAP_ENTRIES,
+        MAP_CAPACITY,
+        PROBES,
+        COLLECT_DURATION,
+        EXPORT_DURATION,
+        EXPORT_POINTS,
+        PROCESS_CPU_TIME,
+        PROCESS_MEMORY_USAGE,
+    ),
+}
+"""The registry, in the order in which the document shows it."""
+
+ALL: dict[str, MetricSpec] = {spec.name: spec for group in GROUPS.values() for spec in group}
+"""Every metric by its name."""
+
+
+def render() -> str:
+    """Return docs/telemetry.md."""
+    lines = [
+        "# Telemetry",
+        "",
+        "Everything otel-gpu emits. Generated from `otel_gpu/telemetry.py` by `make docs`; do not edit.",
+        "",
+        "Every series carries the resource of the process it is about: `service.name`, `process.*`, `container.id`,",
+        "`k8s.*`, `host.*`. Sums are cumulative unless `temporality: delta` is asked for; histograms are exponential, at",
+        "scale 0.",
+    ]
+    for title, specs in GROUPS.items():
+        lines += ["", f"## {title}", "", "| metric | instrument | unit | attributes | stability | what it says |"]
+        lines += ["|---|---|---|---|---|---|"]
+        lines += [
+            f"| `{s.name}` | {s.instrument.value} | `{s.unit}` | {_names(s.attributes)} | {s.stability} "
+            f"| {s.description} |"
+            for s in specs
+        ]
+    lines += ["", "## Attributes", "", "| attribute | what it says | values |", "|---|---|---|"]
+    lines += [f"| `{a.name}` | {a.description} | {_names(a.values)} |" for a in ATTRIBUTES.values()]
+    return "\n".join(lines) + "\n"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{n}`" for n in names)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
