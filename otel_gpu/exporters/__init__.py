@@ -1,0 +1,57 @@
+"""Where does what was observed go? Exporters read the series store and speak OTLP, JSON lines or a table.
+
+An exporter is used from the one thread that owns the store; none of its methods waits for the network,
+except `shutdown`, which says for how long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from otel_gpu.exporters.settings import Signal
+from otel_gpu.exporters.statistics import ExporterStats
+from otel_gpu.model import SeriesStore
+
+__all__ = ["ExporterStats", "MetricsExporter", "Payload", "SignalExporter"]
+
+Body = TypeVar("Body")
+
+
+@dataclass(frozen=True, slots=True)
+class Payload(Generic[Body]):
+    """One request, ready to be sent: made once, however often it is tried."""
+
+    body: Body
+    points: int
+    """Data points, spans or samples within, for the statistics."""
+    size_bytes: int
+
+
+class MetricsExporter(Protocol):
+    """What the agent asks of every exporter of metrics."""
+
+    @property
+    def name(self) -> str: ...
+
+    def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
+        """Hand over the state of every series; a failure is counted, never raised."""
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Finish what was handed over within the time given, and release everything."""
+
+    def stats(self) -> ExporterStats: ...
+
+
+class SignalExporter(Protocol):
+    """What exporters of traces and profiles are handed: serialized OTLP export requests."""
+
+    @property
+    def name(self) -> str: ...
+
+    def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
+        """Hand over one serialized `Export…ServiceRequest` of the signal; a failure is counted, never raised."""
+
+    def shutdown(self, timeout_s: float) -> None: ...
+
+    def stats(self) -> ExporterStats: ...
