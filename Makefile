@@ -1,0 +1,120 @@
+# What can be done with this tree? `make help` says; everything that is made lies in .venv, otel_gpu/bpf/ and dist/.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+V ?= 0
+Q := $(if $(filter 1,$(V)),,@)
+
+# The first that is there; 14 is what the objects are tested with.
+first = $(firstword $(foreach c,$(1),$(shell command -v $(c))))
+CLANG ?= $(call first,clang-14 clang)
+LLVM_STRIP ?= $(call first,llvm-strip-14 llvm-strip)
+
+OBJECTS := otel_gpu/bpf/objects
+LIBBPF := otel_gpu/bpf/lib/libotelgpu_bpf.so
+SOURCES := $(wildcard ebpf/*.bpf.c)
+HEADERS := $(wildcard ebpf/*.h)
+BPF_OBJECTS := $(foreach arch,x86_64 aarch64,$(SOURCES:ebpf/%.bpf.c=$(OBJECTS)/%.$(arch).bpf.o))
+BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -Iebpf
+C_FORMATTED := $(wildcard ebpf/*.c ebpf/*.h)
+PYTHON_CODE := otel_gpu tests bench examples scripts setup.py
+
+.PHONY: help
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: system $(VENV)/.complete bpf libbpf ## make .venv with the command otel-gpu in it; again and again does no harm
+	@echo "ready: $(BIN)/otel-gpu"
+
+.PHONY: system
+system:
+	$(Q)PYTHON=$(PYTHON) scripts/install_system_packages.sh
+
+$(VENV)/.complete: pyproject.toml setup.py | system
+	$(Q)test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(Q)$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	$(Q)touch $@
+
+.PHONY: bpf
+bpf: $(BPF_OBJECTS) ## compile ebpf/*.bpf.c
+
+$(OBJECTS)/%.x86_64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
+	$(call compile,x86)
+$(OBJECTS)/%.aarch64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
+	$(call compile,arm64)
+
+# The strip takes DWARF and leaves BTF, which the loader needs.
+define compile
+	@mkdir -p $(@D)
+	@$(if $(Q),echo "  BPF      $(@F)")
+	$(Q)$(CLANG) $(BPF_CFLAGS) -D__TARGET_ARCH_$(1) -c $< -o $@.unstripped
+	$(Q)$(LLVM_STRIP) -g $@.unstripped -o $@ && rm $@.unstripped
+endef
+
+.PHONY: libbpf
+libbpf: $(LIBBPF)
+$(LIBBPF): scripts/bundle_libbpf.sh
+	@$(if $(Q),echo "  LIB      $(@F)")
+	$(Q)scripts/bundle_libbpf.sh $(@D)
+
+.PHONY: demo
+demo: setup ## a workload, the agent, and what it sees, live
+	$(Q)$(BIN)/otel-gpu demo
+
+.PHONY: ground
+ground: setup
+	$(Q)if [ -x tests/ground/setup.sh ]; then tests/ground/setup.sh >/dev/null || [ $$? = 77 ]; fi
+
+.PHONY: torch-ground
+torch-ground: setup
+	$(Q)if [ -x tests/ground/torch.sh ]; then tests/ground/torch.sh >/dev/null || [ $$? = 77 ]; fi
+
+.PHONY: test
+test: ground ## run the tests; those of the kernel and end to end need root
+	$(Q)$(BIN)/python -m pytest -m 'not torch' tests
+
+.PHONY: test-torch
+test-torch: ground torch-ground ## run the tests on PyTorch, which is fetched once (several GB)
+	$(Q)$(BIN)/python -m pytest -m torch tests
+
+.PHONY: test-all
+test-all: ground torch-ground ## run `test` and `test-torch` in one go
+	$(Q)$(BIN)/python -m pytest tests
+
+.PHONY: check
+check: setup ## lint, types, unit tests; without root
+	$(Q)$(BIN)/ruff check $(wildcard $(PYTHON_CODE))
+	$(Q)$(BIN)/ruff format --check $(wildcard $(PYTHON_CODE))
+	$(Q)$(BIN)/mypy
+	$(Q)$(if $(C_FORMATTED),$(BIN)/clang-format --dry-run --Werror $(C_FORMATTED))
+	$(Q)$(BIN)/python -m pytest -q tests/unit
+
+.PHONY: format
+format: setup ## put code into the house's shape
+	$(Q)$(BIN)/ruff check -q --fix-only $(wildcard $(PYTHON_CODE))
+	$(Q)$(BIN)/ruff format -q $(wildcard $(PYTHON_CODE))
+	$(Q)$(if $(C_FORMATTED),$(BIN)/clang-format -i $(C_FORMATTED))
+
+.PHONY: docs
+docs: $(VENV)/.complete ## write docs/telemetry.md from the registry
+	$(Q)$(BIN)/python -m otel_gpu.telemetry > docs/telemetry.md.new && mv docs/telemetry.md.new docs/telemetry.md
+
+.PHONY: bench
+bench: ground ## measure, and print the table that the README quotes
+	$(Q)$(BIN)/python -m bench
+
+.PHONY: wheel
+wheel: setup ## build dist/*.whl and the source distribution
+	$(Q)rm -rf dist build
+	$(Q)OTEL_GPU_RELEASE=1 $(BIN)/python -m build -o dist
+	$(Q)$(BIN)/python scripts/check_wheel.py dist/*.whl
+
+.PHONY: clean
+clean: ## remove what was built here; downloads in the cache stay
+	$(Q)rm -rf $(VENV) build dist *.egg-info $(OBJECTS) $(dir $(LIBBPF)) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	$(Q)find otel_gpu tests bench -name __pycache__ -prune -exec rm -rf {} +

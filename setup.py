@@ -1,0 +1,37 @@
+"""How does a wheel come to hold what C made? Compiles it first, and names the platform honestly."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
+GLIBC = "2_34"  # RHEL 9's and below Ubuntu 22.04's; scripts/bundle_libbpf.sh holds the libraries to it
+
+
+class BuildWithObjects(build_py):
+    """Makes the BPF objects and the bundled libbpf, unless the tree is used in place (`make setup` made them)."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            subprocess.run(["make", "--no-print-directory", "bpf", "libbpf"], cwd=ROOT, check=True)
+        super().run()
+
+
+class PlatformWheel(bdist_wheel):
+    """Any Python 3, one platform: there is machine code inside, but no extension module."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", f"manylinux_{GLIBC}_{platform.machine()}"
+
+
+setup(cmdclass={"build_py": BuildWithObjects, "bdist_wheel": PlatformWheel})
