@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from otel_gpu.exporters.settings import Signal
-from otel_gpu.exporters.statistics import ExporterStats
-from otel_gpu.model import SeriesStore
+from ..model import SeriesStore
+from .settings import Signal
+from .statistics import ExporterStats
 
 __all__ = ["ExporterStats", "MetricsExporter", "Payload", "SignalExporter"]
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-from otel_gpu.model import AttributeValue
+from ..model import AttributeValue
 
 _INT64 = range(-(2**63), 2**63)
 

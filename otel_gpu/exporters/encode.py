@@ -13,12 +13,12 @@ from typing import Any
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
-from otel_gpu import __version__
-from otel_gpu.exporters import Payload
-from otel_gpu.exporters.attribute_values import add_attributes, utf8
-from otel_gpu.exporters.identity import SCHEMA_URL, SCOPE_NAME
-from otel_gpu.exporters.settings import MAX_REQUEST_BYTES, Temporality
-from otel_gpu.model import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series, Value
+from .. import __version__
+from ..model import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series, Value
+from . import Payload
+from .attribute_values import add_attributes, utf8
+from .identity import SCHEMA_URL, SCOPE_NAME
+from .settings import MAX_REQUEST_BYTES, Temporality
 
 _CUMULATIVE = metrics_pb2.AGGREGATION_TEMPORALITY_CUMULATIVE
 _DELTA = metrics_pb2.AGGREGATION_TEMPORALITY_DELTA

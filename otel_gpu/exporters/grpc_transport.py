@@ -1,0 +1,82 @@
+"""How is one OTLP request sent over gRPC? As bytes that are already serialized, through a plain unary call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from .endpoint import METHODS, Target
+from .identity import USER_AGENT
+from .responses import MAX_RESPONSE_BYTES, accepted, one_line
+from .retry import RETRYABLE_GRPC
+from .rpc_status import read_status
+from .sender import Accepted, Refused
+from .settings import OtlpSettings
+from .tls import authorities, client_certificate, shown_certificate
+
+_OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("grpc.primary_user_agent", USER_AGENT),
+    ("grpc.enable_retries", 0),  # the sender retries, and counts it
+    ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
+    # gRPC's own back-off goes to two minutes, in which it would fail our attempts without making any.
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
+_STATUS_DETAILS = "grpc-status-details-bin"
+
+
+class GrpcTransport:
+    """A channel to one target, opened at the first attempt; it reconnects by itself."""
+
+    def __init__(self, target: Target, settings: OtlpSettings) -> None:
+        self._target = target
+        self._authorities = authorities(settings)
+        self._client_certificate = client_certificate(settings)
+        self._trust_any = target.tls and settings.insecure_skip_verify
+        self._metadata = tuple((k, v.encode() if k.endswith("-bin") else v) for k, v in target.headers)
+        self._compression = grpc.Compression.Gzip if settings.compression == "gzip" else grpc.Compression.NoCompression
+        self._channel: grpc.Channel | None = None
+        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] | None = None
+
+    def send(self, body: bytes, timeout_s: float) -> Accepted | Refused:
+        try:
+            call = self._call or self._open(timeout_s)
+            answer = call(body, timeout=timeout_s, metadata=self._metadata, compression=self._compression)
+        except grpc.RpcError as error:
+            if self._trust_any:
+                self.close()  # the server may have a new certificate by now
+            return _refused(error)
+        except OSError as error:
+            return Refused(f"TLS to {self._target.address}: {one_line(str(error))}", retryable=True)
+        return accepted(answer)
+
+    def close(self) -> None:
+        channel, self._channel, self._call = self._channel, None, None
+        if channel is not None:
+            channel.close()
+
+    def _open(self, timeout_s: float) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+        address = self._target.address
+        options = list(_OPTIONS)
+        if self._target.tls:
+            roots = self._authorities
+            if self._trust_any:
+                roots, name = shown_certificate(address, timeout_s)
+                if name is not None:
+                    options.append(("grpc.ssl_target_name_override", name))
+            credentials = grpc.ssl_channel_credentials(roots, *self._client_certificate)
+            self._channel = grpc.secure_channel(address, credentials, options)
+        else:
+            self._channel = grpc.insecure_channel(address, options)
+        self._call = self._channel.unary_unary(METHODS[self._target.signal])
+        return self._call
+
+
+def _refused(error: Any) -> Refused:
+    code = error.code().name
+    reason = f"gRPC {code}: {one_line(error.details() or 'no details')}"
+    details = dict(error.trailing_metadata() or ()).get(_STATUS_DETAILS)
+    status = read_status(details) if isinstance(details, bytes) else None
+    delay_s = status.retry_delay_s if status is not None else None
+    retryable = code in RETRYABLE_GRPC or (code == "RESOURCE_EXHAUSTED" and delay_s is not None)
+    return Refused(reason, retryable, delay_s)

@@ -1,0 +1,88 @@
+"""How does everything leave as OTLP? One sender per signal, so that a slow one holds up no other."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING
+
+from . import ExporterStats, Payload
+from .encode import MetricsEncoder
+from .endpoint import Target, target
+from .sender import Sender
+from .settings import OtlpSettings, Signal
+
+if TYPE_CHECKING:
+    from ..model import SeriesStore
+    from .sender import Transport
+
+
+class OtlpExporter:
+    """Sends metrics, traces and profiles to an OTLP receiver over gRPC or HTTP."""
+
+    def __init__(self, settings: OtlpSettings, name: str = "otlp") -> None:
+        """Check the settings; raises ConfigError. Connections are made when a signal is first sent."""
+        self._settings = settings
+        self._name = name
+        # What is wrong with an endpoint, a header or a certificate is said now, not at the first export.
+        for signal in ("metrics", "traces", "profiles"):
+            target(settings, signal)
+        self._encoder = MetricsEncoder(settings.temporality, max_bytes=settings.max_request_bytes)
+        self._lock = threading.Lock()  # signals come from different threads
+        self._senders: dict[Signal, Sender[bytes]] = {"metrics": self._sender("metrics")}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
+        """Encode the store and queue the requests."""
+        for payload in self._encoder.encode(store, now_ns):
+            self.submit("metrics", payload)
+        self._encoder.commit()  # in the queue: delivered or counted as lost from here on
+
+    def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
+        """Queue one serialized `Export…ServiceRequest` of the signal."""
+        with self._lock:
+            sender = self._senders.get(signal)
+            if sender is None:
+                sender = self._senders[signal] = self._sender(signal)
+        sender.submit(payload)
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Deliver what is queued within the time given, every signal at once."""
+        senders = list(self._senders.values())
+        for sender in senders:
+            sender.close_after(timeout_s)
+        for sender in senders:
+            sender.join()
+
+    def stats(self) -> ExporterStats:
+        """Return the statistics of all signals together."""
+        return functools.reduce(ExporterStats.__add__, [s.stats() for s in list(self._senders.values())])
+
+    def signal_stats(self, signal: Signal) -> ExporterStats:
+        sender = self._senders.get(signal)
+        return sender.stats() if sender is not None else ExporterStats()
+
+    def _sender(self, signal: Signal) -> Sender[bytes]:
+        settings = self._settings
+        to = target(settings, signal)
+        return Sender(
+            f"{signal} to {to.address.partition('?')[0]}",  # a query may hold a credential
+            _transport(to, settings),
+            timeout_s=settings.timeout_s,
+            retry=settings.retry,
+            queue_size=settings.queue_size,
+        )
+
+
+def _transport(to: Target, settings: OtlpSettings) -> Transport[bytes]:
+    # Each costs 15 MB or so of memory to import: only the one that is used.
+    if settings.protocol == "grpc":
+        from .grpc_transport import GrpcTransport
+
+        return GrpcTransport(to, settings)
+    from .http_transport import HttpTransport
+
+    return HttpTransport(to, settings)

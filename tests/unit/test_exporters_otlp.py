@@ -1,0 +1,421 @@
+from __future__ import annotations
+
+import gzip
+import http.server
+import logging
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf import any_pb2, duration_pb2
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
+from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2, profiles_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+from otel_gpu import __version__
+from otel_gpu.errors import ConfigError
+from otel_gpu.exporters import Payload
+from otel_gpu.exporters.otlp import OtlpExporter
+from otel_gpu.exporters.settings import OtlpSettings, RetrySettings
+from otel_gpu.model import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+
+FAST = RetrySettings(initial_interval_s=0.01, max_interval_s=0.02, max_elapsed_time_s=5)
+CALLS = MetricSpec("calls", "{call}", Instrument.COUNTER, "Calls.")
+PROCESS = Resource(attributes({"service.name": "train"}))
+
+
+def store_of(n: int) -> SeriesStore:
+    store = SeriesStore()
+    store.fold([Measurement(PROCESS, CALLS, attributes(k=f"k{i}"), i) for i in range(n)], 1)
+    return store
+
+
+@dataclass
+class Sink:
+    """What a receiver got, and what it is to answer."""
+
+    url: str = ""
+    requests: list[metrics_service_pb2.ExportMetricsServiceRequest] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    answers: list[object] = field(default_factory=list)
+    """Each is taken once; when none is left, success."""
+
+    def points(self) -> list[int]:
+        return sorted(
+            p.as_int
+            for r in self.requests
+            for rm in r.resource_metrics
+            for sm in rm.scope_metrics
+            for m in sm.metrics
+            for p in m.sum.data_points
+        )
+
+
+RESPONSES = {
+    metrics_service_pb2.ExportMetricsServiceRequest: metrics_service_pb2.ExportMetricsServiceResponse,
+    trace_service_pb2.ExportTraceServiceRequest: trace_service_pb2.ExportTraceServiceResponse,
+    profiles_service_pb2.ExportProfilesServiceRequest: profiles_service_pb2.ExportProfilesServiceResponse,
+}
+
+
+class GrpcSink(
+    metrics_service_pb2_grpc.MetricsServiceServicer,
+    trace_service_pb2_grpc.TraceServiceServicer,
+    profiles_service_pb2_grpc.ProfilesServiceServicer,
+):
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    def Export(self, request, context):  # noqa: N802 - the service's name
+        self.sink.headers.append({k: v for k, v in context.invocation_metadata() if isinstance(v, str)})
+        self.sink.paths.append(type(request).__name__)
+        answer = self.sink.answers.pop(0) if self.sink.answers else None
+        if isinstance(answer, tuple):
+            code, details = answer
+            if details is not None:
+                context.set_trailing_metadata([("grpc-status-details-bin", details)])
+            context.abort(code, "told to")
+        if isinstance(request, metrics_service_pb2.ExportMetricsServiceRequest):
+            self.sink.requests.append(request)
+        return answer or RESPONSES[type(request)]()
+
+
+def serve_grpc(sink: Sink, credentials: grpc.ServerCredentials | None = None) -> grpc.Server:
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    servicer = GrpcSink(sink)
+    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(servicer, server)
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(servicer, server)
+    profiles_service_pb2_grpc.add_ProfilesServiceServicer_to_server(servicer, server)
+    if credentials is None:
+        sink.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    else:
+        sink.url = f"https://127.0.0.1:{server.add_secure_port('127.0.0.1:0', credentials)}"
+    server.start()
+    return server
+
+
+class HttpSink(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        sink: Sink = self.server.sink  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        sink.headers.append({k.lower(): v for k, v in self.headers.items()})
+        sink.paths.append(self.path)
+        status, headers, answer = sink.answers.pop(0) if sink.answers else (200, {}, b"")  # type: ignore[misc]
+        if status == 200 and self.path.endswith("/metrics"):
+            sink.requests.append(metrics_service_pb2.ExportMetricsServiceRequest.FromString(body))
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/x-protobuf", **headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args: object) -> None: ...
+
+
+def serve_http(sink: Sink, context: ssl.SSLContext | None = None) -> http.server.ThreadingHTTPServer:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), HttpSink)
+    server.sink = sink  # type: ignore[attr-defined]
+    scheme = "http"
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        scheme = "https"
+    sink.url = f"{scheme}://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    return server
+
+
+@pytest.fixture
+def grpc_sink() -> Iterator[Sink]:
+    sink = Sink()
+    server = serve_grpc(sink)
+    yield sink
+    server.stop(0)
+
+
+@pytest.fixture
+def http_sink() -> Iterator[Sink]:
+    sink = Sink()
+    server = serve_http(sink)
+    yield sink
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(params=["grpc", "http/protobuf"])
+def sink_and_settings(request: pytest.FixtureRequest) -> tuple[Sink, OtlpSettings]:
+    sink = request.getfixturevalue("grpc_sink" if request.param == "grpc" else "http_sink")
+    return sink, OtlpSettings(endpoint=sink.url, protocol=request.param, retry=FAST, timeout_s=5)
+
+
+def export(settings: OtlpSettings, store: SeriesStore, timeout_s: float = 5) -> OtlpExporter:
+    exporter = OtlpExporter(settings)
+    exporter.export_metrics(store, 2)
+    exporter.shutdown(timeout_s)
+    return exporter
+
+
+@pytest.mark.parametrize("compression", ["gzip", "none"])
+def test_every_point_arrives_with_our_headers(sink_and_settings: tuple[Sink, OtlpSettings], compression) -> None:
+    sink, settings = sink_and_settings
+
+    exporter = export(replace(settings, compression=compression, headers=(("X-Tenant", "a b"),)), store_of(50))
+
+    assert sink.points() == list(range(50))
+    assert exporter.stats().sent_points == 50
+    assert sink.headers[0]["x-tenant"] == "a b"
+    assert sink.headers[0]["user-agent"].startswith(f"otel-gpu/{__version__}")
+
+
+def test_large_store_goes_in_several_requests(sink_and_settings: tuple[Sink, OtlpSettings]) -> None:
+    sink, settings = sink_and_settings
+
+    export(replace(settings, max_request_bytes=2_000), store_of(300))
+
+    assert len(sink.requests) > 5
+    assert sink.points() == list(range(300))
+
+
+def test_each_signal_goes_to_its_own_service(grpc_sink: Sink, http_sink: Sink) -> None:
+    for sink, protocol in ((grpc_sink, "grpc"), (http_sink, "http/protobuf")):
+        exporter = OtlpExporter(OtlpSettings(endpoint=sink.url, protocol=protocol))
+        exporter.submit("traces", Payload(b"", 1, 0))
+        exporter.submit("profiles", Payload(b"", 2, 0))
+        exporter.shutdown(5)
+        assert exporter.stats().sent_points == 3
+        assert exporter.signal_stats("profiles").sent_points == 2
+
+    assert sorted(grpc_sink.paths) == ["ExportProfilesServiceRequest", "ExportTraceServiceRequest"]
+    assert sorted(http_sink.paths) == ["/v1/traces", "/v1development/profiles"]
+    for sink in (grpc_sink, http_sink):
+        versions = [h.get("otlp-profiles-development-version") for h in sink.headers]
+        assert sorted(versions, key=str) == ["1", None]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"],
+)
+def test_grpc_status_that_the_specification_calls_retryable_is_retried(grpc_sink: Sink, code: str) -> None:
+    grpc_sink.answers = [(grpc.StatusCode[code], None)]
+
+    exporter = export(OtlpSettings(endpoint=grpc_sink.url, retry=FAST), store_of(3))
+
+    assert (exporter.stats().retries, exporter.stats().sent_points) == (1, 3)
+
+
+@pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "UNAUTHENTICATED", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED"])
+def test_other_grpc_status_is_final(grpc_sink: Sink, code: str) -> None:
+    grpc_sink.answers = [(grpc.StatusCode[code], None)]
+
+    stats = export(OtlpSettings(endpoint=grpc_sink.url, retry=FAST), store_of(3)).stats()
+
+    assert (stats.retries, stats.failed_points) == (0, 3)
+    assert stats.last_error == f"gRPC {code}: told to"
+
+
+def test_resource_exhausted_with_retry_info_is_retried_after_its_delay(grpc_sink: Sink) -> None:
+    delay = duration_pb2.Duration(nanos=200_000_000).SerializeToString()
+    info = any_pb2.Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=bytes([10, len(delay)]) + delay)
+    detail = info.SerializeToString()
+    grpc_sink.answers = [(grpc.StatusCode.RESOURCE_EXHAUSTED, bytes([8, 8, 26, len(detail)]) + detail)]
+
+    began = time.monotonic()
+    stats = export(OtlpSettings(endpoint=grpc_sink.url, retry=FAST), store_of(3)).stats()
+
+    assert (stats.retries, stats.sent_points) == (1, 3)
+    assert time.monotonic() - began >= 0.2
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_http_status_that_the_specification_calls_retryable_is_retried(http_sink: Sink, status: int) -> None:
+    http_sink.answers = [(status, {"Retry-After": "0"}, b"")]
+
+    stats = export(OtlpSettings(endpoint=http_sink.url, protocol="http/protobuf", retry=FAST), store_of(3)).stats()
+
+    assert (stats.retries, stats.sent_points) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((400, {}, b"\x12\x07no good"), "HTTP 400 Bad Request: no good"),
+        ((404, {"Content-Type": "text/plain"}, b"404 page\nnot found"), "HTTP 404 Not Found: 404 page not found"),
+        ((500, {}, b""), "HTTP 500 Internal Server Error"),
+        (
+            (308, {"Location": "https://elsewhere/"}, b""),
+            "HTTP 308 Permanent Redirect: redirected to https://elsewhere/; set the endpoint to where it really is",
+        ),
+    ],
+)
+def test_other_http_status_is_final_and_explained(http_sink: Sink, answer: object, reason: str) -> None:
+    http_sink.answers = [answer]
+
+    stats = export(OtlpSettings(endpoint=http_sink.url, protocol="http/protobuf", retry=FAST), store_of(3)).stats()
+
+    assert (stats.retries, stats.failed_points, stats.last_error) == (0, 3, reason)
+
+
+def test_partial_success_is_read_and_said_once(
+    sink_and_settings: tuple[Sink, OtlpSettings], caplog: pytest.LogCaptureFixture
+) -> None:
+    sink, settings = sink_and_settings
+    answer = metrics_service_pb2.ExportMetricsServiceResponse()
+    answer.partial_success.rejected_data_points = 2
+    answer.partial_success.error_message = "too old"
+    sink.answers = [answer if settings.protocol == "grpc" else (200, {}, answer.SerializeToString()) for _ in range(3)]
+    caplog.set_level(logging.INFO)
+    exporter = OtlpExporter(settings)
+
+    for _ in range(3):
+        exporter.export_metrics(store_of(10), 2)
+    exporter.shutdown(5)
+
+    assert (exporter.stats().sent_points, exporter.stats().rejected_points, exporter.stats().retries) == (24, 6, 0)
+    assert [r.getMessage().split("says: ")[1] for r in caplog.records] == ["2 points rejected: too old"]
+
+
+def test_answer_that_is_not_otlp_is_success_with_a_warning(http_sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    http_sink.answers = [(200, {"Content-Type": "text/html"}, b"<html>" + b"x" * 200_000)]
+
+    stats = export(OtlpSettings(endpoint=http_sink.url, protocol="http/protobuf"), store_of(3)).stats()
+
+    assert stats.sent_points == 3
+    assert "is this an OTLP endpoint?" in caplog.text
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_endpoint_that_refuses_is_a_clear_reason(protocol) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+
+    stats = export(OtlpSettings(endpoint=f"127.0.0.1:{port}", protocol=protocol, retry=FAST), store_of(3), 0.3).stats()
+
+    assert stats.failed_points + stats.dropped_points == 3
+    assert "refused" in str(stats.last_error)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_endpoint_that_hangs_blocks_neither_export_nor_shutdown(protocol) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=5) as silent:
+        endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
+        exporter = OtlpExporter(OtlpSettings(endpoint=endpoint, protocol=protocol, timeout_s=30))
+        store = store_of(10)
+
+        began = time.monotonic()
+        for now in range(20):
+            exporter.export_metrics(store, now)
+        exported = time.monotonic() - began
+        exporter.shutdown(0.3)
+
+        assert exported < 0.5
+        assert time.monotonic() - began < 2
+        assert exporter.stats().dropped_points + exporter.stats().failed_points == 200
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate for 127.0.0.1, by the openssl command."""
+    at = tmp_path_factory.mktemp("tls")
+    made = subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-days", "2", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:other.name"),
+            *("-keyout", at / "key.pem", "-out", at / "cert.pem"),
+        ],
+        check=False,
+        capture_output=True,
+    )
+    if made.returncode:
+        pytest.skip("the openssl command cannot make a certificate")
+    return at
+
+
+@pytest.fixture(params=["grpc", "http/protobuf"])
+def tls_sink(request: pytest.FixtureRequest, certificates: Path) -> Iterator[tuple[Sink, OtlpSettings]]:
+    """A receiver that wants a client certificate too."""
+    sink = Sink()
+    cert, key = certificates / "cert.pem", certificates / "key.pem"
+    if request.param == "grpc":
+        server = serve_grpc(
+            sink,
+            grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())], cert.read_bytes(), True),
+        )
+        stop = lambda: server.stop(0)  # noqa: E731
+    else:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=cert)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(cert, key)
+        web = serve_http(sink, context)
+        stop = lambda: (web.shutdown(), web.server_close())  # noqa: E731
+    yield (
+        sink,
+        OtlpSettings(
+            endpoint=sink.url, protocol=request.param, retry=FAST, cert_file=str(cert), key_file=str(key), timeout_s=5
+        ),
+    )
+    stop()
+
+
+def test_tls_with_own_authority_and_client_certificate(tls_sink: tuple[Sink, OtlpSettings]) -> None:
+    sink, settings = tls_sink
+
+    stats = export(replace(settings, ca_file=settings.cert_file), store_of(3)).stats()
+
+    assert (stats.sent_points, stats.last_error) == (3, None)
+    assert len(sink.requests) == 1
+
+
+def test_certificate_of_an_unknown_authority_is_refused(tls_sink: tuple[Sink, OtlpSettings]) -> None:
+    sink, settings = tls_sink
+
+    stats = export(settings, store_of(3), 0.5).stats()
+
+    assert stats.sent_points == 0
+    assert "certificate" in str(stats.last_error).lower()
+    assert sink.requests == []
+
+
+def test_verification_can_be_skipped_on_request_over_http(certificates: Path) -> None:
+    sink = Sink()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
+    server = serve_http(sink, context)
+
+    settings = OtlpSettings(endpoint=sink.url, protocol="http/protobuf", insecure_skip_verify=True)
+    assert export(settings, store_of(3)).stats().sent_points == 3
+    server.shutdown()
+    server.server_close()
+
+
+def test_verification_can_be_skipped_on_request_over_grpc(certificates: Path) -> None:
+    sink = Sink()
+    pair = (certificates / "key.pem").read_bytes(), (certificates / "cert.pem").read_bytes()
+    server = serve_grpc(sink, grpc.ssl_server_credentials([pair]))
+
+    assert export(OtlpSettings(endpoint=sink.url, insecure_skip_verify=True), store_of(3)).stats().sent_points == 3
+    server.stop(0)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize("setting", ["ca_file", "cert_file"])
+def test_certificate_file_that_cannot_be_read_is_a_configuration_error(protocol, setting: str, tmp_path: Path) -> None:
+    not_pem = tmp_path / "not.pem"
+    not_pem.write_text("hello")
+
+    for path in ("/nowhere/ca.pem", str(not_pem)):
+        with pytest.raises(ConfigError, match=setting):
+            OtlpExporter(replace(OtlpSettings(endpoint="https://h", protocol=protocol), **{setting: path}))
