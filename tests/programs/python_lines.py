@@ -2,6 +2,7 @@
 
 Prints one JSON line per code object: [line table in hexadecimal, first line, [[start, end, line], ...]].
 """
+
 import dis
 import json
 import json.decoder
@@ -11,7 +12,7 @@ import types
 
 def ranges(code):
     if hasattr(code, "co_lines"):
-        return [r for r in code.co_lines()]
+        return list(code.co_lines())
     starts = list(dis.findlinestarts(code))
     ends = [start for start, _ in starts[1:]] + [len(code.co_code)]
     return [(start, end, line) for (start, line), end in zip(starts, ends)]

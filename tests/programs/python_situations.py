@@ -1,10 +1,13 @@
-# -*- coding: utf-8 -*-
+# The odd ways of calling are the point, and 3.8 must run them.
+# ruff: noqa: B018, C417, PLC3002, PLW0108, RET503, RET504, TRY301, UP028, UP033
 """Threads that rest in every kind of Python frame, and a reporter that says where they stand.
 
 Runs on CPython 3.8 and later. Prints one JSON line: the version, and for each thread its name, TID, ident and
 frames, innermost first, as [name, filename, line, f_lasti, first line]; then waits for the end of its input.
 The first argument, where given, is an open descriptor of /proc, for a root that has none.
 """
+
+import _thread
 import asyncio
 import ctypes
 import functools
@@ -13,7 +16,6 @@ import os
 import sys
 import threading
 import time
-import _thread
 
 GATE = _thread.allocate_lock()
 GATE.acquire()
@@ -123,9 +125,9 @@ def executed():
 @situation
 def unicode_names():
     for name in ("caf\xe9", "\u0444\u0443\u043d\u043a\u0446\u0438\u044f", "\U00020000\U00020001", "plain"):
-        source = "def {0}(then):\n    then()\n".format(name)
+        source = f"def {name}(then):\n    then()\n"
         scope = {}
-        exec(compile(source, "/tmp/{0}.py".format(name), "exec"), scope)
+        exec(compile(source, f"/tmp/{name}.py", "exec"), scope)
         unicode_names.then = functools.partial(scope[name], getattr(unicode_names, "then", GATE.acquire))
     unicode_names.then()
 
@@ -133,7 +135,7 @@ def unicode_names():
 @situation
 def long_function():
     lines = ["def long(gate):", "    x = 0"]
-    lines += ["    x += {0}".format(n) for n in range(300)]
+    lines += [f"    x += {n}" for n in range(300)]
     lines += [""] * 400
     lines += ["    x = max(", "        x,", *[""] * 150, "        gate(", "            ),", "    )", "    return x"]
     scope = {}
@@ -309,7 +311,7 @@ def truth():
 
 
 def is_asleep(tid):
-    with open(os.open("{0}/stat".format(tid), os.O_RDONLY, dir_fd=PROC)) as stat:
+    with open(os.open(f"{tid}/stat", os.O_RDONLY, dir_fd=PROC)) as stat:
         return stat.read().rpartition(")")[2].split()[0] == "S"
 
 
@@ -319,7 +321,7 @@ def report():
     while len(TIDS) <= len(SITUATIONS) or before != now or not asleep:
         time.sleep(0.05)
         # A thread that merely got no processor for a while is runnable, not asleep.
-        asleep = all([is_asleep(tid) for _, tid in list(TIDS.values())])
+        asleep = all(is_asleep(tid) for _, tid in list(TIDS.values()))
         before, now = now, truth()
     threads = [
         {"name": TIDS[ident][0], "tid": TIDS[ident][1], "ident": ident, "frames": frames}

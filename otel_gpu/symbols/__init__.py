@@ -1,0 +1,1 @@
+"""What is this address, kernel handle or code object called?"""

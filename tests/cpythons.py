@@ -1,0 +1,189 @@
+"""Which CPythons are on this machine, and where do their threads stand? The oracle of the Python stack tests.
+
+pyenv's builds (shared), Debian's (static), and those of an unstable root made by `tests/ground/sid.sh` (3.14 and
+3.15, static, and shared through a launcher). A version that is missing is named with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from otel_gpu.elf import PT_LOAD, ElfFile
+
+HERE = Path(__file__).parent
+PROGRAM = HERE / "programs" / "python_situations.py"
+LINES = HERE / "programs" / "python_lines.py"
+_LAUNCHER = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    void *lib = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
+    int (*run)(int, char **) = lib ? (int (*)(int, char **))dlsym(lib, "Py_BytesMain") : 0;
+    if (!run) { puts(dlerror()); return 1; }
+    argv[1] = argv[0];
+    return run(argc - 1, argv + 1);
+}
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """One CPython: how to run it, or why it cannot be run."""
+
+    name: str
+    minor: int
+    command: tuple[str, ...] = ()
+    programs: str = str(PROGRAM.parent)
+    """Where the interpreter, which may have another root, finds the test programs."""
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class ThreadTruth:
+    """What the program says of one of its threads; a frame is (name, file, line, lasti, first line)."""
+
+    name: str
+    tid: int
+    ident: int
+    frames: list[tuple[str, str, int | None, int, int]]
+
+
+@dataclass(frozen=True)
+class Image:
+    """The mapped file that holds the interpreter, with the symbols that walkers need, at their addresses."""
+
+    path: str
+    bias: int
+    symbols: dict[str, int]
+
+
+def interpreters() -> list[Interpreter]:
+    """List every CPython from 3.8 to 3.15 that is here, and one entry for each version that is not."""
+    found = [*_pyenv(), *_debian(), *_sid()]
+    absent = set(range(8, 16)) - {i.minor for i in found}
+    return found + [Interpreter(f"3.{m}", m, missing=f"no CPython 3.{m} on this machine") for m in sorted(absent)]
+
+
+def _pyenv() -> list[Interpreter]:
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = []
+    for path in sorted(root.glob("3.*/bin/python3")):
+        match = re.fullmatch(r"3\.(\d+)\.\d+", path.parent.parent.name)
+        if match and 8 <= int(match[1]) <= 15:
+            found.append(Interpreter(f"pyenv-{match[0]}", int(match[1]), (str(path),)))
+    return found
+
+
+def _debian() -> list[Interpreter]:
+    return [
+        Interpreter(f"debian-3.{m}", m, (path,))
+        for m in range(8, 16)
+        if os.path.exists(path := f"/usr/bin/python3.{m}")
+    ]
+
+
+def _sid() -> list[Interpreter]:
+    kinds = [(minor, shared) for minor in (14, 15) for shared in (False, True)]
+    names = {k: f"sid-3.{k[0]}-{'shared' if k[1] else 'static'}" for k in kinds}
+    # Made by `make test` or by hand: this takes a minute, too long for a unit test's collection.
+    root = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "otel-gpu" / "sid"
+    if not (root / ".complete").exists():
+        reason = "no Debian unstable root: run tests/ground/sid.sh once"
+        return [Interpreter(names[k], k[0], missing=reason) for k in kinds]
+    if os.getuid() != 0:
+        return [Interpreter(names[k], k[0], missing="chroot needs root") for k in kinds]
+    for program in (PROGRAM, LINES):
+        # Replaced whole: another test run may be reading it.
+        shutil.copy(program, copy := root / "tmp" / f"{program.name}.{os.getpid()}")
+        os.replace(copy, root / "tmp" / program.name)
+    found = []
+    for minor, shared in kinds:
+        command = ["chroot", str(root), f"/usr/bin/python3.{minor}"]
+        missing = ""
+        if shared:
+            missing = _build_launcher(root / "tmp" / "python-launcher")
+            command[2:] = ["/tmp/python-launcher", f"libpython3.{minor}.so.1.0"]
+        found.append(Interpreter(names[minor, shared], minor, tuple(command), "/tmp", missing))
+    return found
+
+
+def _build_launcher(path: Path) -> str:
+    """Build the launcher of shared interpreters; return why not, or nothing."""
+    if path.exists():
+        return ""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return "no C compiler for the launcher of the shared build"
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory) / "launcher.c"
+        source.write_text(_LAUNCHER)
+        subprocess.run([compiler, "-O1", "-o", f"{path}.new", source, "-ldl"], check=True)
+    os.replace(f"{path}.new", path)
+    return ""
+
+
+def line_tables(interpreter: Interpreter) -> list[tuple[bytes, int, list[tuple[int, int, int | None]]]]:
+    """Return (table, first line, [(start, end, line)]) of many code objects, as this interpreter sees them."""
+    command = [*interpreter.command, f"{interpreter.programs}/{LINES.name}"]
+    output = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    return [(bytes.fromhex(table), first, ranges) for table, first, ranges in map(json.loads, output.splitlines())]
+
+
+class Situations:
+    """The situations program, run by one interpreter until the context ends."""
+
+    def __init__(self, interpreter: Interpreter, environment: dict[str, str] | None = None) -> None:
+        # The root of another Debian has no /proc mounted.
+        proc = os.open("/proc", os.O_RDONLY)
+        self._process = subprocess.Popen(
+            [*interpreter.command, f"{interpreter.programs}/{PROGRAM.name}", str(proc)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(proc,),
+            env={**os.environ, **(environment or {})},
+        )
+        os.close(proc)
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        self._output: IO[bytes] = self._process.stdout
+        self.version: tuple[int, int, int] = (0, 0, 0)
+        self.threads: list[ThreadTruth] = []
+
+    def __enter__(self) -> Situations:
+        said = json.loads(self._output.readline())
+        self.version = tuple(said["version"])
+        self.threads = [
+            ThreadTruth(t["name"], t["tid"], t["ident"], [tuple(f) for f in t["frames"]]) for t in said["threads"]
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def image(self, names: tuple[str, ...] = ("_PyRuntime", "PyCode_Type", "PyUnicode_Type")) -> Image:
+        """Find the interpreter among the mappings and the addresses of its symbols."""
+        with open(f"/proc/{self.pid}/maps") as maps:
+            rows = [line.split(None, 5) for line in maps]
+        first: dict[str, int] = {}
+        for row in rows:
+            if len(row) == 6 and "python" in row[5]:
+                first.setdefault(row[5].strip(), int(row[0].split("-")[0], 16))
+        for path, start in first.items():
+            if not re.search(r"/(lib)?python3[^/]*$", path):
+                continue
+            with ElfFile(path) as elf:
+                values = {s.name: s.value for s in elf.symbols() if s.name in names}
+                lowest = min(s.vaddr for s in elf.segments if s.type == PT_LOAD)
+            if "_PyRuntime" in values:
+                bias = start - (lowest & ~0xFFF)
+                return Image(path, bias, {name: value + bias for name, value in values.items()})
+        raise LookupError(f"process {self.pid} maps no CPython")

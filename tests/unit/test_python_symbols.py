@@ -1,0 +1,272 @@
+"""Python frames read from live processes must be the frames that those processes report themselves."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from types import CodeType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_gpu.symbols.process_memory import MemoryFault, ProcessMemory
+from otel_gpu.symbols.python import CodeObjects, PythonFrame, Unresolved
+from otel_gpu.symbols.python_walk import PythonThreads
+from otel_gpu.unwind.python_layout import (
+    ABSENT,
+    DEBUG_OFFSETS_SIZE,
+    EntryRule,
+    PythonLayout,
+    UnsupportedPythonError,
+    code_checksum,
+    layout_for,
+)
+from tests.cpythons import Interpreter, Situations, interpreters
+
+
+@pytest.mark.parametrize("interpreter", interpreters(), ids=lambda i: i.name)
+def test_every_frame_of_every_thread_equals_what_the_interpreter_says(interpreter: Interpreter) -> None:
+    if interpreter.missing:
+        pytest.skip(interpreter.missing)
+    with Situations(interpreter) as target, ProcessMemory(target.pid) as memory:
+        symbols = target.image().symbols
+        runtime = symbols["_PyRuntime"]
+        layout = layout_for(target.version[:2], memory.read(runtime, DEBUG_OFFSETS_SIZE))
+        threads = PythonThreads(memory, layout, runtime)
+        threads.check()
+        codes = CodeObjects(memory, layout, symbols["PyCode_Type"], symbols["PyUnicode_Type"])
+
+        by_ident = {t.ident: t for t in threads}
+        for truth in target.threads:
+            thread = by_ident[truth.ident]
+            records = threads.frames(thread)
+            resolved = [(r, codes.resolve(r.code, r.instr, owner=r.owner)) for r in records]
+            shown = [(r, f) for r, f in resolved if f is not Unresolved.INCOMPLETE]
+
+            said = [(name, file, line, first) for name, file, line, _, first in truth.frames]
+            assert [_as_said(f) for _, f in shown] == said, truth.name
+            assert [layout.lasti(r.code, r.instr) for r, _ in shown] == [f[3] for f in truth.frames], truth.name
+            assert layout.tstate_native_id == ABSENT or thread.native_id == truth.tid
+            assert records[-1].is_entry
+            if truth.name == "recursion":
+                # From 3.11 Python calls Python without another activation of the eval loop.
+                down = sum(r.is_entry for r, f in shown if isinstance(f, PythonFrame) and f.qualname.endswith("down"))
+                assert down == (151 if layout.entry_rule is EntryRule.EACH else 0)
+
+
+def test_a_process_that_contradicts_its_layout_is_refused() -> None:
+    memory = Region(0x10000, bytes(8) * 4 + (0x10100).to_bytes(8, "little") + bytes(4096))
+    memory.data[0x108:0x110] = (0x10200).to_bytes(8, "little")
+
+    with pytest.raises(UnsupportedPythonError, match="does not belong to its first interpreter"):
+        PythonThreads(memory, layout_for((3, 8)), 0x10000).check()
+
+
+class Region:
+    """Memory made of one mapped range, which remembers the largest read."""
+
+    def __init__(self, base: int, data: bytes) -> None:
+        self.base = base
+        self.data = bytearray(data)
+        self.largest = 0
+
+    def read(self, address: int, size: int) -> bytes:
+        self.largest = max(self.largest, size)
+        at = address - self.base
+        if not 0 <= at <= at + size <= len(self.data):
+            raise MemoryFault(f"{address:#x} is not mapped")
+        return bytes(self.data[at : at + size])
+
+
+@pytest.fixture(scope="module")
+def own_layout() -> PythonLayout:
+    runtime = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+    try:
+        return layout_for(sys.version_info[:2], ctypes.string_at(runtime, DEBUG_OFFSETS_SIZE))
+    except UnsupportedPythonError as e:
+        pytest.skip(f"the interpreter that runs the tests: {e}")
+
+
+def code_objects(layout: PythonLayout, **options: int) -> CodeObjects:
+    return CodeObjects(ProcessMemory(os.getpid()), layout, id(CodeType), id(str), **options)
+
+
+def instr(layout: PythonLayout, code: CodeType, units: int = 40) -> int:
+    return units if layout.frame_instr_size == 4 else id(code) + layout.code_bytecode + 2 * units
+
+
+def renamed(**changes: object) -> CodeType:
+    return renamed.__code__.replace(**changes)  # type: ignore[arg-type]
+
+
+@settings(max_examples=30)
+@given(st.text(), st.text(), st.integers(1, 1 << 30))
+def test_any_name_that_a_program_chooses_is_read_as_it_is(
+    own_layout: PythonLayout, name: str, file: str, first: int
+) -> None:
+    named = {"co_qualname" if sys.version_info >= (3, 11) else "co_name": name}
+    code = renamed(co_filename=file, co_firstlineno=first, **named)
+
+    frame = code_objects(own_layout).resolve(id(code), instr(own_layout, code))
+
+    assert isinstance(frame, PythonFrame)
+    assert (frame.qualname, frame.filename, frame.first_line) == (shown(name), shown(file), first)
+
+
+def shown(text: str) -> str:
+    return "".join(f"\\x{ord(c):02x}" if ord(c) < 32 or 127 <= ord(c) < 160 else c for c in text)
+
+
+def test_a_name_of_a_million_characters_is_cut_and_marked(own_layout: PythonLayout) -> None:
+    code = renamed(co_filename="é" * 1_000_000)
+
+    frame = code_objects(own_layout).resolve(id(code), instr(own_layout, code))
+
+    assert isinstance(frame, PythonFrame)
+    assert frame.filename == "é" * 4096 + "…"
+
+
+def test_an_undecodable_file_name_stays_printable(own_layout: PythonLayout) -> None:
+    code = renamed(co_filename="/tmp/\udcff")
+
+    frame = code_objects(own_layout).resolve(id(code), instr(own_layout, code))
+
+    assert isinstance(frame, PythonFrame)
+    assert frame.filename.encode().startswith(b"/tmp/")
+
+
+def test_a_frame_before_its_first_traced_instruction_is_told_apart(own_layout: PythonLayout) -> None:
+    if own_layout.code_first_traceable == ABSENT:
+        pytest.skip("before 3.11 every frame is complete")
+    scope: dict[str, CodeType] = {}
+    exec("def outer():\n    x = 1\n    return lambda: x\ncode = outer().__code__", scope)
+    code = scope["code"]
+    codes = code_objects(own_layout)
+
+    assert codes.resolve(id(code), instr(own_layout, code, 0), owner=0) is Unresolved.INCOMPLETE
+    # A generator's frame exists before it runs, and its owner is no reason to hide it; nor is an unknown owner.
+    assert isinstance(codes.resolve(id(code), instr(own_layout, code, 0), owner=1), PythonFrame)
+    assert isinstance(codes.resolve(id(code), instr(own_layout, code, 0)), PythonFrame)
+    assert codes.resolve(id(code), instr(own_layout, code, 0), owner=0) is Unresolved.INCOMPLETE
+
+
+def test_a_code_object_that_replaced_another_is_stale_by_its_checksum(own_layout: PythonLayout) -> None:
+    code = renamed(co_firstlineno=77)
+    seen = code_checksum(code.co_argcount, code.co_kwonlyargcount, code.co_flags, 77)
+    codes = code_objects(own_layout)
+
+    assert isinstance(codes.resolve(id(code), instr(own_layout, code), checksum=seen), PythonFrame)
+    assert codes.resolve(id(code), instr(own_layout, code), checksum=seen + 1) is Unresolved.STALE
+
+
+def test_a_name_known_already_is_not_given_to_the_next_object_at_the_address(own_layout: PythonLayout) -> None:
+    first = renamed(co_name="first", co_firstlineno=5)
+    second = renamed(co_name="second", co_firstlineno=6)
+    size = sys.getsizeof(first)
+    memory = Region(id(first), ctypes.string_at(id(first), size))
+    codes = CodeObjects(Shadowed(memory), own_layout, id(CodeType), id(str))
+    before = codes.resolve(id(first), instr(own_layout, first))
+
+    memory.data[:] = ctypes.string_at(id(second), size)
+    after = codes.resolve(id(first), instr(own_layout, first))
+
+    assert isinstance(before, PythonFrame)
+    assert isinstance(after, PythonFrame)
+    assert (before.first_line, after.first_line) == (5, 6)
+
+
+@pytest.mark.parametrize("count", [0, 0x7FFF_1234_5678])
+def test_a_freed_code_object_gets_no_name(own_layout: PythonLayout, count: int) -> None:
+    code = renamed()
+    memory = Region(id(code), ctypes.string_at(id(code), sys.getsizeof(code)))
+    # What pymalloc leaves of a freed object: all but its first eight bytes.
+    memory.data[:8] = count.to_bytes(8, "little")
+
+    codes = CodeObjects(Shadowed(memory), own_layout, id(CodeType), id(str))
+
+    assert codes.resolve(id(code), instr(own_layout, code)) is Unresolved.STALE
+
+
+def test_a_code_object_freed_during_the_read_gets_no_name(own_layout: PythonLayout) -> None:
+    code = renamed()
+    memory = Region(id(code), ctypes.string_at(id(code), sys.getsizeof(code)))
+    codes = CodeObjects(Vanishing(memory), own_layout, id(CodeType), id(str))
+
+    assert codes.resolve(id(code), instr(own_layout, code)) is Unresolved.STALE
+
+
+class Shadowed:
+    """This process's memory, with one region in place of what is there."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self._own = ProcessMemory(os.getpid())
+
+    def read(self, address: int, size: int) -> bytes:
+        try:
+            return self.region.read(address, size)
+        except MemoryFault:
+            return self._own.read(address, size)
+
+
+class Vanishing(Shadowed):
+    """The region's reference count falls to 0 after its first read."""
+
+    def read(self, address: int, size: int) -> bytes:
+        data = super().read(address, size)
+        self.region.data[:8] = bytes(8)
+        return data
+
+
+@pytest.mark.parametrize("address", [0, 8, 1 << 47, 1 << 63, (1 << 64) - 8])
+def test_an_address_that_is_not_mapped_is_unreadable(own_layout: PythonLayout, address: int) -> None:
+    assert code_objects(own_layout).resolve(address, address) is Unresolved.UNREADABLE
+
+
+def test_another_object_is_no_code(own_layout: PythonLayout) -> None:
+    other = [None] * 100
+
+    assert code_objects(own_layout).resolve(id(other), id(other)) is Unresolved.NOT_CODE
+
+
+def test_a_process_that_has_ended_is_gone(own_layout: PythonLayout) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        memory = ProcessMemory(process.pid)
+        process.kill()
+
+    assert CodeObjects(memory, own_layout).resolve(0x1000, 0) is Unresolved.GONE
+
+
+@given(
+    st.integers(8, 12),
+    st.lists(st.integers(0, 400).map(lambda n: 0x10000 + 8 * n) | st.integers(0, (1 << 64) - 1)),
+    st.data(),
+)
+def test_any_memory_gives_a_frame_or_a_reason_and_bounded_reads(
+    minor: int, words: list[int], data: st.DataObject
+) -> None:
+    image = b"".join(w.to_bytes(8, "little") for w in words) + data.draw(st.binary(max_size=64))
+    memory = Region(0x10000, image * 8)
+    codes = CodeObjects(memory, layout_for((3, minor)))
+
+    answer = codes.resolve(data.draw(st.integers(0x10000, 0x10000 + 512)), data.draw(st.integers(0, 1 << 32)))
+
+    assert isinstance(answer, (PythonFrame, Unresolved))
+    assert memory.largest <= 1 << 20
+
+
+def test_what_is_remembered_is_bounded(own_layout: PythonLayout) -> None:
+    codes = code_objects(own_layout, capacity=4)
+    made = [renamed(co_firstlineno=n) for n in range(1, 40)]
+
+    answers = [codes.resolve(id(c), instr(own_layout, c)) for c in made * 2]
+
+    assert [a.first_line for a in answers if isinstance(a, PythonFrame)] == [*range(1, 40)] * 2
+    assert len(codes) <= 4
+
+
+def _as_said(frame: PythonFrame | Unresolved) -> object:
+    return (frame.qualname, frame.filename, frame.line, frame.first_line) if isinstance(frame, PythonFrame) else frame
