@@ -53,3 +53,30 @@ class OtlpSettings:
     """Requests that wait to be sent, per exporter; the oldest is dropped and counted when it is full."""
     signal_endpoints: tuple[tuple[str, str], ...] = ()
     """(signal, URL) for signals that go elsewhere; over HTTP such a URL is used as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """A directory that gets `metrics.jsonl`, `traces.jsonl` and `profiles.jsonl`."""
+
+    directory: str
+    temporality: Temporality = "cumulative"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """A table on standard output."""
+
+    max_rows: int = 200
+    """The rest is summed up in one line; 0 shows everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class SdkSettings:
+    """An OpenTelemetry SDK exporter of another package, found by its entry point."""
+
+    exporter: str
+    """A name in the entry point group `opentelemetry_metrics_exporter`, such as `otlp_proto_http`."""
+    temporality: Temporality = "cumulative"
+    timeout_s: float = 10.0
+    queue_size: int = 10
