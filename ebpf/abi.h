@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Every struct and number that crosses between the kernel and otel_gpu/abi.py. Plain C, no kernel includes.
+ * tests/unit/test_abi.py compares each offset with what the compiled objects say in their BTF. */
+#ifndef OTEL_GPU_ABI_H
+#define OTEL_GPU_ABI_H
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char s8;
+typedef short s16;
+typedef int s32;
+typedef long long s64;
+
+/* What a row counts; row.sum_a and row.sum_b are given behind each. */
+enum family {
+	FAMILY_LAUNCH = 1,   /* kernels: blocks in the grid, threads in a block */
+	FAMILY_GRAPH_LAUNCH, /* graph launches: - , - */
+	FAMILY_COPY,	     /* copies: bytes, - */
+	FAMILY_MEMSET,	     /* memsets: bytes, - */
+	FAMILY_ALLOC,	     /* allocations: bytes, - */
+	FAMILY_FREE,	     /* frees: bytes, - */
+	FAMILY_WAIT,	     /* blocking calls: nanoseconds, - */
+	FAMILY_ERROR,	     /* failed calls; row_key.subject is the code: - , - */
+	FAMILY_COUNT,
+};
+
+/* Copy kinds, in row_key.kind. The first five are cudaMemcpyKind. */
+enum copy_kind {
+	COPY_HOST_TO_HOST,
+	COPY_HOST_TO_DEVICE,
+	COPY_DEVICE_TO_HOST,
+	COPY_DEVICE_TO_DEVICE,
+	COPY_DEFAULT,
+	COPY_PEER,
+};
+
+/* Host memory on the host's side of a copy, in row_key.detail. */
+enum host_memory {
+	HOST_MEMORY_NONE,
+	HOST_MEMORY_PAGEABLE,
+	HOST_MEMORY_PINNED,
+};
+
+/* Memory types, in row_key.kind of allocations and frees. */
+enum memory_type {
+	MEMORY_DEVICE,
+	MEMORY_HOST,
+	MEMORY_MANAGED,
+	MEMORY_REGISTERED,
+	MEMORY_ASYNC,
+	MEMORY_VIRTUAL,
+	MEMORY_UNKNOWN, /* freed, but allocated before the probes were there */
+};
+
+/* How a free came about, in row_key.detail. */
+enum free_cause {
+	FREE_CALLED,
+	FREE_IMPLICIT, /* the address came back from the driver while we held it for live */
+};
+
+#define DEVICE_UNKNOWN 0xff
+#define BUCKET_ZERO 0	 /* the value was 0 */
+#define BUCKET_NONE 0xff /* there is no such value */
+
+/* One row of the count table. Buckets are OTLP's exponential histogram at scale 0, plus 2:
+ * 1 holds the value 1, b holds (2^(b-2), 2^(b-1)]. */
+struct row_key {
+	u32 tgid;
+	u32 incarnation; /* tells apart the programs that ran under one pid, see incarnation() */
+	u64 subject;	 /* kernel handle, graph, error code */
+	u16 function;	 /* row of the hook table */
+	u8 family;
+	u8 device;
+	u8 kind;
+	u8 detail;
+	u8 bucket_a;
+	u8 bucket_b;
+};
+_Static_assert(sizeof(struct row_key) == 24, "row_key crosses the border");
+
+struct row {
+	u64 count;
+	u64 sum_a;
+	u64 sum_b;
+};
+_Static_assert(sizeof(struct row) == 24, "row crosses the border");
+
+/* A live allocation. */
+struct live_key {
+	u32 tgid;
+	u32 incarnation;
+	u64 address; /* device or host pointer, or VMM handle */
+};
+_Static_assert(sizeof(struct live_key) == 16, "live_key crosses the border");
+
+struct live {
+	u64 size;
+	u64 since_ns; /* CLOCK_MONOTONIC */
+	u8 type;
+	u8 device;
+	u8 pad[6];
+};
+_Static_assert(sizeof(struct live) == 24, "live crosses the border");
+
+/* What went wrong in the kernel, one counter each. */
+enum loss {
+	LOSS_ROWS_FULL,	     /* counted in the overflow rows instead of the table */
+	LOSS_OVERFLOW_FULL,  /* counted in the totals of its family only */
+	LOSS_CALLS_FULL,     /* a call's return could not be awaited */
+	LOSS_LIVE_FULL,	     /* an allocation could not be remembered */
+	LOSS_READ_FAILED,    /* the target's memory was not readable */
+	LOSS_CAPTURES_FULL,  /* a capturing stream or event could not be remembered */
+	LOSS_EVENTS_FULL,    /* the ring buffer was full */
+	LOSS_COUNT,
+};
+
+/* The attach cookie: what a program must know about the function it sits on. */
+#define COOKIE_FUNCTION(c) ((u16)(c))		/* row of the hook table */
+#define COOKIE_KIND(c) ((u8)((c) >> 16))	/* copy kind, memory type */
+#define COOKIE_FLAGS(c) ((u8)((c) >> 24))
+#define COOKIE_STREAM(c) ((u8)((c) >> 32) & 15) /* argument number of the stream */
+#define COOKIE_HOST(c) ((u8)((c) >> 36) & 15)	/* argument number of the host pointer */
+#define COOKIE_SIZE(c) ((u8)((c) >> 40) & 15)	/* argument number of the size in elements, or of the struct */
+#define COOKIE_SIZE2(c) ((u8)((c) >> 44) & 15)	/* of its second factor */
+#define COOKIE_OUT(c) ((u8)((c) >> 48) & 15)	/* of the address, or of where it will be written */
+#define COOKIE_SHIFT(c) ((u8)((c) >> 52) & 15)	/* log2 of the element size */
+#define ARGUMENT_NONE 15
+
+#define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */
+#define FLAG_DIRECT 2	  /* the address is an argument, not a result */
+#define FLAG_PITCHED 4	  /* the size is *pitch times a factor, known at return */
+
+#endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What every probe needs: who is calling, with which arguments, and where to count it. */
+#ifndef OTEL_GPU_COMMON_BPF_H
+#define OTEL_GPU_COMMON_BPF_H
+
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+/* Set before loading. */
+const volatile u8 observe_all = 1; /* 0: only the processes in `targets` */
+const volatile u64 pidns_dev = 0;  /* the agent's pid namespace, when it is not the initial one */
+const volatile u64 pidns_ino = 0;
+
+/* Observed processes by tgid, written by the agent; read only when observe_all is 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, u8);
+} targets SEC(".maps");
+
+/* The count table. Written here, per CPU; read by the agent, which removes the rows of ended processes.
+ * Sized by receivers.cuda.map_entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct row_key);
+	__type(value, struct row);
+} rows SEC(".maps");
+
+/* Where counts go when `rows` is full: the same rows without their subject, so that each process's totals
+ * and histograms stay exact. Bounded by families, kinds and buckets, a few hundred a process at worst. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct row_key);
+	__type(value, struct row);
+} overflow SEC(".maps");
+
+/* Where counts go when even that is full: totals by family. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FAMILY_COUNT);
+	__type(key, u32);
+	__type(value, struct row);
+} totals SEC(".maps");
+
+/* enum loss -> how often. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOSS_COUNT);
+	__type(key, u32);
+	__type(value, u64);
+} losses SEC(".maps");
+
+/* Who is calling. */
+struct caller {
+	u64 pid_tgid;
+	u32 tgid;
+	u32 incarnation;
+};
+
+static __always_inline void lose(u32 what)
+{
+	u64 *n = bpf_map_lookup_elem(&losses, &what);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+/* One number for "this program under this pid": it changes when the pid is reused and at every exec.
+ * Opaque to the agent, which learns the numbers of a process as it first sees them. */
+static __always_inline u32 incarnation(void)
+{
+	u64 start, exec;
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf)) {
+		struct task_struct *task = (void *)bpf_get_current_task_btf();
+		start = task->group_leader->start_boottime;
+		exec = task->self_exec_id;
+	} else {
+		struct task_struct *task = (void *)bpf_get_current_task();
+		start = BPF_CORE_READ(task, group_leader, start_boottime);
+		exec = BPF_CORE_READ(task, self_exec_id);
+	}
+	return (u32)(start >> 16) ^ (u32)exec * 0x9e3779b1u;
+}
+
+/* Fills in the caller; false when the process is not observed. */
+static __always_inline int identify(struct caller *who)
+{
+	if (pidns_ino) {
+		struct bpf_pidns_info ns = {};
+		if (bpf_get_ns_current_pid_tgid(pidns_dev, pidns_ino, (void *)&ns, sizeof(ns)))
+			return 0;
+		who->pid_tgid = (u64)ns.tgid << 32 | ns.pid;
+	} else {
+		who->pid_tgid = bpf_get_current_pid_tgid();
+	}
+	who->tgid = who->pid_tgid >> 32;
+	if (!observe_all && !bpf_map_lookup_elem(&targets, &who->tgid))
+		return 0;
+	who->incarnation = incarnation();
+	return 1;
+}
+
+/* Reads one register. The empty asm keeps clang from folding several reads into one through a computed
+ * context pointer, which the verifier forbids. */
+#define REGISTER(ctx, name)                                                                                            \
+	({                                                                                                             \
+		u64 value_ = (ctx)->name;                                                                              \
+		asm volatile("# " #name : "+r"(value_));                                                               \
+		value_;                                                                                                \
+	})
+
+/* Integer argument n (from 0) of the function at whose entry, or before whose first push, the probe sits. */
+#if defined(__TARGET_ARCH_x86)
+#define REGISTER_ARGUMENTS 6
+#define STACK_SKIP 8 /* the return address */
+#define RESULT(ctx) ((s32)(ctx)->ax)
+#define STACK_POINTER(ctx) ((ctx)->sp)
+static __always_inline u64 register_argument(struct pt_regs *ctx, u32 n)
+{
+	switch (n) {
+	case 0:
+		return REGISTER(ctx, di);
+	case 1:
+		return REGISTER(ctx, si);
+	case 2:
+		return REGISTER(ctx, dx);
+	case 3:
+		return REGISTER(ctx, cx);
+	case 4:
+		return REGISTER(ctx, r8);
+	default:
+		return REGISTER(ctx, r9);
+	}
+}
+#else
+#define REGISTER_ARGUMENTS 8
+#define STACK_SKIP 0
+#define RESULT(ctx) ((s32)(ctx)->regs[0])
+#define STACK_POINTER(ctx) ((ctx)->sp)
+static __always_inline u64 register_argument(struct pt_regs *ctx, u32 n)
+{
+	switch (n) {
+	case 0:
+		return REGISTER(ctx, regs[0]);
+	case 1:
+		return REGISTER(ctx, regs[1]);
+	case 2:
+		return REGISTER(ctx, regs[2]);
+	case 3:
+		return REGISTER(ctx, regs[3]);
+	case 4:
+		return REGISTER(ctx, regs[4]);
+	case 5:
+		return REGISTER(ctx, regs[5]);
+	case 6:
+		return REGISTER(ctx, regs[6]);
+	default:
+		return REGISTER(ctx, regs[7]);
+	}
+}
+#endif
+
+static __always_inline int read_user(void *to, u32 size, u64 from)
+{
+	if (!bpf_probe_read_user(to, size, (void *)from))
+		return 1;
+	lose(LOSS_READ_FAILED);
+	return 0;
+}
+
+static __always_inline u64 argument(struct pt_regs *ctx, u32 n)
+{
+	u64 value = 0;
+	if (n < REGISTER_ARGUMENTS)
+		return register_argument(ctx, n);
+	read_user(&value, sizeof(value), STACK_POINTER(ctx) + STACK_SKIP + (u64)(n - REGISTER_ARGUMENTS) * 8);
+	return value;
+}
+
+/* The bucket of a value, see struct row_key: how many bits value-1 has, plus 1. A global function, which the
+ * verifier looks at once: inlined, its branches multiply in every loop. */
+__noinline int bucket(u64 value)
+{
+	u64 rest = value - 1;
+	int bits = 1;
+
+	if (!value)
+		return BUCKET_ZERO;
+#pragma unroll
+	for (int half = 32; half; half >>= 1)
+		if (rest >> half) {
+			rest >>= half;
+			bits += half;
+		}
+	return bits + (rest != 0);
+}
+
+/* The bucket of a duration, in units of 2^-30 s, so that its edges are powers of two of a second: OTLP's bucket
+ * is 30 lower. 2^22 * 2^30 / 10^9 = 4503599.6; longer than 36 minutes, precision gives way to range. */
+static __always_inline u8 duration_bucket(u64 ns)
+{
+	return bucket(ns >> 41 ? (ns >> 22) * 4503600 : ns * 4503600 >> 22);
+}
+
+/* Calls `body(i, context)` for i < n, until it returns 1: one bpf_loop where the kernel has it (5.17), else at
+ * most FEW rounds, for the verifier has to walk each. */
+#define FEW 32
+#define repeat(n, body, context)                                                                                       \
+	do {                                                                                                           \
+		if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop)) {                                     \
+			bpf_loop(n, body, context, 0);                                                                 \
+		} else {                                                                                               \
+			for (u32 i_ = 0; i_ < FEW && i_ < (n); i_++)                                                   \
+				if (body(i_, context))                                                                 \
+					break;                                                                         \
+		}                                                                                                      \
+	} while (0)
+
+/* Counts one call. Per-CPU rows still need atomic additions: a program may be preempted by another task's
+ * probe on the same CPU. */
+static __always_inline void add(struct row *row, u64 count, u64 a, u64 b)
+{
+	__sync_fetch_and_add(&row->count, count);
+	if (a)
+		__sync_fetch_and_add(&row->sum_a, a);
+	if (b)
+		__sync_fetch_and_add(&row->sum_b, b);
+}
+
+static __noinline int count_overflow(struct row_key *key, u64 a, u64 b)
+{
+	struct row zero = {};
+	struct row *row;
+	u32 family;
+
+	if (!key)
+		return 0;
+	lose(LOSS_ROWS_FULL);
+	key->subject = 0;
+	bpf_map_update_elem(&overflow, key, &zero, BPF_NOEXIST);
+	row = bpf_map_lookup_elem(&overflow, key);
+	if (!row) {
+		lose(LOSS_OVERFLOW_FULL);
+		family = key->family;
+		row = bpf_map_lookup_elem(&totals, &family);
+	}
+	if (row)
+		add(row, 1, a, b);
+	return 0;
+}
+
+static __always_inline void count(struct row_key *key, u64 a, u64 b)
+{
+	struct row *row = bpf_map_lookup_elem(&rows, key);
+	if (!row) {
+		struct row zero = {};
+		bpf_map_update_elem(&rows, key, &zero, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&rows, key);
+		if (!row) {
+			count_overflow(key, a, b);
+			return;
+		}
+	}
+	add(row, 1, a, b);
+}
+
+static __always_inline void start_key(struct row_key *key, const struct caller *who, u8 family, u64 cookie)
+{
+	*key = (struct row_key){
+		.tgid = who->tgid,
+		.incarnation = who->incarnation,
+		.function = COOKIE_FUNCTION(cookie),
+		.family = family,
+		.device = DEVICE_UNKNOWN,
+		.bucket_a = BUCKET_NONE,
+		.bucket_b = BUCKET_NONE,
+	};
+}
+
+#endif

@@ -1,0 +1,734 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The CUDA driver's functions. One program per shape of function; what differs inside a shape comes with the
+ * attach cookie (abi.h), made from the hook table in otel_gpu/probes/table.py. */
+#include "common.bpf.h"
+#include "capture.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* A call in flight, from its entry to its return. */
+struct call_key {
+	u64 pid_tgid;
+	u64 function; /* calls of different functions may nest */
+};
+
+struct call {
+	u64 start_ns;
+	u64 size;
+	u64 address; /* freed or registered pointer, or where the result will stand */
+	u64 stream;
+	u64 pitch_at; /* where the pitch will stand */
+	struct live freed;
+	u8 host; /* enum host_memory */
+	u8 kind;
+};
+
+/* Calls in flight. Sized for the threads of a node; a thread that dies inside a call leaves its entry behind,
+ * which the agent removes with the process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct call_key);
+	__type(value, struct call);
+} calls SEC(".maps");
+
+/* Live allocations; written here, emptied by the agent for contexts and processes that are gone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2097152);
+	__type(key, struct live_key);
+	__type(value, struct live);
+} live SEC(".maps");
+
+static __always_inline u64 attach_cookie(struct pt_regs *ctx)
+{
+	u64 cookie;
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_attach_cookie))
+		return bpf_get_attach_cookie(ctx);
+	/* Kernels below 5.15: the agent loads the program once a site, with this number replaced. */
+	asm volatile("%0 = 0x0c00c1e0c00c1e0c ll" : "=r"(cookie));
+	return cookie;
+}
+
+/* ---- launches: entry only, nothing is allocated, nothing is sent ---- */
+
+struct dims {
+	u32 grid[3];
+	u32 block[3];
+};
+
+static __always_inline void count_launch(const struct caller *who, u64 cookie, u64 function, const struct dims *dims)
+{
+	u64 blocks = (u64)dims->grid[0] * dims->grid[1] * dims->grid[2];
+	u64 threads = (u64)dims->block[0] * dims->block[1] * dims->block[2];
+	struct row_key key;
+
+	start_key(&key, who, FAMILY_LAUNCH, 0);
+	key.subject = function;
+	key.bucket_a = bucket(blocks);
+	key.bucket_b = threads ? bucket(threads) : BUCKET_NONE;
+	count(&key, blocks, threads);
+}
+
+static __always_inline void launch(const struct caller *who, u64 cookie, u64 function, const struct dims *dims,
+				   u64 stream)
+{
+	if (is_capturing(who, stream, COOKIE_FLAGS(cookie)))
+		return;
+	count_launch(who, cookie, function, dims);
+}
+
+/* (CUfunction, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, CUstream, ...) */
+SEC("uprobe")
+int launch_kernel(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+	struct dims dims;
+	u64 stream;
+
+	if (!identify(&who))
+		return 0;
+#if defined(__TARGET_ARCH_x86)
+	u64 stack[3] = {};
+	read_user(stack, sizeof(stack), ctx->sp + STACK_SKIP);
+	dims = (struct dims){ { ctx->si, ctx->dx, ctx->cx }, { ctx->r8, ctx->r9, stack[0] } };
+	stream = stack[2];
+	launch(&who, cookie, ctx->di, &dims, stream);
+#else
+	stream = argument(ctx, 8);
+	dims = (struct dims){ { ctx->regs[1], ctx->regs[2], ctx->regs[3] },
+			      { ctx->regs[4], ctx->regs[5], ctx->regs[6] } };
+	launch(&who, cookie, ctx->regs[0], &dims, stream);
+#endif
+	return 0;
+}
+
+/* struct CUlaunchConfig, as far as it is read. */
+struct launch_config {
+	struct dims dims;
+	u32 shared_bytes;
+	u32 pad;
+	u64 stream;
+};
+
+/* (const CUlaunchConfig *, CUfunction, ...) */
+SEC("uprobe")
+int launch_kernel_ex(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct launch_config config = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	read_user(&config, sizeof(config), argument(ctx, 0));
+	launch(&who, cookie, argument(ctx, 1), &config.dims, config.stream);
+	return 0;
+}
+
+/* CUDA_LAUNCH_PARAMS, 56 bytes. */
+struct launch_params {
+	u64 function;
+	struct dims dims;
+	u32 shared_bytes;
+	u32 pad;
+	u64 stream;
+	u64 params;
+};
+
+#define MAX_DEVICES 64 /* of one cooperative launch */
+
+/* A list in the target's memory that is walked. */
+struct walk {
+	struct caller who;
+	u64 cookie;
+	u64 at;
+};
+
+static long launch_one(u64 i, struct walk *walk)
+{
+	struct launch_params params = {};
+
+	if (!read_user(&params, sizeof(params), walk->at + i * sizeof(params)))
+		return 1;
+	launch(&walk->who, walk->cookie, params.function, &params.dims, params.stream);
+	return 0;
+}
+
+/* (CUDA_LAUNCH_PARAMS *, unsigned n, unsigned flags) */
+SEC("uprobe")
+int launch_multi_device(struct pt_regs *ctx)
+{
+	struct walk walk = { .cookie = attach_cookie(ctx), .at = argument(ctx, 0) };
+	u32 n = argument(ctx, 1);
+
+	if (!identify(&walk.who))
+		return 0;
+	if (n > MAX_DEVICES)
+		n = MAX_DEVICES;
+	repeat(n, launch_one, &walk);
+	return 0;
+}
+
+/* (CUfunction, int width, int height, CUstream): the block was set by an earlier call and is not known. */
+SEC("uprobe")
+int launch_grid(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	u32 stream = COOKIE_STREAM(cookie);
+	struct dims dims = { { 1, 1, 1 }, { 0, 0, 0 } };
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	if (COOKIE_SIZE(cookie) != ARGUMENT_NONE) {
+		dims.grid[0] = argument(ctx, 1);
+		dims.grid[1] = argument(ctx, 2);
+	}
+	launch(&who, cookie, argument(ctx, 0), &dims, stream == ARGUMENT_NONE ? 0 : argument(ctx, stream));
+	return 0;
+}
+
+/* (CUgraphExec, CUstream) */
+SEC("uprobe")
+int launch_graph(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct row_key key;
+	struct caller who;
+
+	if (!identify(&who) || is_capturing(&who, argument(ctx, 1), COOKIE_FLAGS(cookie)))
+		return 0;
+	start_key(&key, &who, FAMILY_GRAPH_LAUNCH, 0);
+	key.subject = argument(ctx, 0);
+	count(&key, 0, 0);
+	return 0;
+}
+
+/* ---- copies ---- */
+
+/* What a copy is, whatever its function looks like. */
+struct copy {
+	u64 bytes;
+	u64 host; /* pointer on the host's side, 0 where there is none */
+	u8 kind;
+};
+
+static __always_inline void count_copy(const struct caller *who, u8 kind, u8 host, u64 bytes)
+{
+	struct row_key key;
+
+	start_key(&key, who, FAMILY_COPY, 0);
+	key.kind = kind;
+	key.detail = host;
+	key.bucket_a = bucket(bytes);
+	count(&key, bytes, 0);
+}
+
+static __always_inline u8 host_memory(const struct caller *who, u64 pointer)
+{
+	return HOST_MEMORY_NONE;
+}
+
+static __always_inline void count_error(const struct caller *who, u64 cookie, s32 code)
+{
+	struct row_key key;
+
+	start_key(&key, who, FAMILY_ERROR, cookie);
+	key.subject = (u32)code;
+	count(&key, 0, 0);
+}
+
+static __always_inline void enter(struct pt_regs *ctx, const struct caller *who, u64 cookie, struct call *call)
+{
+	struct call_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
+
+	call->start_ns = bpf_ktime_get_ns();
+	if (bpf_map_update_elem(&calls, &key, call, BPF_ANY))
+		lose(LOSS_CALLS_FULL);
+}
+
+/* Takes a call out of `calls`; false when its entry was not seen. */
+static __always_inline int leave(const struct caller *who, u64 cookie, struct call *call)
+{
+	struct call_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
+	struct call *found = bpf_map_lookup_elem(&calls, &key);
+
+	if (!found)
+		return 0;
+	*call = *found;
+	bpf_map_delete_elem(&calls, &key);
+	return 1;
+}
+
+static __always_inline void count_wait(const struct caller *who, u64 cookie, u64 ns)
+{
+	struct row_key key;
+
+	start_key(&key, who, FAMILY_WAIT, cookie);
+	key.bucket_a = duration_bucket(ns);
+	count(&key, ns, 0);
+}
+
+static __always_inline int copy_linear_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
+{
+	copy->kind = COOKIE_KIND(cookie);
+	copy->bytes = argument(ctx, COOKIE_SIZE(cookie));
+	copy->host = COOKIE_HOST(cookie) == ARGUMENT_NONE ? 0 : argument(ctx, COOKIE_HOST(cookie));
+	return 1;
+}
+
+/* One side of CUDA_MEMCPY2D and CUDA_MEMCPY3D: CUmemorytype and the host pointer behind it. */
+struct side {
+	u32 type;
+	u32 pad;
+	u64 host;
+};
+enum { SIDE_HOST = 1, SIDE_DEVICE, SIDE_ARRAY, SIDE_UNIFIED };
+
+static __always_inline void resolve_sides(const struct side *from, const struct side *to, struct copy *copy)
+{
+	int from_host = from->type == SIDE_HOST, to_host = to->type == SIDE_HOST;
+
+	if (from->type == SIDE_UNIFIED || to->type == SIDE_UNIFIED)
+		copy->kind = COPY_DEFAULT;
+	else if (from_host)
+		copy->kind = to_host ? COPY_HOST_TO_HOST : COPY_HOST_TO_DEVICE;
+	else
+		copy->kind = to_host ? COPY_DEVICE_TO_HOST : COPY_DEVICE_TO_DEVICE;
+	copy->host = from_host ? from->host : to_host ? to->host : 0;
+}
+
+/* Where CUDA_MEMCPY2D and CUDA_MEMCPY3D(_PEER) keep what is read; cuda.h. */
+#define COPY2D_FROM 16
+#define COPY2D_TO 72
+#define COPY2D_EXTENT 112
+#define COPY3D_FROM 32
+#define COPY3D_TO 120
+#define COPY3D_EXTENT 176
+
+static __always_inline int copy_2d_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
+{
+	u64 at = argument(ctx, 0), extent[2];
+	struct side from, to;
+
+	if (!read_user(&from, sizeof(from), at + COPY2D_FROM) || !read_user(&to, sizeof(to), at + COPY2D_TO) ||
+	    !read_user(extent, sizeof(extent), at + COPY2D_EXTENT))
+		return 0;
+	copy->bytes = extent[0] * extent[1];
+	resolve_sides(&from, &to, copy);
+	return 1;
+}
+
+static __always_inline int copy_3d_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
+{
+	u64 at = argument(ctx, 0), extent[3];
+	struct side from, to;
+
+	if (!read_user(&from, sizeof(from), at + COPY3D_FROM) || !read_user(&to, sizeof(to), at + COPY3D_TO) ||
+	    !read_user(extent, sizeof(extent), at + COPY3D_EXTENT))
+		return 0;
+	copy->bytes = extent[0] * extent[1] * extent[2];
+	if (COOKIE_KIND(cookie) == COPY_PEER) {
+		copy->kind = COPY_PEER;
+		copy->host = 0;
+	} else {
+		resolve_sides(&from, &to, copy);
+	}
+	return 1;
+}
+
+/* Asynchronous copies are counted at the call. */
+static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *who, u64 cookie, const struct copy *copy)
+{
+	u32 stream = COOKIE_STREAM(cookie);
+
+	if (stream != ARGUMENT_NONE && is_capturing(who, argument(ctx, stream), COOKIE_FLAGS(cookie)))
+		return 0;
+	count_copy(who, copy->kind, host_memory(who, copy->host), copy->bytes);
+	return 0;
+}
+
+/* Blocking copies are counted when they return, if they succeeded, with the time they took. */
+static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *who, u64 cookie,
+				      const struct copy *copy)
+{
+	struct call call = { .size = copy->bytes, .kind = copy->kind, .host = host_memory(who, copy->host) };
+
+	enter(ctx, who, cookie, &call);
+	return 0;
+}
+
+#define COPY_PROGRAMS(shape)                                                                                           \
+	SEC("uprobe") int copy_##shape##_async(struct pt_regs *ctx)                                                    \
+	{                                                                                                              \
+		u64 cookie = attach_cookie(ctx);                                                                       \
+		struct copy copy = {};                                                                                 \
+		struct caller who;                                                                                     \
+		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
+			return 0;                                                                                      \
+		return copy_now(ctx, &who, cookie, &copy);                                                             \
+	}                                                                                                              \
+	SEC("uprobe") int copy_##shape(struct pt_regs *ctx)                                                            \
+	{                                                                                                              \
+		u64 cookie = attach_cookie(ctx);                                                                       \
+		struct copy copy = {};                                                                                 \
+		struct caller who;                                                                                     \
+		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
+			return 0;                                                                                      \
+		return copy_begin(ctx, &who, cookie, &copy);                                                           \
+	}
+COPY_PROGRAMS(linear)
+COPY_PROGRAMS(2d)
+COPY_PROGRAMS(3d)
+
+SEC("uretprobe")
+int copy_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), now = bpf_ktime_get_ns();
+	struct caller who;
+	struct call call;
+	s32 code = RESULT(ctx);
+
+	if (!identify(&who) || !leave(&who, cookie, &call))
+		return 0;
+	if (code)
+		count_error(&who, cookie, code);
+	else
+		count_copy(&who, call.kind, call.host, call.size);
+	count_wait(&who, cookie, now - call.start_ns);
+	return 0;
+}
+
+#define MAX_BATCH 4096 /* copies of one batched call; a longer list is reported as unreadable */
+
+/* How many elements of a batch are walked. */
+static __always_inline u32 batch_size(u64 n)
+{
+	if (n <= MAX_BATCH)
+		return n;
+	lose(LOSS_READ_FAILED);
+	return MAX_BATCH;
+}
+
+static long copy_one(u64 i, struct walk *walk)
+{
+	u64 bytes;
+
+	if (!read_user(&bytes, sizeof(bytes), walk->at + i * sizeof(bytes)))
+		return 1;
+	count_copy(&walk->who, COPY_DEFAULT, HOST_MEMORY_NONE, bytes);
+	return 0;
+}
+
+/* cuMemcpyBatchAsync(dsts, srcs, sizes, count, ...): kinds are the driver's to find out. */
+SEC("uprobe")
+int copy_batch(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct walk walk = { .cookie = cookie, .at = argument(ctx, COOKIE_SIZE(cookie)) };
+	u32 n = batch_size(argument(ctx, COOKIE_SIZE2(cookie)));
+
+	if (!identify(&walk.who) || is_capturing(&walk.who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie)))
+		return 0;
+	repeat(n, copy_one, &walk);
+	return 0;
+}
+
+/* CUDA_MEMCPY3D_BATCH_OP: two operands of 40 bytes, then the extent. */
+#define COPY_OPERATION_SIZE 112
+#define COPY_OPERATION_EXTENT 80
+
+static long copy_one_3d(u64 i, struct walk *walk)
+{
+	u64 extent[3];
+
+	if (!read_user(extent, sizeof(extent), walk->at + i * COPY_OPERATION_SIZE + COPY_OPERATION_EXTENT))
+		return 1;
+	count_copy(&walk->who, COPY_DEFAULT, HOST_MEMORY_NONE, extent[0] * extent[1] * extent[2]);
+	return 0;
+}
+
+/* cuMemcpy3DBatchAsync(numOps, ops, ...) and cuMemcpy3DWithAttributesAsync(op, ...) */
+SEC("uprobe")
+int copy_3d_batch(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct walk walk = { .cookie = cookie, .at = argument(ctx, COOKIE_SIZE(cookie)) };
+	u32 n = COOKIE_SIZE2(cookie) == ARGUMENT_NONE ? 1 : batch_size(argument(ctx, COOKIE_SIZE2(cookie)));
+
+	if (!identify(&walk.who) || is_capturing(&walk.who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie)))
+		return 0;
+	repeat(n, copy_one_3d, &walk);
+	return 0;
+}
+
+/* ---- memsets ---- */
+
+static __always_inline void count_memset(const struct caller *who, u64 bytes)
+{
+	struct row_key key;
+
+	start_key(&key, who, FAMILY_MEMSET, 0);
+	key.bucket_a = bucket(bytes);
+	count(&key, bytes, 0);
+}
+
+/* The size is one argument, or the product of two, in elements of 1, 2 or 4 bytes. */
+SEC("uprobe")
+int fill(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), bytes;
+	u32 stream = COOKIE_STREAM(cookie);
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	if (stream != ARGUMENT_NONE && is_capturing(&who, argument(ctx, stream), COOKIE_FLAGS(cookie)))
+		return 0;
+	bytes = argument(ctx, COOKIE_SIZE(cookie)) << COOKIE_SHIFT(cookie);
+	if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
+		bytes *= argument(ctx, COOKIE_SIZE2(cookie));
+	count_memset(&who, bytes);
+	return 0;
+}
+
+/* ---- memory ---- */
+
+static __always_inline void count_memory(const struct caller *who, u8 family, const struct live *what, u8 cause)
+{
+	struct row_key key;
+
+	start_key(&key, who, family, 0);
+	key.kind = what->type;
+	key.device = what->device;
+	key.detail = cause;
+	count(&key, what->size, 0);
+}
+
+SEC("uprobe")
+int alloc(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	u32 out = COOKIE_OUT(cookie);
+	struct call call = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	call.kind = COOKIE_KIND(cookie);
+	call.size = argument(ctx, COOKIE_SIZE(cookie));
+	call.address = argument(ctx, out);
+	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
+		call.pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
+	if (COOKIE_STREAM(cookie) != ARGUMENT_NONE) {
+		call.stream = argument(ctx, COOKIE_STREAM(cookie));
+		if (is_capturing(&who, call.stream, COOKIE_FLAGS(cookie)))
+			return 0; /* a graph's node: nothing is allocated now */
+	}
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+SEC("uretprobe")
+int alloc_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), pitch;
+	struct live_key key = {};
+	struct live now = {}, *before;
+	struct caller who;
+	struct call call;
+	s32 code = RESULT(ctx);
+
+	if (!identify(&who) || !leave(&who, cookie, &call))
+		return 0;
+	if (code) {
+		count_error(&who, cookie, code);
+		return 0;
+	}
+	key.tgid = who.tgid;
+	key.incarnation = who.incarnation;
+	key.address = call.address;
+	if (!(COOKIE_FLAGS(cookie) & FLAG_DIRECT) && !read_user(&key.address, sizeof(key.address), call.address))
+		key.address = 0;
+	now.size = call.size;
+	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
+		now.size = read_user(&pitch, sizeof(pitch), call.pitch_at) ? call.size * pitch : 0;
+	now.type = call.kind;
+	now.device = DEVICE_UNKNOWN;
+	now.since_ns = bpf_ktime_get_ns();
+	count_memory(&who, FAMILY_ALLOC, &now, 0);
+	before = bpf_map_lookup_elem(&live, &key);
+	if (before) {
+		struct live gone = *before;
+		count_memory(&who, FAMILY_FREE, &gone, FREE_IMPLICIT);
+	}
+	if (bpf_map_update_elem(&live, &key, &now, BPF_ANY))
+		lose(LOSS_LIVE_FULL);
+	return 0;
+}
+
+/* The address is forgotten at the call, not at the return: once the driver has it back, another thread may be
+ * given it before this one returns. A failed call puts it back. */
+SEC("uprobe")
+int release(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct live_key key = {};
+	struct call call = {};
+	struct live *found;
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	call.address = argument(ctx, COOKIE_OUT(cookie));
+	if (!call.address) /* cudaFree(0), the idiom that makes a context */
+		return 0;
+	if (COOKIE_STREAM(cookie) != ARGUMENT_NONE) {
+		call.stream = argument(ctx, COOKIE_STREAM(cookie));
+		if (is_capturing(&who, call.stream, COOKIE_FLAGS(cookie)))
+			return 0;
+	}
+	key.tgid = who.tgid;
+	key.incarnation = who.incarnation;
+	key.address = call.address;
+	found = bpf_map_lookup_elem(&live, &key);
+	if (found) {
+		call.freed = *found;
+		bpf_map_delete_elem(&live, &key);
+	} else {
+		call.freed.type = MEMORY_UNKNOWN;
+		call.freed.device = DEVICE_UNKNOWN;
+	}
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+SEC("uretprobe")
+int release_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct live_key key = {};
+	struct caller who;
+	struct call call;
+	s32 code = RESULT(ctx);
+
+	if (!identify(&who) || !leave(&who, cookie, &call))
+		return 0;
+	if (!code) {
+		count_memory(&who, FAMILY_FREE, &call.freed, FREE_CALLED);
+		return 0;
+	}
+	count_error(&who, cookie, code);
+	if (call.freed.type == MEMORY_UNKNOWN)
+		return 0;
+	key.tgid = who.tgid;
+	key.incarnation = who.incarnation;
+	key.address = call.address;
+	if (bpf_map_update_elem(&live, &key, &call.freed, BPF_NOEXIST))
+		lose(LOSS_LIVE_FULL);
+	return 0;
+}
+
+/* ---- synchronisation ---- */
+
+SEC("uprobe")
+int wait(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+SEC("uretprobe")
+int wait_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), now = bpf_ktime_get_ns();
+	struct caller who;
+	struct call call;
+	s32 code = RESULT(ctx);
+
+	if (!identify(&who) || !leave(&who, cookie, &call))
+		return 0;
+	if (code)
+		count_error(&who, cookie, code);
+	count_wait(&who, cookie, now - call.start_ns);
+	return 0;
+}
+
+/* ---- stream capture ---- */
+
+/* (CUstream, ...) */
+SEC("uprobe")
+int capture_begin(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	call.stream = argument(ctx, 0);
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+SEC("uretprobe")
+int capture_begun(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+	struct call call;
+	s32 code = RESULT(ctx);
+
+	if (!identify(&who) || !leave(&who, cookie, &call))
+		return 0;
+	if (code)
+		count_error(&who, cookie, code);
+	else
+		start_capture(&who, call.stream, COOKIE_FLAGS(cookie), call.start_ns);
+	return 0;
+}
+
+/* (CUstream, CUgraph *): the capture is over even when the call fails. */
+SEC("uprobe")
+int capture_end(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+
+	if (identify(&who))
+		end_capture(&who, argument(ctx, 0), COOKIE_FLAGS(cookie));
+	return 0;
+}
+
+/* (CUevent, CUstream, ...) */
+SEC("uprobe")
+int event_record(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+
+	if (captures && identify(&who))
+		capture_event(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
+	return 0;
+}
+
+/* (CUstream, CUevent, ...) */
+SEC("uprobe")
+int stream_wait_event(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+
+	if (captures && identify(&who))
+		join_capture(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
+	return 0;
+}

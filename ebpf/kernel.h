@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The few kernel types that the programs read, with CO-RE relocations: no vmlinux.h, so that one source
+ * builds for every architecture on any machine. */
+#ifndef OTEL_GPU_KERNEL_H
+#define OTEL_GPU_KERNEL_H
+
+#include "abi.h"
+
+typedef u8 __u8;
+typedef u16 __u16;
+typedef u32 __u32;
+typedef u64 __u64;
+typedef s32 __s32;
+typedef s64 __s64;
+typedef s16 __s16;
+typedef s8 __s8;
+typedef u16 __be16;
+typedef u32 __be32;
+typedef u32 __wsum;
+
+/* include/uapi/linux/bpf.h: the values used here. */
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_HASH = 5,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_LPM_TRIE = 11,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1024, BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
+enum { BPF_F_USER_STACK = 256 };
+
+struct bpf_pidns_info {
+	u32 pid;
+	u32 tgid;
+};
+
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+	u64 regs[31], sp, pc, pstate;
+};
+#else
+#error "no calling convention for this architecture"
+#endif
+
+#define CO_RE __attribute__((preserve_access_index))
+
+struct thread_struct {
+	unsigned long fsbase;
+} CO_RE;
+
+struct task_struct {
+	struct task_struct *group_leader;
+	u64 start_boottime; /* 5.5; ns */
+	u64 self_exec_id;
+	struct thread_struct thread;
+} CO_RE;
+
+enum bpf_func_id {
+	BPF_FUNC_get_attach_cookie = 174,
+	BPF_FUNC_get_current_task_btf = 158,
+	BPF_FUNC_loop = 181,
+};
+
+#endif

@@ -1,0 +1,128 @@
+"""What crosses between the kernel and Python? The mirror of ebpf/abi.h; a test compares the two by BTF."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+ROW_KEY = np.dtype(
+    [
+        ("tgid", "<u4"),
+        ("incarnation", "<u4"),
+        ("subject", "<u8"),
+        ("function", "<u2"),
+        ("family", "u1"),
+        ("device", "u1"),
+        ("kind", "u1"),
+        ("detail", "u1"),
+        ("bucket_a", "u1"),
+        ("bucket_b", "u1"),
+    ]
+)
+ROW = np.dtype([("count", "<u8"), ("sum_a", "<u8"), ("sum_b", "<u8")])
+LIVE_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("address", "<u8")])
+LIVE = np.dtype([("size", "<u8"), ("since_ns", "<u8"), ("type", "u1"), ("device", "u1"), ("pad", "u1", 6)])
+
+
+class Family(enum.IntEnum):
+    """What a row counts."""
+
+    LAUNCH = 1
+    GRAPH_LAUNCH = 2
+    COPY = 3
+    MEMSET = 4
+    ALLOC = 5
+    FREE = 6
+    WAIT = 7
+    ERROR = 8
+
+
+class CopyKind(enum.IntEnum):
+    """The direction of a copy; the first five are cudaMemcpyKind."""
+
+    HOST_TO_HOST = 0
+    HOST_TO_DEVICE = 1
+    DEVICE_TO_HOST = 2
+    DEVICE_TO_DEVICE = 3
+    DEFAULT = 4
+    PEER = 5
+
+
+class HostMemory(enum.IntEnum):
+    """The host's side of a copy."""
+
+    NONE = 0
+    PAGEABLE = 1
+    PINNED = 2
+
+
+class MemoryType(enum.IntEnum):
+    """The type of an allocation; UNKNOWN is freed memory that was allocated before the probes were there."""
+
+    DEVICE = 0
+    HOST = 1
+    MANAGED = 2
+    REGISTERED = 3
+    ASYNC = 4
+    VIRTUAL = 5
+    UNKNOWN = 6
+
+
+class FreeCause(enum.IntEnum):
+    """How a free came about."""
+
+    CALLED = 0
+    IMPLICIT = 1
+
+
+class Loss(enum.IntEnum):
+    """What went wrong in the kernel."""
+
+    ROWS_FULL = 0
+    OVERFLOW_FULL = 1
+    CALLS_FULL = 2
+    LIVE_FULL = 3
+    READ_FAILED = 4
+    CAPTURES_FULL = 5
+    EVENTS_FULL = 6
+
+
+DEVICE_UNKNOWN = 0xFF
+BUCKET_ZERO = 0
+BUCKET_NONE = 0xFF
+BUCKET_SHIFT = 2
+"""A row's bucket b is OTLP's scale-0 bucket b - BUCKET_SHIFT."""
+DURATION_SHIFT = 32
+"""The same for durations in seconds, which are counted in units of 2**-30 s."""
+
+ARGUMENT_NONE = 15
+FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED = 1, 2, 4
+COOKIE_PLACEHOLDER = 0x0C00C1E0C00C1E0C
+"""Stands in the programs where kernels below 5.15 need the cookie as a number."""
+
+
+def cookie(
+    function: int,
+    *,
+    kind: int = 0,
+    flags: int = 0,
+    stream: int = ARGUMENT_NONE,
+    host: int = ARGUMENT_NONE,
+    size: int = ARGUMENT_NONE,
+    size2: int = ARGUMENT_NONE,
+    out: int = ARGUMENT_NONE,
+    shift: int = 0,
+) -> int:
+    """Pack an attach cookie; arguments are counted from 0."""
+    return (
+        function
+        | kind << 16
+        | flags << 24
+        | stream << 32
+        | host << 36
+        | size << 40
+        | size2 << 44
+        | out << 48
+        | shift << 52
+    )

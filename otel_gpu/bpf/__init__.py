@@ -1,0 +1,1 @@
+"""How do we talk to the kernel? Objects, maps, links, rings and feature probes."""

@@ -1,0 +1,170 @@
+"""What can this kernel do? Each feature is probed, never inferred from a version."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+from ctypes import c_char, c_int32, c_uint32, c_uint64
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import libbpf as lib
+from .links import BPF_TRACE_UPROBE_MULTI, LINK_CREATE
+
+_MAP_CREATE, _PROG_LOAD = 0, 5
+_RINGBUF, _TASK_STORAGE = 27, 29
+_KPROBE, _SOCKET_FILTER = 2, 1
+_COOKIE_HELPER, _LOOP_HELPER = 174, 181
+_EXIT = bytes.fromhex("b700000000000000" "9500000000000000")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the running kernel offers, with the version that brought it."""
+
+    permitted: bool
+    """This process may load programs at all; the other answers mean nothing when it may not."""
+    btf: bool
+    """/sys/kernel/btf/vmlinux, needed by every program."""
+    uprobes: bool
+    """The perf uprobe event source (4.17)."""
+    ring_buffer: bool
+    """BPF_MAP_TYPE_RINGBUF (5.8)."""
+    attach_cookie: bool
+    """bpf_get_attach_cookie (5.15); without it a program is loaded once for each site."""
+    bpf_loop: bool
+    """bpf_loop (5.17), needed for stacks."""
+    uprobe_multi: bool
+    """Links over many sites (6.6); without them attaching and detaching is slower."""
+
+
+class _MapCreate(ctypes.Structure):
+    _fields_ = (("type", c_uint32), ("key", c_uint32), ("value", c_uint32), ("entries", c_uint32), ("more", c_uint32 * 12))
+
+
+class _ProgLoad(ctypes.Structure):
+    _fields_ = (
+        ("type", c_uint32),
+        ("insn_cnt", c_uint32),
+        ("insns", c_uint64),
+        ("license", c_uint64),
+        ("log_level", c_uint32),
+        ("log_size", c_uint32),
+        ("log_buf", c_uint64),
+        ("kern_version", c_uint32),
+        ("prog_flags", c_uint32),
+        ("name", c_char * 16),
+        ("ifindex", c_uint32),
+        ("expected_attach_type", c_uint32),
+    )
+
+
+class _Multi(ctypes.Structure):
+    _fields_ = (
+        ("prog_fd", c_uint32),
+        ("target_fd", c_uint32),
+        ("attach_type", c_uint32),
+        ("flags", c_uint32),
+        ("path", c_uint64),
+        ("offsets", c_uint64),
+        ("refs", c_uint64),
+        ("cookies", c_uint64),
+        ("cnt", c_uint32),
+        ("multi_flags", c_uint32),
+        ("pid", c_int32),
+        ("pad", c_uint32),
+    )
+
+
+@functools.cache
+def probe() -> Features:
+    """Ask the kernel; cached, since it does not change."""
+    return Features(
+        permitted=_loads(_EXIT),
+        btf=Path("/sys/kernel/btf/vmlinux").exists(),
+        uprobes=Path("/sys/bus/event_source/devices/uprobe/type").exists(),
+        ring_buffer=_map(_RINGBUF, 0, 0, os.sysconf("SC_PAGE_SIZE")),
+        attach_cookie=_loads(_call(_COOKIE_HELPER)),
+        bpf_loop=_knows_helper(_LOOP_HELPER),
+        uprobe_multi=_uprobe_multi(),
+    )
+
+
+def load_program(instructions: bytes, *, attach_type: int = 0, name: bytes = b"", log: int = 0) -> int:
+    """Load a uprobe program from raw instructions and return its descriptor; OSError when refused."""
+    code = ctypes.create_string_buffer(instructions, len(instructions))
+    license_text = ctypes.create_string_buffer(b"Dual BSD/GPL")
+    log_buffer = ctypes.create_string_buffer(log or 1)
+    request = _ProgLoad(
+        type=_KPROBE,
+        insn_cnt=len(instructions) // 8,
+        insns=ctypes.addressof(code),
+        license=ctypes.addressof(license_text),
+        log_level=1 if log else 0,
+        log_size=log,
+        log_buf=ctypes.addressof(log_buffer) if log else 0,
+        name=name[:15],
+        expected_attach_type=attach_type,
+    )
+    try:
+        return lib.bpf(_PROG_LOAD, request)
+    except OSError as e:
+        if log:
+            raise OSError(e.errno, log_buffer.value.decode("utf-8", "replace")) from e
+        raise
+
+
+def _call(helper: int) -> bytes:
+    """A program that calls a helper with its context and returns 0."""
+    return bytes((0x85, 0, 0, 0)) + helper.to_bytes(4, "little") + _EXIT
+
+
+def _loads(instructions: bytes, attach_type: int = 0) -> bool:
+    try:
+        os.close(load_program(instructions, attach_type=attach_type))
+    except OSError:
+        return False
+    return True
+
+
+def _knows_helper(helper: int) -> bool:
+    """Call it with wrong arguments: the verifier complains about them, unless it does not know the helper."""
+    try:
+        os.close(load_program(_call(helper), log=4096))
+    except OSError as e:
+        return "unknown func" not in str(e) and "invalid func" not in str(e) and e.errno != errno.EPERM
+    return True
+
+
+def _map(kind: int, key: int, value: int, entries: int) -> bool:
+    try:
+        os.close(lib.bpf(_MAP_CREATE, _MapCreate(kind, key, value, entries)))
+    except OSError:
+        return False
+    return True
+
+
+def _uprobe_multi() -> bool:
+    """Attach to an impossible place: kernels that know the link complain about the path (libbpf's own test)."""
+    try:
+        program = load_program(_EXIT, attach_type=BPF_TRACE_UPROBE_MULTI)
+    except OSError:
+        return False
+    offset = c_uint64(0)
+    path = ctypes.create_string_buffer(b"/")
+    try:
+        request = _Multi(
+            prog_fd=program,
+            attach_type=BPF_TRACE_UPROBE_MULTI,
+            path=ctypes.addressof(path),
+            offsets=ctypes.addressof(offset),
+            cnt=1,
+        )
+        os.close(lib.bpf(LINK_CREATE, request))
+    except OSError as e:
+        return e.errno == errno.EBADF
+    finally:
+        os.close(program)
+    return True

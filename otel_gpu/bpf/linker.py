@@ -1,0 +1,86 @@
+"""How does this kernel place our programs? By multi links, by perf events, or by one copy of a program a site."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+from ..abi import COOKIE_PLACEHOLDER
+from .features import load_program, probe
+from .links import BPF_TRACE_UPROBE_MULTI, Link, Placement, attach_multi, attach_perf
+from .object import BpfObject
+
+LinkMode = Literal["auto", "multi", "perf", "copies"]
+_LOAD_IMM64 = 0x18
+
+
+class ObjectLinker:
+    """Places the programs of one loaded object."""
+
+    def __init__(self, bpf_object: BpfObject, mode: LinkMode = "auto") -> None:
+        """Choose how; `auto` takes the best that the kernel offers."""
+        if mode == "auto":
+            features = probe()
+            mode = "multi" if features.uprobe_multi else "perf" if features.attach_cookie else "copies"
+        self.mode: LinkMode = mode
+        self._object = bpf_object
+        self._programs: dict[str, int] = {}
+
+    def attach_type(self, _program: str) -> int | None:
+        """Return the attach type to load a program with."""
+        return BPF_TRACE_UPROBE_MULTI if self.mode == "multi" else None
+
+    def place(self, program: str, path: str, sites: Sequence[Placement], *, at_return: bool) -> Link:
+        """Place a program on the sites of one file; AttachError when the kernel refuses one of them."""
+        if not self._programs:
+            self._programs = self._object.programs()
+        if self.mode == "multi":
+            return attach_multi(self._programs[program], path, sites, at_return=at_return)
+        links = Links()
+        try:
+            for site in sites:
+                links.add(self._place_one(program, path, site, at_return))
+        except BaseException:
+            links.close()
+            raise
+        return links
+
+    def _place_one(self, program: str, path: str, site: Placement, at_return: bool) -> Link:
+        if self.mode == "perf":
+            return attach_perf(self._programs[program], path, site, at_return=at_return, cookies=True)
+        fd = load_program(with_cookie(self._object.instructions(program), site.cookie), name=program.encode())
+        try:
+            return attach_perf(fd, path, site, at_return=at_return, cookies=False)
+        finally:
+            os.close(fd)
+
+
+class Links(Link):
+    """Several links that live and end together."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self._links: list[Link] = []
+
+    def add(self, link: Link) -> None:
+        self._links.append(link)
+
+    def close(self) -> None:
+        while self._links:
+            self._links.pop().close()
+
+
+def with_cookie(instructions: bytes, cookie: int) -> bytes:
+    """Put a cookie in place of the placeholder, which is one 64-bit load of two instructions."""
+    code = bytearray(instructions)
+    low, high = COOKIE_PLACEHOLDER & 0xFFFFFFFF, COOKIE_PLACEHOLDER >> 32
+    for at in range(0, len(code) - 8, 8):
+        if (
+            code[at] == _LOAD_IMM64
+            and int.from_bytes(code[at + 4 : at + 8], "little") == low
+            and int.from_bytes(code[at + 12 : at + 16], "little") == high
+        ):
+            code[at + 4 : at + 8] = (cookie & 0xFFFFFFFF).to_bytes(4, "little")
+            code[at + 12 : at + 16] = (cookie >> 32).to_bytes(4, "little")
+    return bytes(code)

@@ -1,0 +1,159 @@
+"""How is a program placed on code? Many sites by one uprobe_multi link, or one perf event a site."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Sequence
+from ctypes import c_int32, c_uint32, c_uint64
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import AttachError
+from . import libbpf as lib
+
+LINK_CREATE = 28
+BPF_PERF_EVENT = 41
+BPF_TRACE_UPROBE_MULTI = 48
+_MULTI_RETURN = 1
+_PERF_FLAG_FD_CLOEXEC = 8
+_IOC_ENABLE, _IOC_SET_BPF = 0x2400, 0x40042408
+_UPROBE_PMU = Path("/sys/bus/event_source/devices/uprobe")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One site of a program: a file offset and the cookie that the program sees there."""
+
+    offset: int
+    cookie: int
+
+
+class _MultiLink(ctypes.Structure):
+    _fields_ = (
+        ("prog_fd", c_uint32),
+        ("target_fd", c_uint32),
+        ("attach_type", c_uint32),
+        ("flags", c_uint32),
+        ("path", c_uint64),
+        ("offsets", c_uint64),
+        ("ref_ctr_offsets", c_uint64),
+        ("cookies", c_uint64),
+        ("cnt", c_uint32),
+        ("multi_flags", c_uint32),
+        ("pid", c_uint32),
+        ("pad", c_uint32),
+    )
+
+
+class _PerfLink(ctypes.Structure):
+    _fields_ = (
+        ("prog_fd", c_uint32),
+        ("target_fd", c_uint32),
+        ("attach_type", c_uint32),
+        ("flags", c_uint32),
+        ("cookie", c_uint64),
+    )
+
+
+class _PerfEvent(ctypes.Structure):
+    _fields_ = (
+        ("type", c_uint32),
+        ("size", c_uint32),
+        ("config", c_uint64),
+        ("period", c_uint64),
+        ("sample_type", c_uint64),
+        ("read_format", c_uint64),
+        ("flags", c_uint64),
+        ("wakeup", c_uint32),
+        ("bp_type", c_uint32),
+        ("path", c_uint64),
+        ("offset", c_uint64),
+        ("more", c_uint64 * 7),
+    )
+
+
+class Link:
+    """Placed probes; closing takes them away."""
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        self._fds = list(fds)
+
+    def close(self) -> None:
+        """Detach; idempotent."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+
+def attach_multi(program: int, path: str, sites: Sequence[Placement], *, at_return: bool) -> Link:
+    """Place a program on many sites of one file with one link (kernel 6.6); AttachError with the reason."""
+    offsets = (c_uint64 * len(sites))(*(s.offset for s in sites))
+    cookies = (c_uint64 * len(sites))(*(s.cookie for s in sites))
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    request = _MultiLink(
+        prog_fd=program,
+        attach_type=BPF_TRACE_UPROBE_MULTI,
+        path=ctypes.addressof(name),
+        offsets=ctypes.addressof(offsets),
+        cookies=ctypes.addressof(cookies),
+        cnt=len(sites),
+        multi_flags=_MULTI_RETURN if at_return else 0,
+    )
+    try:
+        return Link([lib.bpf(LINK_CREATE, request)])
+    except OSError as e:
+        raise _refused(path, sites[0].offset, e) from e
+
+
+def attach_perf(program: int, path: str, site: Placement, *, at_return: bool, cookies: bool) -> Link:
+    """Place a program on one site with a perf event; without `cookies` the program must hold its own."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    event = _PerfEvent(
+        type=int((_UPROBE_PMU / "type").read_text()),
+        size=ctypes.sizeof(_PerfEvent),
+        config=1 << _return_bit() if at_return else 0,
+        path=ctypes.addressof(name),
+        offset=site.offset,
+    )
+    try:
+        fd = lib.syscall(
+            lib.SYS_PERF_EVENT_OPEN[lib.machine()],
+            ctypes.byref(event),
+            c_int32(-1),
+            c_int32(0),
+            c_int32(-1),
+            c_uint64(_PERF_FLAG_FD_CLOEXEC),
+        )
+    except OSError as e:
+        raise _refused(path, site.offset, e) from e
+    link = Link([fd])
+    try:
+        if cookies:
+            link = Link([lib.bpf(LINK_CREATE, _PerfLink(program, fd, BPF_PERF_EVENT, 0, site.cookie)), fd])
+        else:
+            import fcntl
+
+            fcntl.ioctl(fd, _IOC_SET_BPF, program)
+            fcntl.ioctl(fd, _IOC_ENABLE, 0)
+    except OSError as e:
+        link.close()
+        raise _refused(path, site.offset, e) from e
+    return link
+
+
+def _return_bit() -> int:
+    text = (_UPROBE_PMU / "format" / "retprobe").read_text().strip()
+    return int(text.removeprefix("config:"))
+
+
+def _refused(path: str, offset: int, e: OSError) -> AttachError:
+    reason = {
+        errno.ENOENT: "the file is gone",
+        errno.ESRCH: "the process is gone",
+        errno.EPERM: "no permission",
+        errno.EACCES: "no permission",
+        errno.EOPNOTSUPP: "the instruction cannot be probed",
+        errno.ENOTSUPP if hasattr(errno, "ENOTSUPP") else 524: "the instruction cannot be probed",
+    }.get(e.errno or 0, e.strerror or str(e))
+    return AttachError(f"cannot probe {path} at offset {offset:#x}: {reason}")

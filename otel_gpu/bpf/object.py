@@ -1,0 +1,161 @@
+"""What does a loaded BPF object offer? Its programs' descriptors and its maps, by name."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from ..errors import LoadError
+from . import libbpf as lib
+from .maps import BpfMap
+
+_log = logging.getLogger(__name__)
+_OBJECTS = Path(__file__).parent / "objects"
+_LOG_LIMIT = 1 << 16
+
+
+class BpfObject:
+    """A BPF object: configure it, load it, use its maps and programs, close it."""
+
+    def __init__(self, name: str) -> None:
+        """Open the object called `name` for this architecture; nothing is loaded yet."""
+        path = _OBJECTS / f"{name}.{lib.machine()}.bpf.o"
+        if not path.exists():
+            raise LoadError(f"the BPF object {path.name} is missing; run `make bpf`, or reinstall otel-gpu")
+        self.name = name
+        self._lib = lib.libbpf()
+        self._messages: list[str] = []
+        self._print = lib.PRINT_FUNCTION(self._on_print)
+        with self._heard():
+            self._object = self._lib.bpf_object__open_file(os.fsencode(path), None)
+        if not self._object:
+            raise LoadError(f"the BPF object {path.name} cannot be opened: {self._reason()}; reinstall otel-gpu")
+        self._maps: dict[str, BpfMap] = {}
+
+    def __enter__(self) -> BpfObject:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unload the object; idempotent."""
+        if self._object:
+            self._lib.bpf_object__close(self._object)
+            self._object = None
+        self._maps.clear()
+
+    def set_rodata(self, values: Mapping[str, int], layout: Mapping[str, tuple[int, int]]) -> None:
+        """Set `const volatile` variables before loading; `layout` gives each one's offset and size."""
+        size = ctypes.c_size_t()
+        at = self._lib.bpf_map__initial_value(self._map_pointer(".rodata"), ctypes.byref(size))
+        for name, value in values.items():
+            offset, width = layout[name]
+            ctypes.memmove(at + offset, value.to_bytes(width, "little"), width)
+
+    def configure_map(self, name: str, *, max_entries: int | None = None, extra_flags: int = 0) -> None:
+        """Set a map's size, or add flags, before loading."""
+        pointer = self._map_pointer(name)
+        if max_entries is not None:
+            self._lib.bpf_map__set_max_entries(pointer, max_entries)
+        if extra_flags:
+            self._lib.bpf_map__set_map_flags(pointer, self._lib.bpf_map__map_flags(pointer) | extra_flags)
+
+    def load(self, *, attach_type: Callable[[str], int | None], skip: Collection[str] = ()) -> None:
+        """Load maps and programs; `attach_type` gives a program's expected attach type by its name."""
+        for name, pointer in self._programs().items():
+            if name in skip:
+                self._lib.bpf_program__set_autoload(pointer, False)
+            elif (kind := attach_type(name)) is not None:
+                self._lib.bpf_program__set_expected_attach_type(pointer, kind)
+        with self._heard():
+            failed = self._lib.bpf_object__load(self._object)
+        if failed:
+            code = -failed
+            hint = (
+                "run as root or with CAP_BPF and CAP_PERFMON"
+                if code in (1, 13)
+                else "run `otel-gpu doctor` to see what this kernel lacks"
+            )
+            raise LoadError(
+                f"the kernel refused the BPF object {self.name}: {os.strerror(code)}; {hint}",
+                verifier_log="".join(self._messages)[-_LOG_LIMIT:],
+            )
+
+    def programs(self) -> dict[str, int]:
+        """Return the descriptors of the loaded programs by name."""
+        return {n: fd for n, p in self._programs().items() if (fd := self._lib.bpf_program__fd(p)) >= 0}
+
+    def instructions(self, program: str) -> bytes:
+        """Return a loaded program's relocated instructions."""
+        pointer = self._programs()[program]
+        return ctypes.string_at(self._lib.bpf_program__insns(pointer), 8 * self._lib.bpf_program__insn_cnt(pointer))
+
+    def map(self, name: str) -> BpfMap:
+        """Return a loaded map by name."""
+        if name not in self._maps:
+            p = self._map_pointer(name)
+            self._maps[name] = BpfMap(
+                name=name,
+                fd=self._lib.bpf_map__fd(p),
+                kind=self._lib.bpf_map__type(p),
+                key_size=self._lib.bpf_map__key_size(p),
+                value_size=self._lib.bpf_map__value_size(p),
+                max_entries=self._lib.bpf_map__max_entries(p),
+            )
+        return self._maps[name]
+
+    def map_names(self) -> list[str]:
+        """Return the names of all maps."""
+        names, p = [], self._lib.bpf_object__next_map(self._object, None)
+        while p:
+            names.append(self._lib.bpf_map__name(p).decode())
+            p = self._lib.bpf_object__next_map(self._object, p)
+        return names
+
+    def _programs(self) -> dict[str, int]:
+        found, p = {}, self._lib.bpf_object__next_program(self._object, None)
+        while p:
+            found[self._lib.bpf_program__name(p).decode()] = p
+            p = self._lib.bpf_object__next_program(self._object, p)
+        return found
+
+    def _map_pointer(self, name: str) -> int:
+        pointer = self._lib.bpf_object__find_map_by_name(self._object, name.encode())
+        if not pointer:
+            raise LoadError(f"the BPF object {self.name} has no map {name}; reinstall otel-gpu")
+        return int(pointer)
+
+    def _heard(self) -> _Heard:
+        return _Heard(self)
+
+    def _on_print(self, level: int, text: bytes, arguments: int) -> int:
+        buffer = ctypes.create_string_buffer(_LOG_LIMIT)
+        ctypes.CDLL(None).vsnprintf(buffer, _LOG_LIMIT, text, ctypes.c_void_p(arguments))
+        message = buffer.value.decode("utf-8", "replace")
+        if level <= 1:
+            self._messages.append(message)
+        else:
+            _log.debug("libbpf: %s", message.rstrip())
+        return 0
+
+    def _reason(self) -> str:
+        return "".join(self._messages).strip().splitlines()[-1] if self._messages else "unknown reason"
+
+
+class _Heard:
+    """Routes libbpf's messages to one object while it works."""
+
+    def __init__(self, owner: BpfObject) -> None:
+        self._owner = owner
+
+    def __enter__(self) -> None:
+        self._owner._messages.clear()
+        self._owner._lib.libbpf_set_print(self._owner._print)
+
+    def __exit__(self, *_: object) -> None:
+        self._owner._lib.libbpf_set_print(None)

@@ -1,0 +1,1 @@
+"""Which processes, libraries and containers exist, and when do new ones appear?"""

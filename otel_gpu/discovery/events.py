@@ -1,0 +1,204 @@
+"""When do programs start, map code and end? The kernel's perf records, read in batches.
+
+A dummy perf event on each CPU delivers exec, exit and executable-mapping records of every process. It costs
+the observed programs nothing that counts, needs no BPF program and no tracefs, and works on every kernel
+that runs the rest. Records of one batch are handed out in the order of time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import select
+import struct
+import time
+from ctypes import c_int32, c_uint32, c_uint64
+from dataclasses import dataclass
+
+from ..bpf import libbpf as lib
+from ..errors import UnsupportedKernelError
+
+_DUMMY = 9
+_TYPE_SOFTWARE = 1
+_SAMPLE_TIME = 4
+_FLAGS = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 23 | 1 << 24
+"""mmap, comm, task, watermark, sample_id_all, mmap2, comm_exec."""
+_LOST, _COMM, _EXIT, _FORK, _MMAP2 = 2, 3, 4, 7, 10
+_MISC_COMM_EXEC = 1 << 13
+_DATA_HEAD, _DATA_TAIL = 1024, 1032
+_RING_PAGES = 64
+_PROT_EXEC = 4
+_SETTLE_S = 0.003
+"""How long a wake-up waits for more records: one round of work for a whole program start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A process mapped a file executable."""
+
+    pid: int
+    start: int
+    end: int
+    offset: int
+    device: tuple[int, int]
+    inode: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """A process started another program."""
+
+    pid: int
+    comm: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A process was made, a copy of its parent."""
+
+    pid: int
+    parent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The first thread of a process ended, and most likely the process."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The kernel dropped records: look at everything again."""
+
+    count: int
+
+
+Event = Mapped | Executed | Forked | Exited | Lost
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("type", c_uint32),
+        ("size", c_uint32),
+        ("config", c_uint64),
+        ("period", c_uint64),
+        ("sample_type", c_uint64),
+        ("read_format", c_uint64),
+        ("flags", c_uint64),
+        ("wakeup", c_uint32),
+        ("more", c_uint32 * 17),
+    )
+
+
+class ProcessEvents:
+    """A subscription to the process events of the whole system."""
+
+    def __init__(self) -> None:
+        """Subscribe on every CPU; UnsupportedKernelError where that is not allowed."""
+        self._rings: list[_Ring] = []
+        self._poll = select.poll()
+        for cpu in range(os.cpu_count() or 1):
+            attributes = _Attributes(
+                type=_TYPE_SOFTWARE,
+                size=ctypes.sizeof(_Attributes),
+                config=_DUMMY,
+                sample_type=_SAMPLE_TIME,
+                flags=_FLAGS,
+                wakeup=1,
+            )
+            try:
+                fd = lib.syscall(
+                    lib.SYS_PERF_EVENT_OPEN[lib.machine()],
+                    ctypes.byref(attributes),
+                    c_int32(-1),
+                    c_int32(cpu),
+                    c_int32(-1),
+                    c_uint64(8),
+                )
+            except OSError as e:
+                self.close()
+                raise UnsupportedKernelError(
+                    f"process events cannot be observed: {e.strerror}; run as root or with CAP_PERFMON, "
+                    "or set kernel.perf_event_paranoid to at most -1"
+                ) from e
+            self._rings.append(_Ring(fd))
+            self._poll.register(fd, select.POLLIN)
+
+    def close(self) -> None:
+        """Unsubscribe; idempotent."""
+        while self._rings:
+            self._rings.pop().close()
+
+    def wait(self, timeout_s: float) -> list[Event]:
+        """Return what happened, in order of time; empty after `timeout_s` without events."""
+        if not self._poll.poll(timeout_s * 1000):
+            return []
+        time.sleep(_SETTLE_S)
+        stamped: list[tuple[int, Event]] = []
+        for ring in self._rings:
+            stamped.extend(ring.drain())
+        stamped.sort(key=lambda pair: pair[0])
+        return [event for _, event in stamped]
+
+
+class _Ring:
+    """The record buffer of one CPU."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._page = os.sysconf("SC_PAGE_SIZE")
+        self._size = _RING_PAGES * self._page
+        self._memory = mmap.mmap(fd, self._page + self._size)
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self._fd)
+
+    def drain(self) -> list[tuple[int, Event]]:
+        (head,) = struct.unpack_from("<Q", self._memory, _DATA_HEAD)
+        (tail,) = struct.unpack_from("<Q", self._memory, _DATA_TAIL)
+        data = self._copy(tail, head)
+        struct.pack_into("<Q", self._memory, _DATA_TAIL, head)
+        events, at = [], 0
+        while at + 8 <= len(data):
+            kind, misc, size = struct.unpack_from("<IHH", data, at)
+            if size < 16:
+                break
+            (when,) = struct.unpack_from("<Q", data, at + size - 8)
+            if (event := _decode(kind, misc, data[at + 8 : at + size - 8])) is not None:
+                events.append((when, event))
+            at += size
+        return events
+
+    def _copy(self, tail: int, head: int) -> bytes:
+        start, length = tail % self._size, head - tail
+        first = min(length, self._size - start)
+        base = self._page
+        return self._memory[base + start : base + start + first] + self._memory[base : base + length - first]
+
+
+def _decode(kind: int, misc: int, body: bytes) -> Event | None:
+    if kind == _MMAP2:
+        pid, _tid, start, length, offset, major, minor, inode, _gen, prot, _flags = struct.unpack_from(
+            "<IIQQQIIQQII", body
+        )
+        if not prot & _PROT_EXEC or not inode:
+            return None
+        path = os.fsdecode(body[64:].split(b"\0", 1)[0])
+        return Mapped(pid, start, start + length, offset, (major, minor), inode, path)
+    if kind == _COMM:
+        if not misc & _MISC_COMM_EXEC:
+            return None
+        (pid,) = struct.unpack_from("<I", body)
+        return Executed(pid, body[8:].split(b"\0", 1)[0].decode("utf-8", "replace"))
+    if kind in (_EXIT, _FORK):
+        pid, parent, tid, _ptid = struct.unpack_from("<IIII", body)
+        if pid != tid or not pid:
+            return None
+        return Exited(pid) if kind == _EXIT else Forked(pid, parent)
+    if kind == _LOST:
+        return Lost(struct.unpack_from("<QQ", body)[1])
+    return None

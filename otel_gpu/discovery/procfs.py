@@ -1,0 +1,127 @@
+"""What does /proc say of a process? Bounded reads; a vanished process is a ProcessGoneError."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import ProcessGoneError
+
+_MAX_FILE = 1 << 20
+_MAX_MAPS = 64 << 20
+_DELETED = " (deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class FileMapping:
+    """An executable mapping of a file; addresses in the process, offset in the file."""
+
+    start: int
+    end: int
+    offset: int
+    device: tuple[int, int]
+    inode: int
+    path: str
+    """As the process sees it, without the kernel's mark for deleted files."""
+
+    def opener(self, pid: int) -> str:
+        """Return a path under which the very file can be opened, even when it is deleted or in a container."""
+        return f"/proc/{pid}/map_files/{self.start:x}-{self.end:x}"
+
+
+def pids() -> Iterator[int]:
+    """Yield every process id."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            yield int(name)
+
+
+def read(pid: int, name: str, limit: int = _MAX_FILE) -> bytes:
+    """Return a file of /proc/PID, at most `limit` bytes; ProcessGoneError where the process is gone."""
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as f:
+            return f.read(limit)
+    except (FileNotFoundError, ProcessLookupError) as e:
+        raise ProcessGoneError(f"process {pid} is gone") from e
+
+
+def executable_mappings(pid: int) -> list[FileMapping]:
+    """Return the file mappings of a process that can be executed."""
+    found = []
+    for line in read(pid, "maps", _MAX_MAPS).splitlines():
+        fields = line.split(None, 5)
+        if len(fields) < 6 or b"x" not in fields[1] or fields[4] == b"0":
+            continue
+        start, _, end = fields[0].partition(b"-")
+        major, _, minor = fields[3].partition(b":")
+        found.append(
+            FileMapping(
+                int(start, 16),
+                int(end, 16),
+                int(fields[2], 16),
+                (int(major, 16), int(minor, 16)),
+                int(fields[4]),
+                os.fsdecode(_unescape(fields[5])).removesuffix(_DELETED),
+            )
+        )
+    return found
+
+
+def _unescape(path: bytes) -> bytes:
+    return path.replace(rb"\012", b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The parts of /proc/PID/stat that identify a process."""
+
+    comm: str
+    state: str
+    parent: int
+    start_ticks: int
+    """Clock ticks after boot; with the pid, unique until the next boot."""
+
+
+def stat(pid: int) -> Stat:
+    """Return who a process is."""
+    head, _, tail = read(pid, "stat").rpartition(b")")
+    fields = tail.split()
+    if len(fields) < 20:
+        raise ProcessGoneError(f"process {pid} is gone")
+    return Stat(
+        head.partition(b"(")[2].decode("utf-8", "replace"), fields[0].decode(), int(fields[1]), int(fields[19])
+    )
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether any thread of a process still runs."""
+    try:
+        if stat(pid).state not in ("Z", "X"):
+            return True
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except (ProcessGoneError, OSError):
+        return False
+
+
+def command_line(pid: int) -> list[str]:
+    """Return the arguments, program first; empty for a zombie."""
+    return [os.fsdecode(a) for a in read(pid, "cmdline").split(b"\0")[:-1]]
+
+
+def environment(pid: int, names: frozenset[str]) -> dict[str, str]:
+    """Return the named variables of the environment the process was started with."""
+    wanted = {}
+    for entry in read(pid, "environ").split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals and (key := os.fsdecode(name)) in names:
+            wanted[key] = os.fsdecode(value)
+    return wanted
+
+
+def executable(pid: int) -> str | None:
+    """Return the path of the program, as the process sees it."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe").removesuffix(_DELETED)
+    except OSError:
+        return None

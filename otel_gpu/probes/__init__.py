@@ -1,0 +1,1 @@
+"""Which function of which library, with which arguments, at which instruction?"""

@@ -1,0 +1,145 @@
+"""Which probes go where in one library, and are they there? Plans first, then places them.
+
+A plan is what the table says, resolved in one file: symbol, site, cost, or why not. `otel-gpu inspect` shows
+it; the attacher places it, the cheapest links first, and records what the kernel refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..bpf.links import Link, Placement
+from ..elf import ElfFile, Symbol
+from ..errors import AttachError, ElfError
+from .sites import Cost, Policy, has_fast_nops, site_for_symbol
+from .table import Hook, function_number
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProbe:
+    """One function of one file: where its probe goes, or why it has none."""
+
+    symbol: str
+    program: str
+    return_program: str | None
+    offset: int | None
+    """File offset of the probe; None when it cannot be placed."""
+    instruction: str
+    site: int
+    """Bytes between the function's entry and the probe."""
+    cost: Cost
+    cookie: int
+    reason: str | None = None
+    """Why it cannot be placed, or why not at a cheaper place."""
+
+    @property
+    def placeable(self) -> bool:
+        return self.offset is not None
+
+
+class Linker(Protocol):
+    """Places programs; made for the kernel's abilities by the receiver's object."""
+
+    def place(self, program: str, path: str, sites: Sequence[Placement], *, at_return: bool) -> Link: ...
+
+
+def plan(
+    elf: ElfFile, hooks: Iterable[Hook], *, policy: Policy = "fast", allow_single_step: bool = True
+) -> list[PlannedProbe]:
+    """Resolve the table in one file. Aliases of one address are planned once."""
+    exported = {s.name: s for s in elf.symbols()}
+    taken: dict[int, str] = {}
+    probes = []
+    for hook in hooks:
+        number = function_number(hook)
+        for name, per_thread in hook.symbols():
+            symbol = exported.get(name)
+            if symbol is None:
+                continue
+            probe = _plan_one(elf, hook, symbol, hook.cookie(number, per_thread=per_thread), policy, allow_single_step)
+            if probe.offset is not None:
+                first = taken.setdefault(probe.offset, name)
+                if first != name:
+                    probe = dataclasses.replace(probe, offset=None, cost=Cost.NONE, reason=f"the same code as {first}")
+            probes.append(probe)
+    return probes
+
+
+def _plan_one(
+    elf: ElfFile, hook: Hook, symbol: Symbol, cookie: int, policy: Policy, allow_single_step: bool
+) -> PlannedProbe:
+    site = site_for_symbol(
+        elf, symbol, policy=policy, allow_single_step=allow_single_step, fast_nops=has_fast_nops()
+    )
+    offset = None
+    reason = site.reason
+    if site.cost is not Cost.NONE:
+        try:
+            offset = elf.to_offset(symbol.value + site.offset)
+        except ElfError as e:
+            reason = str(e)
+    return PlannedProbe(
+        symbol.name,
+        hook.program,
+        hook.return_program,
+        offset,
+        site.instruction,
+        site.offset,
+        site.cost if offset is not None else Cost.NONE,
+        cookie,
+        reason,
+    )
+
+
+class AttachedLibrary:
+    """The probes of one library. Closing it takes them away."""
+
+    def __init__(self, path: str, probes: Sequence[PlannedProbe], linker: Linker, opener: str) -> None:
+        """Place what can be placed; what the kernel refuses is in `failures`, by symbol."""
+        self.path = path
+        self.failures: dict[str, str] = {}
+        self._links: list[Link] = []
+        self._linker = linker
+        self._opener = opener
+        self.attached = 0
+        by_program: dict[tuple[str, bool], list[PlannedProbe]] = defaultdict(list)
+        for probe in probes:
+            if not probe.placeable:
+                self.failures[probe.symbol] = probe.reason or "it has no site"
+                continue
+            by_program[probe.program, False].append(probe)
+            if probe.return_program:
+                by_program[probe.return_program, True].append(probe)
+        # Returns before entries: an entry without its return would leave a call waiting for ever.
+        # Launches come first of all, for they cannot be waited for.
+        for (program, at_return), group in sorted(
+            by_program.items(), key=lambda item: (not item[0][0].startswith("launch"), not item[0][1])
+        ):
+            self._place(program, group, at_return)
+        self.attached = sum(p.placeable and p.symbol not in self.failures for p in probes)
+
+    def close(self) -> None:
+        """Detach; idempotent."""
+        while self._links:
+            self._links.pop().close()
+
+    def _place(self, program: str, probes: Sequence[PlannedProbe], at_return: bool) -> None:
+        sites = [Placement(p.offset, p.cookie) for p in probes if p.offset is not None]
+        try:
+            self._links.append(self._linker.place(program, self._opener, sites, at_return=at_return))
+        except AttachError as e:
+            if len(probes) == 1:
+                self.failures[probes[0].symbol] = str(e)
+                _log.warning("%s: %s", probes[0].symbol, e)
+                return
+            # One bad site refuses the whole link: find it by halves.
+            middle = len(probes) // 2
+            self._place(program, probes[:middle], at_return)
+            self._place(program, probes[middle:], at_return)

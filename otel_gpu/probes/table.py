@@ -1,0 +1,277 @@
+"""Which functions are probed, and what does each measure?
+
+One row a function: its C prototype, as cuda.h declares it, and what the parameters mean. Where a parameter
+lies follows from its position alone, by the platform's calling convention (`argument_location`): every
+parameter here is an integer or a pointer of at most 8 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .. import abi
+from ..abi import CopyKind, Family, MemoryType
+from ..elf import EM_AARCH64, EM_X86_64
+
+_X86_64_REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
+_AARCH64_REGISTERS = tuple(f"x{n}" for n in range(8))
+
+
+@dataclass(frozen=True)
+class Hook:
+    """One probed function: prototype, programs, and the parameters that matter, by name."""
+
+    prototype: str
+    """The C declaration without its return type, which is always an int-sized code."""
+    family: Family
+    program: str
+    return_program: str | None = None
+    kind: int = 0
+    stream: str | None = None
+    host: str | None = None
+    """The parameter that points to host memory."""
+    size: str | None = None
+    """The parameter that holds a size, or points to the struct or array that does."""
+    size2: str | None = None
+    out: str | None = None
+    """The parameter with the address, or with where the address will be written."""
+    shift: int = 0
+    flags: int = 0
+    variants: tuple[str, ...] = ("",)
+    """Suffixes under which the function is exported with the same parameters."""
+    parameters: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        inside = self.prototype[self.prototype.index("(") + 1 : self.prototype.rindex(")")]
+        names = tuple(re.split(r"[\s*]+", p.strip())[-1] for p in inside.split(",") if p.strip())
+        object.__setattr__(self, "parameters", names)
+
+    @cached_property
+    def name(self) -> str:
+        """The function's name without variant suffixes."""
+        return self.prototype[: self.prototype.index("(")]
+
+    def symbols(self) -> Iterator[tuple[str, bool]]:
+        """Yield every exported name, and whether its stream 0 is the calling thread's own."""
+        for suffix in self.variants:
+            yield self.name + suffix, suffix.endswith(("_ptsz", "_ptds"))
+
+    def position(self, parameter: str | None) -> int:
+        """Return the number of a parameter, from 0; ARGUMENT_NONE for None."""
+        return abi.ARGUMENT_NONE if parameter is None else self.parameters.index(parameter)
+
+    def cookie(self, function: int, *, per_thread: bool) -> int:
+        """Return the attach cookie for the function numbered `function`."""
+        return abi.cookie(
+            function,
+            kind=self.kind,
+            flags=self.flags | (abi.FLAG_PER_THREAD if per_thread else 0),
+            stream=self.position(self.stream),
+            host=self.position(self.host),
+            size=self.position(self.size),
+            size2=self.position(self.size2),
+            out=self.position(self.out),
+            shift=self.shift,
+        )
+
+
+def argument_location(position: int, machine: int) -> str:
+    """Say where integer argument `position` lies at a function's entry: a register, or `[sp+n]`."""
+    registers, first = {EM_X86_64: (_X86_64_REGISTERS, 8), EM_AARCH64: (_AARCH64_REGISTERS, 0)}[machine]
+    if position < len(registers):
+        return registers[position]
+    return f"[sp+{first + 8 * (position - len(registers))}]"
+
+
+_STREAM = ("", "_ptsz")
+_BLOCKING = ("", "_ptds")
+
+
+def _launch(prototype: str, program: str, **more: object) -> Hook:
+    return Hook(prototype, Family.LAUNCH, program, stream="stream", variants=_STREAM, **more)  # type: ignore[arg-type]
+
+
+def _copy(prototype: str, kind: CopyKind, *, variants: tuple[str, ...] = _BLOCKING, host: str | None = None) -> Hook:
+    return Hook(
+        prototype, Family.COPY, "copy_linear", "copy_done", kind=kind, host=host, size="bytes", variants=variants
+    )
+
+
+def _copy_async(
+    prototype: str, kind: CopyKind, *, variants: tuple[str, ...] = _STREAM, host: str | None = None
+) -> Hook:
+    return Hook(
+        prototype,
+        Family.COPY,
+        "copy_linear_async",
+        kind=kind,
+        host=host,
+        size="bytes",
+        stream="stream",
+        variants=variants,
+    )
+
+
+def _copy_struct(prototype: str, shape: str, kind: int = 0, variants: tuple[str, ...] = _BLOCKING) -> Hook:
+    if "stream" in prototype:
+        return Hook(prototype, Family.COPY, f"copy_{shape}_async", kind=kind, stream="stream", variants=variants)
+    return Hook(prototype, Family.COPY, f"copy_{shape}", "copy_done", kind=kind, variants=variants)
+
+
+def _fill(prototype: str, shift: int, variants: tuple[str, ...]) -> Hook:
+    return Hook(
+        prototype,
+        Family.MEMSET,
+        "fill",
+        size="n" if "size_t n" in prototype else "width",
+        size2="height" if "height" in prototype else None,
+        stream="stream" if "stream" in prototype else None,
+        shift=shift,
+        variants=variants,
+    )
+
+
+def _alloc(prototype: str, kind: MemoryType, **more: object) -> Hook:
+    return Hook(prototype, Family.ALLOC, "alloc", "alloc_done", kind=kind, out="out", **{"size": "bytes"} | more)  # type: ignore[arg-type]
+
+
+def _free(prototype: str, **more: object) -> Hook:
+    return Hook(prototype, Family.FREE, "release", "release_done", out="address", **more)  # type: ignore[arg-type]
+
+
+def _wait(prototype: str, variants: tuple[str, ...] = ("",)) -> Hook:
+    return Hook(prototype, Family.WAIT, "wait", "wait_done", variants=variants)
+
+
+_GRID = "unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared"
+_V2_STREAM = ("_v2", "_v2_ptsz")
+_V2_BLOCKING = ("_v2", "_v2_ptds")
+
+DRIVER: tuple[Hook, ...] = (
+    _launch(f"cuLaunchKernel(void *function, {_GRID}, void *stream, void **params, void **extra)", "launch_kernel"),
+    _launch(f"cuLaunchCooperativeKernel(void *function, {_GRID}, void *stream, void **params)", "launch_kernel"),
+    Hook(
+        "cuLaunchKernelEx(const void *config, void *function, void **params, void **extra)",
+        Family.LAUNCH,
+        "launch_kernel_ex",
+        variants=_STREAM,
+    ),
+    Hook(
+        "cuLaunchCooperativeKernelMultiDevice(void *list, unsigned n, unsigned flags)",
+        Family.LAUNCH,
+        "launch_multi_device",
+    ),
+    Hook("cuLaunch(void *function)", Family.LAUNCH, "launch_grid"),
+    Hook("cuLaunchGrid(void *function, int width, int height)", Family.LAUNCH, "launch_grid", size="width"),
+    Hook(
+        "cuLaunchGridAsync(void *function, int width, int height, void *stream)",
+        Family.LAUNCH,
+        "launch_grid",
+        size="width",
+        stream="stream",
+    ),
+    Hook("cuGraphLaunch(void *exec, void *stream)", Family.GRAPH_LAUNCH, "launch_graph", stream="stream", variants=_STREAM),
+    # Copies: one function for each direction.
+    _copy("cuMemcpyHtoD(u64 to, const void *from, size_t bytes)", CopyKind.HOST_TO_DEVICE, variants=_V2_BLOCKING, host="from"),
+    _copy("cuMemcpyDtoH(void *to, u64 from, size_t bytes)", CopyKind.DEVICE_TO_HOST, variants=_V2_BLOCKING, host="to"),
+    _copy("cuMemcpyDtoD(u64 to, u64 from, size_t bytes)", CopyKind.DEVICE_TO_DEVICE, variants=_V2_BLOCKING),
+    _copy("cuMemcpyAtoH(void *to, void *array, size_t offset, size_t bytes)", CopyKind.DEVICE_TO_HOST, variants=_V2_BLOCKING, host="to"),
+    _copy("cuMemcpyHtoA(void *array, size_t offset, const void *from, size_t bytes)", CopyKind.HOST_TO_DEVICE, variants=_V2_BLOCKING, host="from"),
+    _copy("cuMemcpyAtoD(u64 to, void *array, size_t offset, size_t bytes)", CopyKind.DEVICE_TO_DEVICE, variants=_V2_BLOCKING),
+    _copy("cuMemcpyDtoA(void *array, size_t offset, u64 from, size_t bytes)", CopyKind.DEVICE_TO_DEVICE, variants=_V2_BLOCKING),
+    _copy("cuMemcpyAtoA(void *to, size_t to_offset, void *from, size_t from_offset, size_t bytes)", CopyKind.DEVICE_TO_DEVICE, variants=_V2_BLOCKING),
+    _copy("cuMemcpy(u64 to, u64 from, size_t bytes)", CopyKind.DEFAULT),
+    _copy("cuMemcpyPeer(u64 to, void *to_context, u64 from, void *from_context, size_t bytes)", CopyKind.PEER),
+    _copy_async("cuMemcpyHtoDAsync(u64 to, const void *from, size_t bytes, void *stream)", CopyKind.HOST_TO_DEVICE, variants=_V2_STREAM, host="from"),
+    _copy_async("cuMemcpyDtoHAsync(void *to, u64 from, size_t bytes, void *stream)", CopyKind.DEVICE_TO_HOST, variants=_V2_STREAM, host="to"),
+    _copy_async("cuMemcpyDtoDAsync(u64 to, u64 from, size_t bytes, void *stream)", CopyKind.DEVICE_TO_DEVICE, variants=_V2_STREAM),
+    _copy_async("cuMemcpyHtoAAsync(void *array, size_t offset, const void *from, size_t bytes, void *stream)", CopyKind.HOST_TO_DEVICE, variants=_V2_STREAM, host="from"),
+    _copy_async("cuMemcpyAtoHAsync(void *to, void *array, size_t offset, size_t bytes, void *stream)", CopyKind.DEVICE_TO_HOST, variants=_V2_STREAM, host="to"),
+    _copy_async("cuMemcpyAsync(u64 to, u64 from, size_t bytes, void *stream)", CopyKind.DEFAULT),
+    _copy_async("cuMemcpyPeerAsync(u64 to, void *to_context, u64 from, void *from_context, size_t bytes, void *stream)", CopyKind.PEER),
+    _copy_async("cuMemcpyWithAttributesAsync(u64 to, u64 from, size_t bytes, void *attributes, void *stream)", CopyKind.DEFAULT),
+    _copy_struct("cuMemcpy2D(const void *copy)", "2d", variants=_V2_BLOCKING),
+    _copy_struct("cuMemcpy2DUnaligned(const void *copy)", "2d", variants=_V2_BLOCKING),
+    _copy_struct("cuMemcpy2DAsync(const void *copy, void *stream)", "2d", variants=_V2_STREAM),
+    _copy_struct("cuMemcpy3D(const void *copy)", "3d", variants=_V2_BLOCKING),
+    _copy_struct("cuMemcpy3DAsync(const void *copy, void *stream)", "3d", variants=_V2_STREAM),
+    _copy_struct("cuMemcpy3DPeer(const void *copy)", "3d", CopyKind.PEER),
+    _copy_struct("cuMemcpy3DPeerAsync(const void *copy, void *stream)", "3d", CopyKind.PEER, _STREAM),
+    Hook(
+        "cuMemcpyBatchAsync(u64 *tos, u64 *froms, size_t *sizes, size_t count, void *attributes, size_t *indexes, size_t n, size_t *failed, void *stream)",
+        Family.COPY, "copy_batch", size="sizes", size2="count", stream="stream", variants=_STREAM,
+    ),
+    Hook(
+        "cuMemcpyBatchAsync_v2(u64 *tos, u64 *froms, size_t *sizes, size_t count, void *attributes, size_t *indexes, size_t n, void *stream)",
+        Family.COPY, "copy_batch", size="sizes", size2="count", stream="stream", variants=_STREAM,
+    ),
+    Hook(
+        "cuMemcpy3DBatchAsync(size_t count, void *ops, size_t *failed, u64 flags, void *stream)",
+        Family.COPY, "copy_3d_batch", size="ops", size2="count", stream="stream", variants=_STREAM,
+    ),
+    Hook(
+        "cuMemcpy3DBatchAsync_v2(size_t count, void *ops, u64 flags, void *stream)",
+        Family.COPY, "copy_3d_batch", size="ops", size2="count", stream="stream", variants=_STREAM,
+    ),
+    Hook(
+        "cuMemcpy3DWithAttributesAsync(void *op, u64 flags, void *stream)",
+        Family.COPY, "copy_3d_batch", size="op", stream="stream", variants=_STREAM,
+    ),
+    # Memsets: elements of 1, 2 and 4 bytes.
+    *(
+        hook
+        for shift, bits, element in ((0, 8, "unsigned char value"), (1, 16, "unsigned short value"), (2, 32, "unsigned value"))
+        for hook in (
+            _fill(f"cuMemsetD{bits}(u64 to, {element}, size_t n)", shift, _V2_BLOCKING),
+            _fill(f"cuMemsetD2D{bits}(u64 to, size_t pitch, {element}, size_t width, size_t height)", shift, _V2_BLOCKING),
+            _fill(f"cuMemsetD{bits}Async(u64 to, {element}, size_t n, void *stream)", shift, _STREAM),
+            _fill(f"cuMemsetD2D{bits}Async(u64 to, size_t pitch, {element}, size_t width, size_t height, void *stream)", shift, _STREAM),
+        )
+    ),
+    # Memory.
+    _alloc("cuMemAlloc(u64 *out, size_t bytes)", MemoryType.DEVICE, variants=("_v2",)),
+    _alloc(
+        "cuMemAllocPitch(u64 *out, size_t *pitch, size_t width, size_t height, unsigned element)",
+        MemoryType.DEVICE, size="height", size2="pitch", flags=abi.FLAG_PITCHED, variants=("_v2",),
+    ),
+    _alloc("cuMemAllocManaged(u64 *out, size_t bytes, unsigned flags)", MemoryType.MANAGED),
+    _alloc("cuMemAllocHost(void **out, size_t bytes)", MemoryType.HOST, variants=("_v2",)),
+    _alloc("cuMemHostAlloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST),
+    _alloc("cuMemHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=abi.FLAG_DIRECT, variants=("", "_v2")),
+    _alloc("cuMemAllocAsync(u64 *out, size_t bytes, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
+    _alloc("cuMemAllocFromPoolAsync(u64 *out, size_t bytes, void *pool, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
+    _alloc("cuMemCreate(u64 *out, size_t bytes, const void *properties, u64 flags)", MemoryType.VIRTUAL),
+    _free("cuMemFree(u64 address)", variants=("_v2",)),
+    _free("cuMemFreeHost(void *address)"),
+    _free("cuMemHostUnregister(void *address)"),
+    _free("cuMemFreeAsync(u64 address, void *stream)", stream="stream", variants=_STREAM),
+    _free("cuMemRelease(u64 address)"),
+    # Waiting.
+    _wait("cuStreamSynchronize(void *stream)", _STREAM),
+    _wait("cuEventSynchronize(void *event)"),
+    _wait("cuCtxSynchronize(void)", ("", "_v2")),
+    # Stream capture: what is recorded does not run.
+    *(
+        Hook(prototype, Family.LAUNCH, "capture_begin", "capture_begun", stream="stream", variants=variants)
+        for prototype, variants in (
+            ("cuStreamBeginCapture(void *stream, int mode)", ("", "_ptsz", "_v2", "_v2_ptsz")),
+            ("cuStreamBeginCaptureToGraph(void *stream, void *graph, void *nodes, void *edges, size_t n, int mode)", _STREAM),
+            ("cuStreamBeginRecaptureToGraph(void *stream, int mode, void *graph, void *f, void *data)", _STREAM),
+        )
+    ),
+    Hook("cuStreamEndCapture(void *stream, void **graph)", Family.LAUNCH, "capture_end", stream="stream", variants=_STREAM),
+    Hook("cuEventRecord(void *event, void *stream)", Family.LAUNCH, "event_record", stream="stream", variants=_STREAM),
+    Hook("cuEventRecordWithFlags(void *event, void *stream, unsigned flags)", Family.LAUNCH, "event_record", stream="stream", variants=_STREAM),
+    Hook("cuStreamWaitEvent(void *stream, void *event, unsigned flags)", Family.LAUNCH, "stream_wait_event", stream="stream", variants=_STREAM),
+)  # fmt: skip
+
+FUNCTIONS: tuple[str, ...] = tuple(dict.fromkeys(hook.name.removesuffix("_v2") for hook in DRIVER))
+"""Function names by number, as cookies and rows carry them."""
+
+
+def function_number(hook: Hook) -> int:
+    """Return the number under which rows report a hook's function."""
+    return FUNCTIONS.index(hook.name.removesuffix("_v2"))
