@@ -8,6 +8,7 @@ and requests of the size a receiver accepts are made by joining bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -236,16 +237,18 @@ class _Shard:
 class _HistogramPoint:
     """The message of one histogram series."""
 
-    __slots__ = ("_baseline", "_point", "_series", "_shown")
+    __slots__ = ("_baseline", "_counts", "_indexes", "_point", "_series", "_shown")
 
     def __init__(
         self, series: Series, point: metrics_pb2.ExponentialHistogramDataPoint, baseline: _Baseline | None
     ) -> None:
         self._series = series
         self._point = point
+        self._counts = point.positive.bucket_counts
         self._baseline = baseline
-        self._shown = -1
-        """The count that the message shows, when an equal count means equal buckets."""
+        self._indexes = range(0)
+        self._shown: tuple[int, int] | None = None
+        """The count and the number of buckets that the message shows, when what it shows only grows."""
 
     def update(self, now_ns: int) -> None:
         value = self._series.value
@@ -256,16 +259,18 @@ class _HistogramPoint:
             point.start_time_unix_nano = self._baseline.since_ns
             value = self._baseline.delta(value)
             assert isinstance(value, Buckets)
-        elif value.count == self._shown:
-            return  # histograms only grow
-        self._shown = value.count
+            self._shown = None
+        counts = value.counts
+        shown, self._shown = self._shown, (value.count, len(counts))
+        if shown == self._shown:
+            return
+        if shown is None or shown[1] != len(counts):
+            self._indexes = range(min(counts), max(counts) + 1) if counts else range(0)
+            point.positive.offset = self._indexes.start
         point.count = value.count
         point.sum = value.sum
         point.zero_count = value.zero_count
-        counts = value.counts
-        first = min(counts, default=0)
-        point.positive.offset = first
-        point.positive.bucket_counts[:] = [counts.get(i, 0) for i in range(first, max(counts) + 1)] if counts else []
+        self._counts[:] = list(map(counts.get, self._indexes, repeat(0)))
 
 
 def _add_metric(scope: metrics_pb2.ScopeMetrics, spec: MetricSpec, delta: bool) -> Any:
