@@ -287,22 +287,46 @@ def merge(profiles: Iterable[Profile]) -> list[Profile]:
             continue
         values: dict[SampleKey, int] = {}
         for profile in group:
-            _add(values, profile, 1)
+            _add(values, profile, 1, stacks_only=False)
         start = min(p.start_ns for p in group)
         end = max(p.start_ns + p.duration_ns for p in group)
         merged.append(_profile(type_, resource, values, start, end - start))
     return merged
 
 
-def difference(before: Profile, after: Profile) -> Profile:
+def counterparts(
+    before: Iterable[Profile], after: Iterable[Profile]
+) -> list[tuple[Profile, Profile] | tuple[None, Profile] | tuple[Profile, None]]:
+    """Pair profiles of two recordings by type and resource, or by type when each recording holds one process."""
+    old, new = list(before), list(after)
+    alone = len({p.resource for p in old}) == 1 == len({p.resource for p in new})
+    pairs: list[tuple[Profile, Profile] | tuple[None, Profile] | tuple[Profile, None]] = []
+    for profile in new:
+        match = next(
+            (p for p in old if p.type.name == profile.type.name and (alone or p.resource == profile.resource)), None
+        )
+        if match is None:
+            pairs.append((None, profile))
+        else:
+            old.remove(match)
+            pairs.append((match, profile))
+    pairs.extend((p, None) for p in old)
+    return pairs
+
+
+def difference(before: Profile | None, after: Profile | None) -> Profile:
     """Return `after` minus `before`, stack by stack; attributes and links, which never recur, are left out."""
+    present = after or before
+    if present is None:
+        raise ValueError("a difference needs at least one profile")
     values: dict[SampleKey, int] = {}
-    _add(values, after, 1, stacks_only=True)
-    _add(values, before, -1, stacks_only=True)
-    return _profile(after.type, after.resource, values, after.start_ns, after.duration_ns)
+    for profile, sign in ((after, 1), (before, -1)):
+        if profile is not None:
+            _add(values, profile, sign, stacks_only=True)
+    return _profile(present.type, present.resource, values, present.start_ns, present.duration_ns)
 
 
-def _add(values: dict[SampleKey, int], profile: Profile, sign: int, *, stacks_only: bool = False) -> None:
+def _add(values: dict[SampleKey, int], profile: Profile, sign: int, *, stacks_only: bool) -> None:
     for sample in profile.samples:
         key: SampleKey = (sample.stack, (), None) if stacks_only else (sample.stack, sample.attributes, sample.link)
         values[key] = values.get(key, 0) + sign * sample.value

@@ -1,0 +1,122 @@
+"""Which format does a recording get? The one its file's suffix says; files are there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+
+from ..errors import ConfigError, OtelGpuError
+from ..profiles import Profile, ProfileType, counterparts, difference, merge
+
+Path = str | os.PathLike[str]
+
+SUFFIXES = {
+    ".pb.gz": "pprof",
+    ".html": "flame graph",
+    ".folded": "folded stacks",
+    ".otlp.json": "OTLP/JSON",
+    ".json": "speedscope",
+}
+"""Every suffix and its format; the longer of two that fit comes first."""
+
+
+def check_suffix(path: Path) -> str:
+    """Return the suffix that decides the format; raise ConfigError now, not after a recording of an hour."""
+    name = os.path.basename(os.fspath(path))
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            return suffix
+    known = ", ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
+    raise ConfigError(f"cannot tell which format {name!r} should have; end its name in one of: {known}")
+
+
+def write_profile(profiles: Profile | Sequence[Profile], path: Path) -> tuple[ProfileType, ...]:
+    """Write profiles to a file; return the types that its format had no room for.
+
+    Folded stacks hold one type only: that of the first profile.
+    """
+    merged = merge([profiles] if isinstance(profiles, Profile) else profiles)
+    suffix = check_suffix(path)
+    chosen = _of_first_type(merged) if suffix == ".folded" else merged
+    _write(path, _encoder(suffix)(chosen))
+    return _left_out(merged, chosen)
+
+
+def write_difference(
+    before: Profile | Sequence[Profile], after: Profile | Sequence[Profile], path: Path
+) -> tuple[ProfileType, ...]:
+    """Write how `after` differs from `before`; return the types that the format had no room for.
+
+    HTML and folded stacks hold both values, pprof and OTLP hold `after` minus `before`.
+    """
+    old = merge([before] if isinstance(before, Profile) else before)
+    new = merge([after] if isinstance(after, Profile) else after)
+    suffix = check_suffix(path)
+    chosen = new
+    if suffix == ".html":
+        from .profile_html import encode_html_difference
+
+        data = encode_html_difference(old, new).encode()
+    elif suffix == ".folded":
+        from .profile_folded import encode_folded_difference
+
+        chosen = _of_first_type(new)
+        data = encode_folded_difference([p for p in old if p.type.name == chosen[0].type.name], chosen).encode()
+    elif suffix == ".json":
+        raise ConfigError("speedscope cannot show a difference; end the file's name in .html, .folded or .pb.gz")
+    else:
+        data = _encoder(suffix)([difference(*pair) for pair in counterparts(old, new)])
+    _write(path, data)
+    return _left_out(new, chosen)
+
+
+def _of_first_type(profiles: list[Profile]) -> list[Profile]:
+    return [p for p in profiles if p.type == profiles[0].type]
+
+
+def _left_out(profiles: list[Profile], chosen: list[Profile]) -> tuple[ProfileType, ...]:
+    kept = {p.type for p in chosen}
+    return tuple(dict.fromkeys(p.type for p in profiles if p.type not in kept))
+
+
+def _encoder(suffix: str) -> Callable[[Sequence[Profile]], bytes]:
+    """Return the encoder of a suffix; imported here because each brings its own libraries."""
+    if suffix == ".pb.gz":
+        from .profile_pprof import encode_pprof
+
+        return encode_pprof
+    if suffix == ".otlp.json":
+        from .otlp_json import to_json
+        from .profile_otlp import encode_profiles
+
+        return lambda profiles: (to_json(encode_profiles(profiles)) + "\n").encode()
+    if suffix == ".html":
+        from .profile_html import encode_html
+
+        return lambda profiles: encode_html(profiles).encode()
+    if suffix == ".folded":
+        from .profile_folded import encode_folded
+
+        return lambda profiles: encode_folded(profiles).encode()
+    from .profile_speedscope import encode_speedscope
+
+    return lambda profiles: encode_speedscope(profiles).encode()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a file in one step, so that a full disk or a signal leaves no half of it."""
+    name = os.fspath(path)
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(name) or ".", delete=False) as file:
+            temporary = file.name
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, name)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+        raise OtelGpuError(f"cannot write {name}: {error.strerror}; choose another place with -o") from error

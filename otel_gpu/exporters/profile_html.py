@@ -1,0 +1,132 @@
+"""How does a flame graph reach a browser? One HTML file with its data, style and library inside, no network.
+
+Everything from the observed processes travels as JSON in which no markup can be closed, and the page
+only ever sets text, never HTML.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib.resources import files
+from typing import Any
+
+from ..model import Resource
+from ..profiles import FrameKind, Profile, ProfileType, counterparts
+from .flame_tree import FlameTree, flame_tree, top_lines
+from .profile_names import clean, distinct_process_names
+
+_ASSETS = files(__package__) / "assets"
+_KINDS = [kind.value for kind in FrameKind]
+_UNSAFE_IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+
+def encode_html(profiles: Sequence[Profile]) -> str:
+    """Draw profiles as one page; a reader chooses among them when there are several."""
+    names = distinct_process_names(list(profiles))
+    page = _Page()
+    for profile in profiles:
+        page.add([profile], names[profile.resource])
+    return page.render()
+
+
+def encode_html_difference(before: Sequence[Profile], after: Sequence[Profile]) -> str:
+    """Draw how each profile of `after` differs from its counterpart in `before`."""
+    names = distinct_process_names([*after, *before])
+    page = _Page()
+    for old, new in counterparts(before, after):
+        present = new or old
+        assert present is not None
+        page.add([old, new], names[present.resource])
+    return page.render()
+
+
+class _Page:
+    """Collects the graphs of one file; strings are held once."""
+
+    def __init__(self) -> None:
+        self._strings: dict[str, int] = {}
+        self._graphs: list[dict[str, Any]] = []
+        self._processes: dict[Resource, int] = {}
+
+    def add(self, recordings: Sequence[Profile | None], process: str) -> None:
+        """Add one graph: of one recording, or of two to be compared."""
+        present = [p for p in recordings if p is not None]
+        last = present[-1]
+        tree = flame_tree(recordings)
+        kind = last.type
+        self._graphs.append(
+            {
+                "title": kind.title,
+                "description": kind.description,
+                "unit": kind.unit,
+                "nanosecondsEach": _nanoseconds_each(kind),
+                "process": process,
+                "processIndex": self._processes.setdefault(last.resource, len(self._processes)),
+                "when": datetime.fromtimestamp(last.start_ns / 1e9, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
+                "differential": len(recordings) > 1,
+                "totals": tree.nodes[0].values,
+                "stacks": [len(p.samples) if p else 0 for p in recordings],
+                "truncated": [p.truncated if p else 0 for p in recordings],
+                "durations": [p.duration_ns if p else 0 for p in recordings],
+                "notes": _notes(tree, present),
+                "columns": self._columns(tree, len(recordings)),
+            }
+        )
+
+    def _columns(self, tree: FlameTree, recordings: int) -> dict[str, Any]:
+        nodes = tree.nodes
+        return {
+            "parent": [n.parent for n in nodes],
+            "kind": [_KINDS.index(n.key[0].value) for n in nodes],
+            "name": [self._string(n.key[1]) for n in nodes],
+            "place": [self._string(n.key[2]) for n in nodes],
+            "values": [[n.values[i] for n in nodes] for i in range(recordings)],
+            "lines": [top_lines(n) or 0 for n in nodes],
+        }
+
+    def _string(self, text: str) -> int:
+        return self._strings.setdefault(text, len(self._strings))
+
+    def render(self) -> str:
+        """Return the page."""
+        data = {
+            "strings": list(self._strings),
+            "kinds": _KINDS,
+            "processes": [[[clean(k), clean(str(v))] for k, v in r.attributes] for r in self._processes],
+            "graphs": self._graphs,
+        }
+        first = self._graphs[0] if self._graphs else {"title": "Nothing recorded", "process": "otel-gpu"}
+        parts = {
+            "title": html.escape(f"{first['title']} · {first['process']} · otel-gpu"),
+            "style": _asset("flame_graph.css"),
+            "library": _asset("d3-flame-graph.min.js"),
+            "script": _asset("flame_graph.js"),
+            "data": json.dumps(data, separators=(",", ":")).translate(_UNSAFE_IN_SCRIPT),
+        }
+        # One pass, so that a part which holds a placeholder's text is left as it is.
+        return re.sub("@(" + "|".join(parts) + ")@", lambda m: parts[m[1]], _asset("flame_graph.html"))
+
+
+def _notes(tree: FlameTree, recordings: Sequence[Profile]) -> list[str]:
+    notes = []
+    if tree.left_out:
+        notes.append(f"{tree.left_out:,} frames too narrow to see are not drawn; their callers' totals include them.")
+    if tree.negative:
+        notes.append(f"Values below zero, {tree.negative:,} in all, are not drawn.")
+    if len({round(p.duration_ns / 1e9) for p in recordings}) > 1:
+        lengths = " and ".join(f"{p.duration_ns / 1e9:.1f} s" for p in recordings)
+        notes.append(f"The recordings differ in length: {lengths}; values are not scaled.")
+    return notes
+
+
+def _nanoseconds_each(kind: ProfileType) -> int:
+    """Return what one counted sample stands for, when it stands for time."""
+    return kind.period if kind.unit == "count" and kind.period_unit == "nanoseconds" else 0
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")

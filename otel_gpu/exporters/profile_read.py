@@ -1,0 +1,244 @@
+"""What does a recorded file hold? Profiles again, from OTLP/JSON or pprof, to be compared or converted.
+
+A file may come from anywhere, so sizes are bounded and every index is checked: what does not fit is a
+ConfigError that names the file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ..errors import ConfigError
+from ..model import AttributeValue, Resource, attributes
+from ..profiles import (
+    PROFILE_TYPES,
+    FileMapping,
+    Frame,
+    FrameKind,
+    Profile,
+    ProfileBuilder,
+    ProfileType,
+    SpanLink,
+    Stack,
+    merge,
+)
+
+MAX_FILE_BYTES = 1 << 28
+_MAX_UNPACKED_BYTES = 1 << 29
+_Entry = TypeVar("_Entry")
+
+
+def read_profiles(path: str | os.PathLike[str]) -> list[Profile]:
+    """Read a `.otlp.json`, `.jsonl` or `.pb.gz` recording."""
+    name = os.fspath(path)
+    decode: Callable[[bytes], list[Profile]]
+    if name.endswith((".otlp.json", ".jsonl")):
+        decode = _from_otlp_json
+    elif name.endswith((".pb.gz", ".pprof")):
+        decode = _from_pprof
+    else:
+        raise ConfigError(f"cannot read {name}: only .otlp.json, .jsonl and .pb.gz recordings can be read back")
+    try:
+        with open(name, "rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {name}: {error.strerror}; name a file that otel-gpu record wrote") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError(f"cannot read {name}: it is larger than {MAX_FILE_BYTES >> 20} MiB")
+    try:
+        return merge(decode(data))
+    except Exception as error:  # protobuf raises its own types, and a hostile file may raise any of Python's
+        reason = f"{type(error).__name__}: {error}"[:200]
+        raise ConfigError(f"cannot read {name}: not a profile ({reason}); give one that was recorded") from error
+
+
+def _entry(table: Sequence[_Entry], index: int) -> _Entry:
+    """Return an entry of a table, never one counted from its end."""
+    if not 0 <= index < len(table):
+        raise ValueError(f"index {index} of a table of {len(table)}")
+    return table[index]
+
+
+def _from_otlp_json(data: bytes) -> list[Profile]:
+    from google.protobuf import json_format
+    from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
+
+    profiles: list[Profile] = []
+    for line in data.splitlines():
+        if not line.strip():
+            continue
+        document = json.loads(line, object_hook=_with_base64_ids)
+        request = json_format.ParseDict(document, ExportProfilesServiceRequest(), ignore_unknown_fields=True)
+        profiles += _from_otlp(request)
+    return profiles
+
+
+def _with_base64_ids(node: dict[str, Any]) -> dict[str, Any]:
+    for key in ("traceId", "spanId", "profileId"):
+        if isinstance(node.get(key), str):
+            node[key] = base64.b64encode(bytes.fromhex(node[key])).decode()
+    return node
+
+
+def _from_otlp(request: Any) -> list[Profile]:
+    d = request.dictionary
+    strings = d.string_table
+    tables = _OtlpTables(d)
+    stacks: dict[int, Stack] = {}
+    profiles = []
+    for resource_profiles in request.resource_profiles:
+        resource = Resource(attributes({a.key: _value(a.value) for a in resource_profiles.resource.attributes}))
+        for scope in resource_profiles.scope_profiles:
+            for message in scope.profiles:
+                kind = _type(
+                    _entry(strings, message.sample_type.type_strindex),
+                    _entry(strings, message.sample_type.unit_strindex),
+                    message.period,
+                )
+                builder = ProfileBuilder(kind, resource, message.time_unix_nano)
+                for sample in message.samples:
+                    stack = stacks.get(sample.stack_index)
+                    if stack is None:
+                        stack = stacks[sample.stack_index] = tables.stack(sample.stack_index)
+                    link = _entry(d.link_table, sample.link_index) if sample.link_index else None
+                    builder.add(
+                        stack,
+                        sum(sample.values),
+                        attributes(tables.attributes(sample.attribute_indices)),
+                        SpanLink(link.trace_id, link.span_id) if link is not None else None,
+                    )
+                profiles.append(builder.build(message.time_unix_nano + message.duration_nano))
+    return profiles
+
+
+class _OtlpTables:
+    """Looks up the dictionary of one request."""
+
+    def __init__(self, dictionary: Any) -> None:
+        self._d = dictionary
+        self._frames: dict[int, Frame] = {}
+
+    def stack(self, index: int) -> Stack:
+        return tuple(self._frame(i) for i in _entry(self._d.stack_table, index).location_indices)
+
+    def attributes(self, indices: Sequence[int]) -> dict[str, AttributeValue]:
+        entries = (_entry(self._d.attribute_table, i) for i in indices)
+        return {_entry(self._d.string_table, a.key_strindex): _value(a.value) for a in entries}
+
+    def _frame(self, index: int) -> Frame:
+        frame = self._frames.get(index)
+        if frame is None:
+            location = _entry(self._d.location_table, index)
+            name = filename = ""
+            line = 0
+            if location.lines:
+                function = _entry(self._d.function_table, location.lines[0].function_index)
+                name = _entry(self._d.string_table, function.name_strindex)
+                filename = _entry(self._d.string_table, function.filename_strindex)
+                line = location.lines[0].line
+            mapping = self._mapping(location.mapping_index) if location.mapping_index else None
+            kind = _kind(str(self.attributes(location.attribute_indices).get("profile.frame.type", "")), name, mapping)
+            frame = self._frames[index] = Frame(kind, name, filename, line, mapping, location.address)
+        return frame
+
+    def _mapping(self, index: int) -> FileMapping:
+        m = _entry(self._d.mapping_table, index)
+        ids = self.attributes(m.attribute_indices)
+        return FileMapping(
+            _entry(self._d.string_table, m.filename_strindex),
+            str(ids.get("process.executable.build_id.gnu", "")),
+            str(ids.get("process.executable.build_id.htlhash", "")),
+            m.memory_start,
+            m.memory_limit,
+            m.file_offset,
+        )
+
+
+def _from_pprof(data: bytes) -> list[Profile]:
+    from .pprof_schema import profile_class
+
+    message = profile_class().FromString(_unpacked(data))
+    strings = message.string_table
+    mappings = {
+        m.id: FileMapping(
+            _entry(strings, m.filename),
+            _entry(strings, m.build_id),
+            start=m.memory_start,
+            end=m.memory_limit,
+            file_offset=m.file_offset,
+        )
+        for m in message.mapping
+    }
+    functions = {f.id: (_entry(strings, f.name), _entry(strings, f.filename)) for f in message.function}
+    frames: dict[int, tuple[Frame, ...]] = {}
+    for location in message.location:
+        mapping = mappings[location.mapping_id] if location.mapping_id else None
+        lines = [(*functions[line.function_id], line.line) for line in location.line] or [("", "", 0)]
+        frames[location.id] = tuple(
+            Frame(_kind("", name, mapping, filename), name, filename, line, mapping, location.address)
+            for name, filename, line in lines
+        )
+    resource = Resource(attributes({"process.executable.path": _first_path(mappings)}))
+    builders = [
+        ProfileBuilder(
+            _type(_entry(strings, t.type), _entry(strings, t.unit), message.period), resource, message.time_nanos
+        )
+        for t in message.sample_type
+    ]
+    for sample in message.sample:
+        if len(sample.value) != len(builders):
+            raise ValueError("a sample without one value for each type")
+        stack = tuple(frame for i in sample.location_id for frame in frames[i])
+        labels = {
+            _entry(strings, label.key): _entry(strings, label.str) if label.str else label.num for label in sample.label
+        }
+        for builder, value in zip(builders, sample.value):
+            builder.add(stack, value, attributes(labels))
+    return [b.build(message.time_nanos + max(message.duration_nanos, 0)) for b in builders]
+
+
+def _first_path(mappings: dict[int, FileMapping]) -> str | None:
+    return next(iter(mappings.values())).path if mappings else None
+
+
+def _unpacked(data: bytes) -> bytes:
+    if data[:2] != b"\x1f\x8b":
+        return data
+    unpacker = zlib.decompressobj(wbits=31)
+    unpacked = unpacker.decompress(data, _MAX_UNPACKED_BYTES)
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {_MAX_UNPACKED_BYTES >> 20} MiB")
+    if not unpacker.eof:
+        raise ValueError("it ends early")
+    return unpacked
+
+
+def _type(name: str, unit: str, period: int) -> ProfileType:
+    known = PROFILE_TYPES.get(name)
+    if known is not None and known.unit == unit:
+        return known.every(period) if known.period else known
+    return ProfileType(name, unit, name, unit, period, name, "")
+
+
+def _kind(frame_type: str, name: str, mapping: FileMapping | None, filename: str = "") -> FrameKind:
+    """Return a frame's kind as it was written, or what its parts say where a format has no place for it."""
+    if frame_type:
+        return FrameKind(frame_type) if frame_type in {k.value for k in FrameKind} else FrameKind.NATIVE
+    if name.startswith("[truncated: "):
+        return FrameKind.TRUNCATED
+    if mapping is not None:
+        return FrameKind.NATIVE
+    return FrameKind.CPYTHON if filename else FrameKind.MARKER
+
+
+def _value(value: Any) -> AttributeValue:
+    which = value.WhichOneof("value")
+    if which in {"string_value", "int_value", "double_value", "bool_value"}:
+        found: AttributeValue = getattr(value, which)
+        return found
+    return str(value)
