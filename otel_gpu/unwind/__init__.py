@@ -1,0 +1,1 @@
+"""How is this stack walked? Unwinding tables for native code, and what CPython's binary says about itself."""

@@ -1,0 +1,170 @@
+"""Which unwinding rows does a file's `.eh_frame` amount to?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from ..elf import EM_X86_64, PF_X, PT_LOAD, ElfFile
+from .frame_programs import (
+    EXPRESSION,
+    RBP,
+    RETURN_SAVED,
+    RETURN_UNDEFINED,
+    RSP,
+    UNSET,
+    Initial,
+    Rules,
+    execute,
+)
+from .frame_records import Bools, FrameRecords, Ints, Programs, read_records
+from .rows import RBP_AT_RBP, ROW, RowKind, UnwindError, UnwindTable
+
+_CHUNK = 1 << 19
+"""Bytes of the section executed at a time: bounds the working memory."""
+_MAX_ROWS = 1 << 24
+_PADDING = 16
+"""Functions are aligned to this; a shorter hole before an aligned function is padding, not code without rules."""
+
+
+def compile_table(elf: ElfFile) -> UnwindTable:
+    """Compile all frame descriptions of a file; UnwindError where that cannot be done."""
+    if elf.machine != EM_X86_64:
+        raise UnwindError(f"{elf.path}: unwinding tables are made for x86-64 only, this is machine {elf.machine}")
+    base = min((s.vaddr for s in elf.segments if s.type == PT_LOAD), default=0)
+    top = max((s.vaddr + s.mem_size for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X), default=0)
+    if top - base >= 1 << 32:
+        raise UnwindError(f"{elf.path}: its code spans {top - base:#x} bytes; 32-bit rows reach 4 GiB")
+    records = read_records(elf)
+    skipped = Counter(records.skipped)
+    limit, order = _disjoint(records, skipped)
+    initial, cie_bad = _initial_rules(records)
+    bad = cie_bad[records.function_cie]
+    rows = _rows_of_functions(records, initial, limit, base, bad)
+    skipped["its program is malformed"] += int(np.count_nonzero(bad & (limit > records.start)))
+    rows.append(_ends(records.start[order] - base, limit[order] - base))
+    merged = _merge(np.concatenate(rows))
+    end_pc = int(limit[order[-1]]) - base if order.size else 0
+    return UnwindTable(merged.view(ROW), end_pc, int(np.count_nonzero(~bad & (limit > records.start))), dict(+skipped))
+
+
+def _disjoint(records: FrameRecords, skipped: Counter[str]) -> tuple[Ints, Ints]:
+    """Cut functions off where the next one begins; return their ends and the order of those left."""
+    order = np.lexsort((np.arange(records.start.size), records.start))
+    start = records.start[order]
+    limit = records.stop.copy()
+    if order.size:
+        limit[order[:-1]] = np.minimum(limit[order[:-1]], start[1:])
+        # The same start twice: the first one has been cut to nothing, and the later one holds.
+        skipped["it overlaps another"] += int(np.count_nonzero(limit < records.stop))
+        order = order[limit[order] > start]
+    return limit, order
+
+
+def _initial_rules(records: FrameRecords) -> tuple[Rules, Bools]:
+    """Execute the CIEs' programs: what each leaves is what its functions begin with."""
+    number = records.cies.begin.size
+    zero = np.zeros(number, np.int64)
+    if not number:
+        return Rules(zero, zero, zero, zero, zero, zero), np.zeros(0, bool)
+    limit = np.ones(number, np.int64)
+    rules, bad = execute(
+        records.data, records.cies, Initial(zero, limit, zero + UNSET, zero, zero, zero + RETURN_SAVED)
+    )
+    bad = bad.copy()
+    bad[np.setdiff1d(np.arange(number), rules.program)] = True
+    columns = [zero.copy() for _ in range(4)]
+    found = (rules.cfa_register, rules.cfa_offset, rules.rbp, rules.return_address)
+    for column, values in zip(columns, found, strict=True):
+        column[rules.program] = values
+    return Rules(np.arange(number), zero, *columns), bad
+
+
+def _rows_of_functions(records: FrameRecords, initial: Rules, limit: Ints, base: int, bad: Bools) -> list[Ints]:
+    """Execute all functions, chunk by chunk; marks malformed ones in `bad`."""
+    rows: list[Ints] = []
+    total, first, number = 0, 0, records.start.size
+    ends = records.functions.end
+    while first < number:
+        reach = int(records.functions.begin[first]) + _CHUNK
+        last = max(first + 1, int(np.searchsorted(ends, reach, side="right")))
+        part = slice(first, last)
+        cie = records.function_cie[part]
+        functions = records.functions
+        rules, malformed = execute(
+            records.data,
+            Programs(
+                functions.begin[part], functions.end[part], functions.code_align[part], functions.data_align[part]
+            ),
+            Initial(
+                records.start[part] - base,
+                limit[part] - base,
+                initial.cfa_register[cie],
+                initial.cfa_offset[cie],
+                initial.rbp[cie],
+                initial.return_address[cie],
+            ),
+        )
+        good = ~bad[part][rules.program]
+        rows.append(_encode(rules, records.cie_signal[cie][rules.program])[good])
+        bad[part] |= malformed
+        lost = np.flatnonzero(bad[part] & (limit[part] > records.start[part])) + first
+        rows.append(_pack(records.start[lost] - base, np.full(lost.size, RowKind.UNSUPPORTED)))
+        total += rows[-2].size + rows[-1].size
+        if total > _MAX_ROWS:
+            raise UnwindError(f"more than {_MAX_ROWS} unwinding rows in one file are not believable")
+        first = last
+    return rows
+
+
+def _encode(rules: Rules, is_signal: Bools) -> Ints:
+    """Turn rules into rows."""
+    register, offset, rbp = rules.cfa_register, rules.cfa_offset, rules.rbp
+    by_expression = register >= EXPRESSION
+    kind = np.where(register == RSP, RowKind.RSP, np.where(register == RBP, RowKind.RBP, RowKind.UNSUPPORTED))
+    short = (offset >= -32768) & (offset < 32768)
+    large = (register == RSP) & ~short & (offset > 0) & (offset % 8 == 0) & (offset < 8 * 65536)
+    kind = np.where(large, RowKind.RSP_LARGE, np.where(short, kind, RowKind.UNSUPPORTED))
+    kind = np.where(by_expression, register >> 16 & 0xFF, kind)
+    offset = np.where(by_expression, register & 0xFFFF, np.where(large, offset // 8, offset))
+    # gcc leaves "rbp is saved where rbp points" standing after the leave that ends it; by then rsp gives the CFA.
+    rbp = np.where((rbp == RBP_AT_RBP) & (register == RSP), 0, rbp)
+    saved = rbp // 8
+    fits = (rbp == 0) | (rbp == RBP_AT_RBP) | ((rbp % 8 == 0) & (saved >= -128) & (saved < 0))
+    kind = np.where(fits & (rules.return_address == RETURN_SAVED), kind, RowKind.UNSUPPORTED)
+    kind = np.where(rules.return_address == RETURN_UNDEFINED, RowKind.OUTERMOST, kind)
+    kind = np.where(is_signal, RowKind.SIGNAL, kind)
+    # Equal rules must be equal rows, so that neighbours merge.
+    plain = (kind == RowKind.UNSUPPORTED) | (kind == RowKind.OUTERMOST) | (kind == RowKind.SIGNAL)
+    offset = np.where(plain, 0, offset)
+    saved = np.where(plain, 0, np.where(rbp == RBP_AT_RBP, RBP_AT_RBP, saved))
+    return _pack(rules.pc, kind) | (offset & 0xFFFF) | (saved & 0xFF) << 24
+
+
+def _pack(pc: Ints, kind: Ints) -> Ints:
+    """Make rows with the halves exchanged, so that they sort by pc."""
+    return pc << 32 | kind.astype(np.int64) << 16
+
+
+def _ends(start: Ints, limit: Ints) -> Ints:
+    """Return END rows for the holes between functions."""
+    if not start.size:
+        return start
+    following = np.append(start[1:], np.int64(1) << 40)
+    hole = following - limit
+    at = limit[(hole >= _PADDING) | ((hole > 0) & (following % _PADDING != 0))]
+    return _pack(at, np.full(at.size, RowKind.END))
+
+
+def _merge(halves: Ints) -> npt.NDArray[np.uint64]:
+    """Sort rows by pc, and leave out those that say what the one before says."""
+    rows = np.sort(halves.view(np.uint64))
+    half = np.uint64(32)
+    rule = rows.astype(np.uint32)
+    keep = np.ones(rows.size, bool)
+    keep[1:] = rule[1:] != rule[:-1]
+    rows = rows[keep]
+    merged: npt.NDArray[np.uint64] = rows >> half | rows << half
+    return merged
