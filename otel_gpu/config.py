@@ -1,0 +1,180 @@
+"""What was asked for? One frozen `Config`, made once from the file, the OTEL_* variables and the command line.
+
+The command line goes before the file, the file before the variables. The OTEL_EXPORTER_OTLP_* variables
+apply to exporters whose `endpoint` the file leaves out, so that credentials go where they were meant to go.
+Sections that the file leaves out have their defaults; with neither file nor variables, every GPU process
+is observed and metrics go to localhost:4317.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import msgspec
+
+from .config_values import nearest
+from .errors import ConfigError
+from .exporters.settings import OtlpSettings, Signal
+
+DEFAULT_INTERVAL_S = 10.0
+
+LogLevel = Literal["debug", "info", "warn", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaSettings:
+    """`receivers.cuda`."""
+
+    map_entries: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)] = 65_536
+    """Rows of the aggregation table; what does not fit is counted in overflow rows."""
+    site: Literal["fast", "entry"] = "fast"
+    """Where probes go: the cheapest safe instruction, or always the function's first."""
+    libraries: tuple[str, ...] = ()
+    """Driver libraries to attach to before any process maps them."""
+    arm64_single_step: bool = False
+    """Allow probes on single-stepped instructions on arm64, where they have crashed GPU processes."""
+    link: Literal["auto", "multi", "perf"] = "auto"
+    """The kind of link; `auto` takes uprobe_multi where the kernel has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlSettings:
+    """`receivers.nvml`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSettings:
+    """`receivers.self`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNamesSettings:
+    """`processors.kernel_names`."""
+
+    top: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 50
+    """Kernels of a process that keep their name, the rest being `other`; 0 turns names off."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """`exporters.file`."""
+
+    path: str
+    """The directory of metrics.jsonl and its like."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """`exporters.console`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """Which processes are observed."""
+
+    pids: tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 22)], ...] = ()
+    """These; none means all."""
+    all: bool = False
+    """Every GPU process, whatever `pids` says."""
+
+    @property
+    def everything(self) -> bool:
+        """True when no process is left out."""
+        return self.all or not self.pids
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One signal's way through the parts, by their ids."""
+
+    receivers: tuple[str, ...]
+    processors: tuple[str, ...]
+    exporters: tuple[str, ...]
+
+
+ReceiverSettings = CudaSettings | NvmlSettings | SelfSettings
+ProcessorSettings = KernelNamesSettings
+ExporterSettings = OtlpSettings | FileSettings | ConsoleSettings
+
+SIGNALS: tuple[Signal, ...] = ("metrics", "traces", "profiles")
+RECEIVERS: dict[str, type[ReceiverSettings]] = {"cuda": CudaSettings, "nvml": NvmlSettings, "self": SelfSettings}
+PROCESSORS: dict[str, type[ProcessorSettings]] = {"kernel_names": KernelNamesSettings}
+"""Settings by component type; those of exporters are in `config_load`."""
+
+
+def component_type(component: str) -> str:
+    """Return the type of an id, `type` or `type/name`."""
+    return component.partition("/")[0]
+
+
+def _default_receivers() -> Mapping[str, ReceiverSettings]:
+    return {"cuda": CudaSettings(), "self": SelfSettings()}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that can be set. `Config()` is what an empty file and empty variables give."""
+
+    receivers: Mapping[str, ReceiverSettings] = field(default_factory=_default_receivers)
+    """By id: `type` or `type/name`, as in the Collector."""
+    processors: Mapping[str, ProcessorSettings] = field(default_factory=lambda: {"kernel_names": KernelNamesSettings()})
+    exporters: Mapping[str, ExporterSettings] = field(default_factory=lambda: {"otlp": OtlpSettings()})
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    """By id, `signal` or `signal/name`; empty means one for metrics, through everything declared above."""
+    discovery: Discovery = Discovery()
+    interval_s: float = DEFAULT_INTERVAL_S
+    """From one export to the next."""
+    duration_s: float | None = None
+    """Stop after this long; None runs until told to stop."""
+    log_level: LogLevel = "info"
+    resource_attributes: tuple[tuple[str, str], ...] = ()
+    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME of the agent; the latter never names an observed process."""
+    disabled: bool = False
+    """OTEL_SDK_DISABLED: nothing is to be observed or sent."""
+    signal_exporters: Mapping[tuple[str, str], ExporterSettings] = field(default_factory=dict)
+    """By id and signal: where a signal's own variables say otherwise than `exporters`."""
+
+    def __post_init__(self) -> None:
+        if not self.pipelines:
+            everything = Pipeline(tuple(self.receivers), tuple(self.processors), tuple(self.exporters))
+            object.__setattr__(self, "pipelines", {"metrics": everything})
+        for name in ("receivers", "processors", "exporters", "pipelines", "signal_exporters"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        for pipeline_id, pipeline in self.pipelines.items():
+            self._check(pipeline_id, pipeline)
+
+    def _check(self, pipeline_id: str, pipeline: Pipeline) -> None:
+        signal = component_type(pipeline_id)
+        if signal not in SIGNALS:
+            raise ConfigError(f"service.pipelines.{pipeline_id}: no such signal; {nearest(signal, SIGNALS)}")
+        for kind in ("receivers", "processors", "exporters"):
+            for component in getattr(pipeline, kind):
+                declared = getattr(self, kind)
+                if component not in declared:
+                    raise ConfigError(
+                        f"service.pipelines.{pipeline_id}.{kind}: {component!r} is not declared under {kind}; "
+                        f"{nearest(component, declared)}"
+                    )
+
+    def exporter(self, component: str, signal: str) -> ExporterSettings:
+        """Return the settings with which an exporter sends a signal."""
+        return self.signal_exporters.get((component, signal), self.exporters[component])
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        pids: tuple[int, ...] = (),
+        output: str | None = None,
+        duration_s: float | None = None,
+    ) -> Config:
+        """Read the file, if any, and the variables; the other arguments go before both. ConfigError where wrong."""
+        from .config_load import load
+
+        return load(path, os.environ if environ is None else environ, pids, output, duration_s)

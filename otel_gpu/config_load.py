@@ -1,0 +1,161 @@
+"""How does a `Config` come about? The file's sections, the variables and the command line, put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from .config import (
+    DEFAULT_INTERVAL_S,
+    PROCESSORS,
+    RECEIVERS,
+    SIGNALS,
+    Config,
+    ConsoleSettings,
+    Discovery,
+    ExporterSettings,
+    FileSettings,
+    Pipeline,
+    component_type,
+)
+from .config_environ import Environment
+from .config_file import read
+from .config_schema import FileSection, OtlpSection, PipelineSection, parse
+from .config_values import nearest, parse_duration
+from .errors import ConfigError
+from .exporters.settings import OtlpSettings, Protocol, Signal
+
+_Settings = TypeVar("_Settings")
+
+_PLAIN_EXPORTERS: dict[str, type[FileSettings | ConsoleSettings]] = {"file": FileSettings, "console": ConsoleSettings}
+# Both of the Collector's spellings. None: as the variables say, gRPC where they do not.
+_OTLP_EXPORTERS: dict[str, Protocol | None] = {
+    "otlp": None,
+    "otlp_grpc": "grpc",
+    "otlphttp": "http/protobuf",
+    "otlp_http": "http/protobuf",
+}
+_SHORTEST_INTERVAL_S = 0.01
+
+
+def load(
+    path: str | os.PathLike[str] | None,
+    environ: Mapping[str, str],
+    pids: tuple[int, ...],
+    output: str | None,
+    duration_s: float | None,
+) -> Config:
+    """Make a Config; ConfigError where something is wrong, naming the key or the variable."""
+    environment = Environment(environ)
+    contents = read(os.fspath(path), environ) if path is not None else {}
+    where = f"{os.fspath(path)}: " if path is not None else ""
+    file = parse(FileSection, contents, where)
+    exporters = _Exporters(environment, where)
+    if output is not None:
+        exporters.add_output(output)
+    else:
+        for component, value in _declared_exporters(file, environment).items():
+            exporters.add(component, value)
+    values: dict[str, Any] = {"exporters": exporters.by_id, "signal_exporters": exporters.by_signal}
+    if file.receivers is not None:
+        values["receivers"] = _components(RECEIVERS, file.receivers, f"{where}receivers")
+    if file.processors is not None:
+        values["processors"] = _components(PROCESSORS, file.processors, f"{where}processors")
+    values["pipelines"] = {
+        pipeline: _pipeline(section, f"{where}service.pipelines.{pipeline}", exporters.by_id if output else None)
+        for pipeline, section in file.service.pipelines.items()
+    }
+    values |= {
+        "discovery": Discovery(pids) if pids else parse(Discovery, file.discovery, f"{where}discovery"),
+        "interval_s": _interval_s(file, environment, where),
+        "duration_s": duration_s,
+        "log_level": file.service.telemetry.logs.level or environment.log_level or "info",
+        "resource_attributes": environment.resource_attributes,
+        "disabled": environment.disabled,
+    }
+    try:
+        return Config(**values)
+    except ConfigError as e:
+        raise ConfigError(f"{where}{e}") from e
+
+
+def _declared_exporters(file: FileSection, environment: Environment) -> Mapping[str, object]:
+    if file.exporters is not None:
+        return file.exporters
+    name = environment.metrics_exporter or "otlp"
+    return {} if name == "none" else {name: None}
+
+
+def _interval_s(file: FileSection, environment: Environment, where: str) -> float:
+    text = file.service.interval
+    if text is None:
+        return environment.interval_s or DEFAULT_INTERVAL_S
+    interval_s = parse_duration(text, f"{where}service.interval")
+    if interval_s < _SHORTEST_INTERVAL_S:
+        raise ConfigError(f"{where}service.interval: {text} is too short; 10ms is the least")
+    return interval_s
+
+
+def _components(
+    types: Mapping[str, type[_Settings]], declared: Mapping[str, object], where: str
+) -> dict[str, _Settings]:
+    return {c: parse(_type_of(c, types, where), value, f"{where}.{c}") for c, value in declared.items()}
+
+
+def _type_of(component: str, types: Mapping[str, _Settings], where: str) -> _Settings:
+    kind = component_type(component)
+    if kind not in types:
+        raise ConfigError(f"{where}.{component}: there is no such component; {nearest(kind, types)}")
+    return types[kind]
+
+
+def _pipeline(section: object, where: str, output: Mapping[str, object] | None) -> Pipeline:
+    parsed = parse(PipelineSection, section, where)
+    exporters = parsed.exporters if output is None else tuple(output)
+    for kind, components in (("receivers", parsed.receivers), ("exporters", exporters)):
+        if not components:
+            raise ConfigError(f"{where}.{kind}: a pipeline needs at least one; name one that is declared")
+    return Pipeline(parsed.receivers, parsed.processors, exporters)
+
+
+class _Exporters:
+    """The exporters' settings, by id, and by id and signal where those differ."""
+
+    def __init__(self, environment: Environment, where: str) -> None:
+        self._environment = environment
+        self._where = where
+        self.by_id: dict[str, ExporterSettings] = {}
+        self.by_signal: dict[tuple[str, str], ExporterSettings] = {}
+
+    def add_output(self, output: str) -> None:
+        """Add what `--output` names."""
+        kind, _, argument = output.partition(":")
+        if output in {"console", "otlp"}:
+            self.add(output, None)
+        elif kind == "file" and argument:
+            self.by_id["file"] = FileSettings(argument)
+        else:
+            raise ConfigError(f"--output {output}: not understood; write file:DIRECTORY, console or otlp")
+
+    def add(self, component: str, value: object) -> None:
+        """Add one of the file's exporters."""
+        where = f"{self._where}exporters"
+        kind = _type_of(component, {k: k for k in (*_PLAIN_EXPORTERS, *_OTLP_EXPORTERS)}, where)
+        if kind in _PLAIN_EXPORTERS:
+            self.by_id[component] = parse(_PLAIN_EXPORTERS[kind], value, f"{where}.{component}")
+            return
+        section = parse(OtlpSection, value, f"{where}.{component}")
+        given = frozenset(value) if isinstance(value, dict) else frozenset()
+        for signal in SIGNALS:
+            base = self._base(section, signal, _OTLP_EXPORTERS[kind])
+            settings = section.settings(base, given, f"{where}.{component}")
+            if signal == "metrics":
+                self.by_id[component] = settings
+            elif settings != self.by_id[component]:
+                self.by_signal[component, signal] = settings
+
+    def _base(self, section: OtlpSection, signal: Signal, protocol: Protocol | None) -> OtlpSettings:
+        if section.endpoint or section.metrics_endpoint or section.traces_endpoint or section.profiles_endpoint:
+            return OtlpSettings(protocol=protocol or "grpc")
+        return self._environment.otlp(signal, protocol)

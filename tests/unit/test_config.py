@@ -1,0 +1,382 @@
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_gpu.config import (
+    Config,
+    ConsoleSettings,
+    CudaSettings,
+    Discovery,
+    FileSettings,
+    KernelNamesSettings,
+    NvmlSettings,
+    Pipeline,
+    SelfSettings,
+)
+from otel_gpu.config_file import parse
+from otel_gpu.config_values import expand, parse_duration, parse_pairs
+from otel_gpu.errors import ConfigError
+from otel_gpu.exporters.settings import OtlpSettings
+
+FULL = """
+receivers:
+  cuda:
+    map_entries: 1024
+    site: entry
+    libraries: [/usr/lib/libcuda.so.1]
+    arm64_single_step: true
+    link: perf
+  nvml:
+  self: {}
+processors:
+  kernel_names: {top: 3}
+exporters:
+  otlp/near:
+    endpoint: collector:4317
+    headers: {authorization: "Bearer ${env:TOKEN}", price: "$$5"}
+    compression: none
+    timeout: 1m30s
+    temporality: delta
+    tls: {insecure: false, ca_file: /ca.pem, cert_file: /cert.pem, key_file: /key.pem, insecure_skip_verify: true}
+    retry_on_failure: {enabled: false, initial_interval: 100ms, max_interval: 1s, max_elapsed_time: 0}
+    sending_queue: {queue_size: 7}
+  otlphttp:
+    endpoint: https://far/otlp
+    profiles_endpoint: https://elsewhere/profiles
+  file: {path: out}
+  console:
+discovery: {pids: [4711]}
+service:
+  interval: 500ms
+  telemetry: {logs: {level: debug}}
+  pipelines:
+    metrics:
+      receivers: [cuda, self]
+      processors: [kernel_names]
+      exporters: [otlp/near, file]
+    metrics/gpu: {receivers: [nvml], exporters: [console]}
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path):
+    def load(text: str = "", environ: dict[str, str] | None = None, **options) -> Config:
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        return Config.load(path, environ=environ or {}, **options)
+
+    return load
+
+
+def otlp(config: Config, component: str = "otlp", signal: str = "metrics") -> OtlpSettings:
+    settings = config.exporter(component, signal)
+    assert isinstance(settings, OtlpSettings)
+    return settings
+
+
+class TestWithoutAFile:
+    def test_every_process_is_observed_and_metrics_go_to_localhost_by_grpc(self) -> None:
+        config = Config.load(environ={})
+
+        assert config == Config()
+        assert config.discovery.everything
+        assert otlp(config) == OtlpSettings(endpoint="http://localhost:4317", protocol="grpc")
+        assert config.pipelines == {"metrics": Pipeline(("cuda", "self"), ("kernel_names",), ("otlp",))}
+
+    def test_the_command_line_names_processes_output_and_duration(self) -> None:
+        config = Config.load(environ={}, pids=(1, 2), output="file:out", duration_s=3)
+
+        assert config.discovery == Discovery((1, 2))
+        assert not config.discovery.everything
+        assert config.exporters == {"file": FileSettings("out")}
+        assert config.pipelines["metrics"].exporters == ("file",)
+        assert config.duration_s == 3
+
+    @pytest.mark.parametrize("output", ["file", "file:", "prometheus", "otlp:x", ""])
+    def test_an_unknown_output_is_refused(self, output: str) -> None:
+        with pytest.raises(ConfigError, match="--output"):
+            Config.load(environ={}, output=output)
+
+    def test_a_config_can_be_made_in_code(self) -> None:
+        config = Config(exporters={"console": ConsoleSettings()}, discovery=Discovery((7,)))
+
+        assert config.pipelines["metrics"].exporters == ("console",)
+
+    def test_a_config_made_in_code_is_checked_too(self) -> None:
+        with pytest.raises(ConfigError, match=r"service\.pipelines\.metrics\.exporters: 'otpl'.*'otlp'"):
+            Config(pipelines={"metrics": Pipeline(("cuda",), (), ("otpl",))})
+
+
+class TestFile:
+    def test_every_setting_is_read(self, load) -> None:
+        config = load(FULL, {"TOKEN": "secret"})
+
+        assert config.receivers == {
+            "cuda": CudaSettings(1024, "entry", ("/usr/lib/libcuda.so.1",), arm64_single_step=True, link="perf"),
+            "nvml": NvmlSettings(),
+            "self": SelfSettings(),
+        }
+        assert config.processors == {"kernel_names": KernelNamesSettings(3)}
+        assert config.discovery == Discovery((4711,))
+        assert (config.interval_s, config.log_level) == (0.5, "debug")
+        assert config.pipelines["metrics"] == Pipeline(("cuda", "self"), ("kernel_names",), ("otlp/near", "file"))
+        assert config.pipelines["metrics/gpu"] == Pipeline(("nvml",), (), ("console",))
+        near = otlp(config, "otlp/near")
+        assert near.headers == (("authorization", "Bearer secret"), ("price", "$5"))
+        assert (near.endpoint, near.protocol, near.compression) == ("collector:4317", "grpc", "none")
+        assert (near.timeout_s, near.temporality, near.queue_size) == (90, "delta", 7)
+        assert (near.ca_file, near.cert_file, near.key_file) == ("/ca.pem", "/cert.pem", "/key.pem")
+        assert (near.insecure, near.insecure_skip_verify) == (False, True)
+        assert not near.retry.enabled
+        assert (near.retry.initial_interval_s, near.retry.max_elapsed_time_s) == (0.1, 0)
+        far = otlp(config, "otlphttp")
+        assert (far.endpoint, far.protocol) == ("https://far/otlp", "http/protobuf")
+        assert far.signal_endpoints == (("profiles", "https://elsewhere/profiles"),)
+
+    def test_an_empty_file_is_like_none(self, load) -> None:
+        assert load("") == Config()
+        assert load("receivers:\nservice:\n  pipelines:\n") == Config()
+
+    def test_an_empty_section_means_none_of_these(self, load) -> None:
+        assert load("processors: {}").pipelines["metrics"].processors == ()
+
+    def test_the_output_option_replaces_the_exporters_of_every_pipeline(self, load) -> None:
+        config = load(FULL, {"TOKEN": ""}, output="console")
+
+        assert set(config.exporters) == {"console"}
+        assert {p.exporters for p in config.pipelines.values()} == {("console",)}
+
+    def test_the_pid_option_goes_before_the_file(self, load) -> None:
+        assert load(FULL, {"TOKEN": ""}, pids=(1,)).discovery == Discovery((1,))
+
+    def test_a_variable_may_give_a_number(self, load) -> None:
+        config = load("receivers: {cuda: {map_entries: '${env:ROWS:-12}'}}")
+
+        assert config.receivers["cuda"] == CudaSettings(12)
+
+
+class TestMistakesInTheFile:
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("recievers: {}", r"config.yaml: recievers: .*'receivers'"),
+            ("receivers: {cuda: {map_entires: 1}}", r"receivers\.cuda\.map_entires: .*'map_entries'"),
+            ("receivers: {cude: {}}", r"receivers\.cude: .*'cuda'"),
+            ("exporters: {otlp: {tls: {insecur: true}}}", r"exporters\.otlp\.tls\.insecur: .*'insecure'"),
+            ("exporters: {jaeger/x: {}}", r"exporters\.jaeger/x: .*valid are"),
+            ("service: {pipelines: {metric: {receivers: [cuda], exporters: [otlp]}}}", "no such signal.*'metrics'"),
+            ("service: {pipelines: {metrics: {receivers: [nvml], exporters: [otlp]}}}", "'nvml' is not declared"),
+            ("service: {pipelines: {metrics: {exporters: [otlp]}}}", r"metrics\.receivers: a pipeline needs"),
+            ("receivers: {cuda: {map_entries: 0}}", r"receivers\.cuda\.map_entries: expected int >= 1"),
+            ("receivers: {cuda: {map_entries: many}}", r"receivers\.cuda\.map_entries: expected int, got str"),
+            ("receivers: {cuda: {site: slow}}", r"receivers\.cuda\.site: invalid enum value 'slow'"),
+            ("receivers: {cuda: [1]}", r"receivers\.cuda: expected keys and values"),
+            ("exporters: {file: {}}", r"exporters\.file: object missing required field path"),
+            ("exporters: {otlp: {timeout: 10}}", r"exporters\.otlp\.timeout: '10' is no duration"),
+            ("exporters: {otlp: {timeout: 10 s}}", r"exporters\.otlp\.timeout: '10 s' is no duration"),
+            ("exporters: {otlp: {headers: {a: 1}}}", r"exporters\.otlp\.headers"),
+            ("discovery: {pids: [0]}", r"discovery\.pids\[0\]: expected int >= 1"),
+            ("service: {interval: 1ms}", r"service\.interval: 1ms is too short"),
+            (
+                "exporters: {otlp: {endpoint: '${env:HOST}'}}",
+                r"exporters\.otlp\.endpoint: the variable HOST is not set",
+            ),
+            ("receivers: {cuda: {site: '${file:/x}'}}", r"\$\{file:/x\} is not understood"),
+            ("a: 1\n b: 2", "line 2, column 3"),
+            ("receivers: [\n", "line 2"),
+            ("receivers: {}\nreceivers: {}", "line 2, column 1: 'receivers' stands here twice"),
+            ("1: 2", "the key 1 is no text"),
+            ("- a", "expected receivers"),
+            ("&a a: &b [*b]", "nested too deep"),
+            ("a: \x00", "not YAML"),
+            ("!!python/object/apply:os.system ['true']", "line 1"),
+        ],
+    )
+    def test_each_is_named_with_its_place_and_what_to_do(self, load, text: str, message: str) -> None:
+        with pytest.raises(ConfigError, match=message) as failure:
+            load(text)
+        assert "config.yaml: " in str(failure.value)
+        assert "\n" not in str(failure.value)
+
+    def test_an_alias_bomb_is_refused(self, load) -> None:
+        bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+            f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
+        )
+        with pytest.raises(ConfigError, match="values are no configuration"):
+            load(bomb)
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+            Config.load(tmp_path / "nowhere.yaml", environ={})
+
+    @given(st.binary(max_size=200))
+    def test_any_bytes_are_read_or_refused(self, data: bytes) -> None:
+        with contextlib.suppress(ConfigError):
+            parse(data, "config.yaml", {})
+
+
+class TestVariables:
+    def test_the_exporter_is_set_up_by_them(self) -> None:
+        settings = otlp(
+            Config.load(
+                environ={
+                    "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector",
+                    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+                    "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%2Cb, x = y",
+                    "OTEL_EXPORTER_OTLP_TIMEOUT": "2500",
+                    "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+                    "OTEL_EXPORTER_OTLP_CERTIFICATE": "/ca.pem",
+                    "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/key.pem",
+                    "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/cert.pem",
+                    "OTEL_EXPORTER_OTLP_INSECURE": "TRUE",
+                    "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "Delta",
+                }
+            )
+        )
+
+        assert settings == OtlpSettings(
+            endpoint="https://collector",
+            protocol="http/protobuf",
+            headers=(("api-key", "a,b"), ("x", "y")),
+            timeout_s=2.5,
+            compression="none",
+            ca_file="/ca.pem",
+            key_file="/key.pem",
+            cert_file="/cert.pem",
+            insecure=True,
+            temporality="delta",
+        )
+
+    def test_a_signals_own_goes_first(self) -> None:
+        config = Config.load(
+            environ={
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://all:4317",
+                "OTEL_EXPORTER_OTLP_HEADERS": "k=all",
+                "OTEL_EXPORTER_OTLP_METRICS_HEADERS": "k=metrics",
+                "OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT": "http://profiles:4040",
+            }
+        )
+
+        assert otlp(config, signal="metrics").headers == (("k", "metrics"),)
+        assert otlp(config, signal="traces").headers == (("k", "all"),)
+        assert otlp(config, signal="profiles").signal_endpoints == (("profiles", "http://profiles:4040"),)
+        assert otlp(config, signal="metrics").signal_endpoints == ()
+
+    @pytest.mark.parametrize(
+        ("environ", "endpoint", "protocol"),
+        [
+            ({}, "http://localhost:4317", "grpc"),
+            ({"PROTOCOL": "http/protobuf"}, "http://localhost:4318", "http/protobuf"),
+            ({"ENDPOINT": "http://h:4318"}, "http://h:4318", "http/protobuf"),
+            ({"ENDPOINT": "http://h:4318", "PROTOCOL": "grpc"}, "http://h:4318", "grpc"),
+            ({"ENDPOINT": "h:4317", "PROTOCOL": ""}, "h:4317", "grpc"),
+        ],
+    )
+    def test_the_protocol_is_grpc_unless_said_or_the_port_is_https_own(self, environ, endpoint, protocol) -> None:
+        settings = otlp(Config.load(environ={f"OTEL_EXPORTER_OTLP_{k}": v for k, v in environ.items()}))
+
+        assert (settings.endpoint, settings.protocol) == (endpoint, protocol)
+
+    def test_credentials_do_not_go_to_an_endpoint_that_the_file_names(self, load) -> None:
+        environ = {"OTEL_EXPORTER_OTLP_HEADERS": "token=secret", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://trusted:4317"}
+        config = load("exporters: {otlp: , otlp/other: {endpoint: 'other:4317'}}", environ)
+
+        assert otlp(config).headers == (("token", "secret"),)
+        assert otlp(config, "otlp/other").headers == ()
+
+    def test_the_file_goes_before_them(self, load) -> None:
+        config = load(
+            "exporters: {otlp: {compression: gzip, timeout: 3s}}\nservice: {interval: 2s}",
+            {
+                "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+                "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+                "OTEL_METRIC_EXPORT_INTERVAL": "9000",
+            },
+        )
+
+        assert (otlp(config).compression, otlp(config).timeout_s, config.interval_s) == ("gzip", 3, 2)
+
+    def test_those_of_the_agent_are_read(self) -> None:
+        config = Config.load(
+            environ={
+                "OTEL_RESOURCE_ATTRIBUTES": "service.name=x,k8s.cluster.name=a%20b",
+                "OTEL_SERVICE_NAME": "watcher",
+                "OTEL_METRIC_EXPORT_INTERVAL": "1500",
+                "OTEL_SDK_DISABLED": "true",
+                "OTEL_LOG_LEVEL": "WARN",
+            }
+        )
+
+        assert dict(config.resource_attributes) == {"service.name": "watcher", "k8s.cluster.name": "a b"}
+        assert (config.interval_s, config.disabled, config.log_level) == (1.5, True, "warn")
+
+    @pytest.mark.parametrize(("name", "exporters"), [("console", {"console"}), ("none", set()), ("otlp", {"otlp"})])
+    def test_the_metrics_exporter_is_chosen(self, name: str, exporters: set[str]) -> None:
+        assert set(Config.load(environ={"OTEL_METRICS_EXPORTER": name}).exporters) == exporters
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "nan"),
+            ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "secret"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:port"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "-1"),
+            ("OTEL_LOG_LEVEL", "loud"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a"),
+        ],
+    )
+    def test_a_wrong_one_is_named(self, name: str, value: str) -> None:
+        with pytest.raises(ConfigError, match=name):
+            Config.load(environ={name: value})
+
+    def test_an_empty_one_is_unset(self) -> None:
+        names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_LOG_LEVEL", "OTEL_SDK_DISABLED")
+
+        assert Config.load(environ=dict.fromkeys(names, "")) == Config()
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("text", "seconds"), [("10s", 10), ("1m30s", 90), ("500ms", 0.5), ("1.5h", 5400), ("0", 0), ("20us", 2e-5)]
+    )
+    def test_durations_are_written_as_in_go(self, text: str, seconds: float) -> None:
+        assert parse_duration(text, "x") == pytest.approx(seconds)
+
+    @pytest.mark.parametrize("text", ["", "10", "s", "-1s", "1 s", "1d", "1s "])
+    def test_what_is_no_duration_is_refused(self, text: str) -> None:
+        with pytest.raises(ConfigError, match="no duration"):
+            parse_duration(text, "x")
+
+    @pytest.mark.parametrize(
+        ("text", "expanded"),
+        [
+            ("${env:A}", "1"),
+            ("${A}", "1"),
+            ("x${env:A}y${env:A}", "x1y1"),
+            ("${env:B:-2}", "2"),
+            ("${env:B:-}", ""),
+            ("${env:EMPTY:-3}", "3"),
+            ("$${env:A}", "${env:A}"),
+            ("$A $", "$A $"),
+        ],
+    )
+    def test_references_are_expanded_as_in_the_collector(self, text: str, expanded: str) -> None:
+        assert expand(text, {"A": "1", "EMPTY": ""}, "x") == expanded
+
+    def test_what_a_variable_holds_is_not_expanded_again(self) -> None:
+        assert expand("${env:A}", {"A": "${env:A}"}, "x") == "${env:A}"
+
+    @given(st.dictionaries(st.text("abc.-_", min_size=1), st.text(), max_size=5))
+    def test_pairs_are_percent_decoded(self, pairs: dict[str, str]) -> None:
+        text = ",".join(f"{k}={quote(v, safe='')}" for k, v in pairs.items())
+
+        assert dict(parse_pairs(text, "x")) == pairs
