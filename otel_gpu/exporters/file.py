@@ -34,7 +34,7 @@ class FileExporter:
 
     def __init__(self, settings: FileSettings, name: str = "file") -> None:
         """Make the directory; raises OtelGpuError when that cannot be."""
-        self._directory = settings.directory
+        self._directory = settings.path
         self._name = name
         self._encoder = MetricsEncoder(settings.temporality, max_bytes=_MAX_LINE_REQUEST_BYTES)
         self._tally = Tally(f"export to {self._directory}", _log)

@@ -8,7 +8,8 @@ import grpc
 
 from .endpoint import METHODS, Target
 from .identity import USER_AGENT
-from .responses import MAX_RESPONSE_BYTES, accepted, one_line
+from .printable import one_line
+from .responses import MAX_RESPONSE_BYTES, accepted
 from .retry import RETRYABLE_GRPC
 from .rpc_status import read_status
 from .sender import Accepted, Refused

@@ -10,7 +10,8 @@ import urllib3
 
 from .endpoint import Target
 from .identity import USER_AGENT
-from .responses import MAX_RESPONSE_BYTES, accepted, one_line
+from .printable import one_line
+from .responses import MAX_RESPONSE_BYTES, accepted
 from .retry import RETRYABLE_HTTP, retry_after_s
 from .rpc_status import read_status
 from .sender import Accepted, Refused

@@ -5,10 +5,10 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
+from .printable import one_line
 from .sender import Accepted
 
 MAX_RESPONSE_BYTES = 65_536
-_MAX_TEXT = 300
 
 
 def accepted(body: bytes) -> Accepted:
@@ -18,10 +18,3 @@ def accepted(body: bytes) -> Accepted:
     except DecodeError:
         return Accepted(message="an answer that is not OTLP; is this an OTLP endpoint?")
     return Accepted(partial.rejected_data_points, one_line(partial.error_message))
-
-
-def one_line(text: str) -> str:
-    """Make a receiver's text fit to be logged: short, and without control characters."""
-    printable = "".join(c if c.isprintable() else " " for c in text[: 2 * _MAX_TEXT])
-    short = " ".join(printable.split())
-    return short if len(short) <= _MAX_TEXT else short[:_MAX_TEXT] + "…"

@@ -57,9 +57,10 @@ class OtlpSettings:
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """A directory that gets `metrics.jsonl`, `traces.jsonl` and `profiles.jsonl`."""
+    """OTLP/JSON lines on disk."""
 
-    directory: str
+    path: str
+    """The directory that gets `metrics.jsonl`, `traces.jsonl` and `profiles.jsonl`."""
     temporality: Temporality = "cumulative"
 
 
@@ -67,8 +68,8 @@ class FileSettings:
 class ConsoleSettings:
     """A table on standard output."""
 
-    max_rows: int = 200
-    """The rest is summed up in one line; 0 shows everything."""
+    rows_per_metric: int = 10
+    """Of each process, the largest ones; a line says how many more there are. 0 shows everything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,151 @@
+"""What does a person at a terminal see? A table for each export; plain text when nobody is at the terminal."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, TextIO
+
+from ..model import Buckets, Instrument
+from . import ExporterStats
+from .printable import one_line, quantity
+from .statistics import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..model import Resource, ResourceSeries, Series, SeriesStore
+    from .settings import ConsoleSettings
+
+_log = logging.getLogger(__name__)
+
+_HEADINGS = ("metric", "attributes", "total", "per second", "count")
+_MAX_ATTRIBUTE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One series as it is shown: every cell is ready to be printed."""
+
+    metric: str
+    attributes: str
+    total: str
+    rate: str
+    count: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.metric, self.attributes, self.total, self.rate, self.count
+
+
+class ConsoleExporter:
+    """Prints the series of every process, the largest first, and their rates since the table before."""
+
+    def __init__(self, settings: ConsoleSettings, name: str = "console", stream: TextIO | None = None) -> None:
+        self._rows_per_metric = settings.rows_per_metric or sys.maxsize
+        self._name = name
+        self._stream = sys.stdout if stream is None else stream
+        self._tally = Tally("export to the console", _log)
+        self._before: dict[Series, float] = {}
+        self._before_ns = 0
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
+        """Print the tables of now."""
+        began = time.monotonic()
+        points = len(store)
+        tables = [(title(owner.resource), list(self._rows(owner, now_ns))) for owner in store if owner.series]
+        self._before = {s: _total(s) for owner in store for s in owner.series.values()}
+        self._before_ns = now_ns
+        at = time.strftime("%H:%M:%S", time.localtime(now_ns / 1e9))
+        try:
+            if self._stream.isatty():
+                _print_rich(self._stream, at, tables)
+            else:
+                self._stream.write(_plain(at, tables))
+            self._stream.flush()
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
+            self._tally.down(str(error))
+            return
+        self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
+        self._tally.up()
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Do nothing: what was exported is printed."""
+
+    def stats(self) -> ExporterStats:
+        return self._tally.snapshot()
+
+    def _rows(self, owner: ResourceSeries, now_ns: int) -> Iterator[Row]:
+        by_size = sorted(owner.series.values(), key=lambda s: (s.metric.name, -_total(s), s.attributes))
+        for _, group in groupby(by_size, key=lambda s: s.metric.name):
+            series = list(group)
+            for one in series[: self._rows_per_metric]:
+                yield self._row(one, now_ns)
+            if (more := len(series) - self._rows_per_metric) > 0:
+                yield Row("", f"… {more:,} more", "", "", "")
+
+    def _row(self, series: Series, now_ns: int) -> Row:
+        metric, value = series.metric, series.value
+        shown = " ".join(f"{key}={one_line(str(v), _MAX_ATTRIBUTE)}" for key, v in series.attributes)
+        rate = ""
+        seconds = (now_ns - self._before_ns) / 1e9
+        if metric.instrument in (Instrument.COUNTER, Instrument.HISTOGRAM) and self._before_ns and seconds > 0:
+            per_second = (_total(series) - self._before.get(series, 0)) / seconds
+            # Seconds each second are a share of time.
+            rate = f"{per_second:.1%}" if metric.unit == "s" else quantity(per_second, metric.unit) + "/s"
+        if isinstance(value, Buckets):
+            return Row(metric.name, shown, quantity(value.sum, metric.unit), rate, f"{value.count:,}")
+        return Row(metric.name, shown, quantity(value, metric.unit), rate, "")
+
+
+def title(resource: Resource) -> str:
+    """Name a resource in a few words: the service and its pid, or else whatever identifies it."""
+    known = dict(resource.attributes)
+    service, pid = known.get("service.name"), known.get("process.pid")
+    if service is None:
+        return one_line(" ".join(f"{k}={v}" for k, v in resource.attributes), 120) or "(no resource)"
+    return one_line(str(service), 120) + (f" (pid {pid})" if pid is not None else "")
+
+
+def _total(series: Series) -> float:
+    return series.value.sum if isinstance(series.value, Buckets) else series.value
+
+
+def _plain(at: str, tables: list[tuple[str, list[Row]]]) -> str:
+    lines = []
+    for name, rows in tables:
+        cells = [_HEADINGS, *(row.cells for row in rows)]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
+        lines.append(f"{at} {name}")
+        for row in cells:
+            left = [text.ljust(width) for text, width in zip(row[:2], widths[:2], strict=True)]
+            right = [text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True)]
+            lines.append("  " + "  ".join(left + right).rstrip())
+        lines.append("")
+    return "\n".join([*lines, ""]) if lines else f"{at} nothing observed yet\n"
+
+
+def _print_rich(stream: TextIO, at: str, tables: list[tuple[str, list[Row]]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False)
+    if not tables:
+        console.print(Text(f"{at} nothing observed yet", style="dim"))
+    for name, rows in tables:
+        table = Table(title=Text(f"{at} {name}"), title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for heading, style in zip(_HEADINGS, ("cyan", "", "bold", "green", "dim"), strict=True):
+            table.add_column(heading, style=style, justify="left" if heading in _HEADINGS[:2] else "right")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row.cells))  # as Text: names hold brackets, not markup
+        console.print(table)
+        console.print()

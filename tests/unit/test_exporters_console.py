@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from otel_gpu.exporters.console import ConsoleExporter
+from otel_gpu.exporters.printable import quantity
+from otel_gpu.exporters.settings import ConsoleSettings
+from otel_gpu.model import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+
+CALLS = MetricSpec("gpu.cuda.kernel.launch.calls", "{call}", Instrument.COUNTER, "Calls.")
+COPIES = MetricSpec("gpu.cuda.memory.copies", "By", Instrument.HISTOGRAM, "Copies.")
+USAGE = MetricSpec("gpu.cuda.memory.usage", "By", Instrument.UPDOWNCOUNTER, "In use.")
+PROCESS = Resource(attributes({"service.name": "train", "process.pid": 7}))
+SECOND = 1_000_000_000
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def store_of(*measurements: Measurement) -> SeriesStore:
+    store = SeriesStore()
+    store.fold(measurements, 1)
+    return store
+
+
+def test_plain_table_shows_process_totals_and_rates() -> None:
+    out = io.StringIO()
+    exporter = ConsoleExporter(ConsoleSettings(), stream=out)
+    store = store_of(
+        Measurement(PROCESS, CALLS, attributes({"cuda.kernel.name": "gemm"}), 1000),
+        Measurement(PROCESS, COPIES, (), Buckets({9: 2}, 2048)),
+        Measurement(PROCESS, USAGE, (), 3 << 30),
+    )
+    exporter.export_metrics(store, 10 * SECOND)
+    out.truncate(out.seek(0))
+
+    store.fold([Measurement(PROCESS, CALLS, attributes({"cuda.kernel.name": "gemm"}), 500)], 1)
+    exporter.export_metrics(store, 12 * SECOND)
+
+    title, heading, calls, copies, usage = out.getvalue().splitlines()[:5]
+    assert title.endswith("train (pid 7)")
+    assert heading.split() == ["metric", "attributes", "total", "per", "second", "count"]
+    assert calls.split() == ["gpu.cuda.kernel.launch.calls", "cuda.kernel.name=gemm", "1,500", "250/s"]
+    assert copies.split() == ["gpu.cuda.memory.copies", "2.0", "KiB", "0", "B/s", "2"]
+    assert usage.split() == ["gpu.cuda.memory.usage", "3.0", "GiB"]
+    assert exporter.stats().sent_points == 6
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_names_from_targets_reach_no_terminal_unfiltered(stream: type[io.StringIO]) -> None:
+    out = stream()
+    name = "evil\x1b]0;owned\x07[red]\nname"
+
+    ConsoleExporter(ConsoleSettings(), stream=out).export_metrics(
+        store_of(Measurement(PROCESS, CALLS, attributes(k=name), 1)), SECOND
+    )
+
+    assert "\x1b]0" not in out.getvalue()
+    assert "\x07" not in out.getvalue()
+    assert "[red]" in out.getvalue()
+
+
+def test_largest_series_come_first_and_the_rest_is_counted() -> None:
+    out = io.StringIO()
+    store = store_of(*(Measurement(PROCESS, CALLS, attributes(k=f"k{i}"), i) for i in range(50)))
+
+    ConsoleExporter(ConsoleSettings(rows_per_metric=2), stream=out).export_metrics(store, SECOND)
+
+    rows = out.getvalue().splitlines()[2:]
+    assert [row.split()[1:] for row in rows[:2]] == [["k=k49", "49"], ["k=k48", "48"]]
+    assert rows[2].strip() == "… 48 more"
+
+
+def test_resource_without_a_service_is_named_by_its_attributes() -> None:
+    out = io.StringIO()
+
+    ConsoleExporter(ConsoleSettings(), stream=out).export_metrics(
+        store_of(Measurement(Resource(attributes({"hw.id": "GPU-1"})), CALLS, (), 1)), SECOND
+    )
+
+    assert "hw.id=GPU-1" in out.getvalue()
+
+
+def test_nothing_to_show_is_said() -> None:
+    out = io.StringIO()
+
+    ConsoleExporter(ConsoleSettings(), stream=out).export_metrics(SeriesStore(), SECOND)
+
+    assert out.getvalue().endswith("nothing observed yet\n")
+
+
+def test_closed_stream_is_counted() -> None:
+    out = io.StringIO()
+    out.close()
+    exporter = ConsoleExporter(ConsoleSettings(), stream=out)
+
+    exporter.export_metrics(store_of(Measurement(PROCESS, CALLS, (), 1)), SECOND)
+
+    assert (exporter.stats().failed_points, exporter.stats().sent_points) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0, "By", "0 B"),
+        (1023, "By", "1023 B"),
+        (1536, "By", "1.5 KiB"),
+        (2**70, "By", "1048576.0 PiB"),
+        (0, "s", "0 s"),
+        (0.00025, "s", "250 µs"),
+        (1234.5, "s", "1,234 s"),
+        (1234567, "{call}", "1,234,567"),
+        (0.123456, "1", "0.1235"),
+        (98765.4, "{call}", "98,765"),
+        (250.0, "W", "250 W"),
+    ],
+)
+def test_quantities_are_scaled_to_be_read(value: float, unit: str, text: str) -> None:
+    assert quantity(value, unit) == text
