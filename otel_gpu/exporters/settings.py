@@ -78,6 +78,5 @@ class SdkSettings:
 
     exporter: str
     """A name in the entry point group `opentelemetry_metrics_exporter`, such as `otlp_proto_http`."""
-    temporality: Temporality = "cumulative"
     timeout_s: float = 10.0
     queue_size: int = 10
