@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 
+from ..elf import ElfFile
 from ..errors import LoadError
 from . import libbpf as lib
 from .maps import BpfMap
@@ -27,6 +28,7 @@ class BpfObject:
         if not path.exists():
             raise LoadError(f"the BPF object {path.name} is missing; run `make bpf`, or reinstall otel-gpu")
         self.name = name
+        self._path = path
         self._lib = lib.libbpf()
         self._messages: list[str] = []
         self._print = lib.PRINT_FUNCTION(self._on_print)
@@ -49,13 +51,15 @@ class BpfObject:
             self._object = None
         self._maps.clear()
 
-    def set_rodata(self, values: Mapping[str, int], layout: Mapping[str, tuple[int, int]]) -> None:
-        """Set `const volatile` variables before loading; `layout` gives each one's offset and size."""
+    def set_rodata(self, values: Mapping[str, int]) -> None:
+        """Set `const volatile` variables by name, before loading."""
         size = ctypes.c_size_t()
         at = self._lib.bpf_map__initial_value(self._map_pointer(".rodata"), ctypes.byref(size))
+        with ElfFile(self._path) as elf:
+            variables = {s.name: s for s in elf.symbols(".symtab")}
         for name, value in values.items():
-            offset, width = layout[name]
-            ctypes.memmove(at + offset, value.to_bytes(width, "little"), width)
+            variable = variables[name]
+            ctypes.memmove(at + variable.value, value.to_bytes(variable.size, "little"), variable.size)
 
     def configure_map(self, name: str, *, max_entries: int | None = None, extra_flags: int = 0) -> None:
         """Set a map's size, or add flags, before loading."""

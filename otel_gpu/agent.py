@@ -1,0 +1,180 @@
+"""How are the parts wired, started and stopped? No logic lives here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from . import __version__, telemetry
+from .config import Config, CudaSettings, KernelNamesSettings, SelfSettings
+from .discovery import drivers
+from .discovery.libraries import Library
+from .discovery.processes import Process, ProcessTable
+from .discovery.watch import Watcher
+from .exporters import ExporterStats, MetricsExporter
+from .exporters.build import build
+from .pipeline import Pipeline, Point
+from .processors.kernel_names import KernelNames
+from .receivers import Receiver
+from .receivers.agent_self import SelfReceiver
+from .receivers.cuda import CudaReceiver
+
+_log = logging.getLogger(__name__)
+_FLUSH_S = 10.0
+_EXIT_COLLECT_S = 0.25
+"""How soon after a process has ended its last counts are read, at the most often."""
+
+
+class Agent:
+    """Observes GPU programs until it is stopped. A context manager; also for use inside other programs."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        """Take the configuration; nothing is touched before `start`."""
+        self._config = config or Config()
+        self._processes = ProcessTable(dict(self._config.resource_attributes))
+        self._cuda: CudaReceiver | None = None
+        self._self: SelfReceiver | None = None
+        self._watcher: Watcher | None = None
+        self._exporters: list[MetricsExporter] = []
+        self._pipeline: Pipeline | None = None
+        self._stop = threading.Event()
+        self._exited = threading.Event()
+        self._wake = threading.Event()
+        self._finished = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="otel-gpu-collect", daemon=True)
+
+    def __enter__(self) -> Agent:
+        self.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Attach to what runs and begin to follow the rest; OtelGpuError where that cannot be."""
+        if self._config.disabled:
+            _log.info("OTEL_SDK_DISABLED is set: nothing is observed")
+            self._finished.set()
+            return
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        config = self._config
+        pids = () if config.discovery.everything else config.discovery.pids
+        settings = [s for s in config.receivers.values() if isinstance(s, CudaSettings)]
+        if settings:
+            cuda = settings[0]
+            self._cuda = CudaReceiver(
+                self._processes,
+                map_entries=cuda.map_entries,
+                policy=cuda.site,
+                allow_single_step=cuda.arm64_single_step or not drivers.is_arm64(),
+                link=cuda.link,
+                only=pids,
+            )
+            for library, path in drivers.installed(cuda.libraries):
+                self._cuda.attach(library, path)
+            self._watcher = Watcher(self._processes, self._on_library, pids=pids, on_exit=self._on_exit)
+            self._watcher.scan()
+            self._watcher.start()
+        # The exporters come last: their libraries take longer to load than everything above.
+        self._exporters = build(config)
+        receivers: list[Receiver] = [self._cuda] if self._cuda is not None else []
+        if any(isinstance(s, SelfSettings) for s in config.receivers.values()):
+            self._self = SelfReceiver(self._cuda, self._exporter_stats, __version__)
+            receivers.append(self._self)
+        processors = [KernelNames(s.top) for s in config.processors.values() if isinstance(s, KernelNamesSettings)]
+        self._pipeline = Pipeline(receivers, processors, self._exporters)
+        self._thread.start()
+        _log.info("observing %s", f"{len(pids)} processes" if pids else "every GPU process of this host")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is left to observe, or `stop`; False when the time (in seconds) is up first."""
+        return self._finished.wait(timeout)
+
+    def stop(self) -> None:
+        """Export the last interval and release everything; idempotent."""
+        self._stop.set()
+        self._wake.set()
+        self._finished.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._watcher is not None:
+            self._watcher.stop()
+            self._watcher = None
+        if self._pipeline is not None:
+            self._collect()
+            self._pipeline.export()
+            self._pipeline.shutdown(_FLUSH_S)
+            self._pipeline = None
+        if self._cuda is not None:
+            self._cuda.close()
+            self._cuda = None
+
+    def snapshot(self) -> list[Point]:
+        """Return every series as it stands now, without any exporter."""
+        if self._pipeline is None:
+            return []
+        self._collect()
+        return self._pipeline.snapshot()
+
+    def _on_library(self, _process: Process, library: Library, opener: str) -> None:
+        if self._cuda is not None:
+            self._cuda.attach(library, opener)
+
+    def _on_exit(self, _process: Process) -> None:
+        self._exited.set()
+        self._wake.set()
+
+    def _run(self) -> None:
+        next_export = time.monotonic() + self._config.interval_s
+        while not self._stop.is_set():
+            self._wake.wait(max(next_export - time.monotonic(), 0))
+            if self._stop.is_set():
+                break
+            if self._exited.is_set():
+                self._exited.clear()
+                self._wake.clear()
+                self._collect()
+                self._check_finished()
+                self._stop.wait(_EXIT_COLLECT_S)
+            if time.monotonic() >= next_export:
+                next_export += self._config.interval_s
+                self._processes.check_alive()
+                self._collect()
+                if self._pipeline is not None:
+                    self._pipeline.export()
+                self._check_finished()
+
+    def _collect(self) -> None:
+        """Read everything; processes that had ended before are then done with."""
+        assert self._pipeline is not None
+        ended = self._processes.ended()
+        began = time.perf_counter()
+        self._pipeline.collect([p.resource for p in ended])
+        if self._self is not None:
+            self._self.duration(telemetry.COLLECT_DURATION, time.perf_counter() - began)
+            for name, seconds in self._pipeline.take_durations():
+                self._self.duration(telemetry.EXPORT_DURATION, seconds, **{"otel.component.name": name})
+        for process in ended:
+            self._processes.forget(process)
+
+    def _check_finished(self) -> None:
+        config = self._config.discovery
+        if not config.everything and not any(self._watched_alive()):
+            self._finished.set()
+
+    def _watched_alive(self) -> list[int]:
+        from .discovery.procfs import is_alive
+
+        return [pid for pid in self._config.discovery.pids if is_alive(pid)]
+
+    def _exporter_stats(self) -> Sequence[tuple[str, ExporterStats]]:
+        return [(e.name, e.stats()) for e in self._exporters]

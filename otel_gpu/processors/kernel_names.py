@@ -1,0 +1,104 @@
+"""Which kernels keep their names? The top K of each process; the rest are `other`, so that totals stay exact.
+
+A kernel is among the top by its launches or by the blocks it launched, whichever ranks it higher. A kernel that
+becomes important later takes the place of the least important one, whose series stands still from then on; a
+process never gets more than 2 K names in its life.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from .. import telemetry
+from ..model import Attributes, Buckets, Measurement, Resource
+
+NAME = "cuda.kernel.name"
+OTHER = "other"
+_LIFETIME = 2
+_DISPLACE = 2
+"""How many times as important a kernel must be to take another's place."""
+
+
+@dataclass(slots=True)
+class _Ranking:
+    launches: Counter[str] = field(default_factory=Counter)
+    blocks: Counter[str] = field(default_factory=Counter)
+    named: set[str] = field(default_factory=set)
+    ever_named: set[str] = field(default_factory=set)
+
+
+class KernelNames:
+    """Keeps the cardinality of kernel names bounded."""
+
+    def __init__(self, top: int) -> None:
+        """Keep `top` names a process; 0 takes names away altogether."""
+        self._top = top
+        self._rankings: dict[Resource, _Ranking] = {}
+
+    def process(self, measurements: list[Measurement]) -> list[Measurement]:
+        """Replace names outside the top K by `other`, and fold what becomes equal."""
+        named = [(m, name) for m in measurements if (name := _name(m.attributes)) is not None]
+        if not named:
+            return measurements
+        if self._top:
+            for m, name in named:
+                self._note(m, name)
+            for resource in {m.resource for m, _ in named}:
+                self._choose(self._rankings[resource])
+        rest = [m for m in measurements if _name(m.attributes) is None]
+        return rest + [self._renamed(m, name) for m, name in named]
+
+    def forget(self, resource: Resource) -> None:
+        """Drop the ranking of a process that has ended."""
+        self._rankings.pop(resource, None)
+
+    def _note(self, m: Measurement, name: str) -> None:
+        ranking = self._rankings.setdefault(m.resource, _Ranking())
+        if m.metric in (telemetry.KERNEL_LAUNCH_CALLS, telemetry.GRAPH_KERNEL_CALLS):
+            assert isinstance(m.value, int)
+            ranking.launches[name] += m.value
+        elif m.metric is telemetry.KERNEL_GRID_SIZE:
+            assert isinstance(m.value, Buckets)
+            ranking.blocks[name] += int(m.value.sum)
+
+    def _choose(self, ranking: _Ranking) -> None:
+        importance = _importance(ranking)
+        order = sorted(importance, key=lambda name: (-importance[name], name))
+        for name in order[: self._top]:
+            if name in ranking.named:
+                continue
+            if len(ranking.named) >= self._top:
+                weakest = min(ranking.named, key=lambda n: (importance[n], n))
+                if (
+                    importance[name] < _DISPLACE * importance[weakest]
+                    or len(ranking.ever_named | {name}) > _LIFETIME * self._top
+                ):
+                    continue
+                ranking.named.discard(weakest)
+            ranking.named.add(name)
+            ranking.ever_named.add(name)
+
+    def _renamed(self, m: Measurement, name: str) -> Measurement:
+        if not self._top:
+            attrs = tuple(a for a in m.attributes if a[0] != NAME)
+        elif name in self._rankings[m.resource].named:
+            return m
+        else:
+            attrs = tuple((k, OTHER) if k == NAME else (k, v) for k, v in m.attributes)
+        return Measurement(m.resource, m.metric, attrs, m.value)
+
+
+def _importance(ranking: _Ranking) -> dict[str, float]:
+    """Return each kernel's share of the launches or of the blocks, whichever is larger."""
+    launches = max(ranking.launches.total(), 1)
+    blocks = max(ranking.blocks.total(), 1)
+    names = ranking.launches.keys() | ranking.blocks.keys()
+    return {n: max(ranking.launches[n] / launches, ranking.blocks[n] / blocks) for n in names}
+
+
+def _name(attrs: Attributes) -> str | None:
+    for key, value in attrs:
+        if key == NAME:
+            return str(value)
+    return None

@@ -1,0 +1,103 @@
+"""How is the agent itself doing? Losses, map fill, probes, exporters, its own CPU and memory."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource as rusage
+from collections.abc import Callable, Sequence
+
+from .. import telemetry
+from ..abi import Loss
+from ..discovery.resource import host
+from ..exporters.statistics import ExporterStats
+from ..model import AttributeValue, Buckets, Measurement, MetricSpec, Resource, Value, attributes
+from .cuda import CudaReceiver
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_LOSS_EVENTS = {loss: loss.name.lower() for loss in Loss}
+
+
+class SelfReceiver:
+    """Measures the agent. Sums are kept here, so that what flows is what was added."""
+
+    def __init__(
+        self, cuda: CudaReceiver | None, exporters: Callable[[], Sequence[tuple[str, ExporterStats]]], version: str
+    ) -> None:
+        self._cuda = cuda
+        self._exporters = exporters
+        self._resource = Resource(
+            attributes(
+                host(),
+                **{
+                    "service.name": "otel-gpu",
+                    "service.version": version,
+                    "process.pid": os.getpid(),
+                    "telemetry.distro.name": "otel-gpu",
+                    "telemetry.distro.version": version,
+                },
+            )
+        )
+        self._before: dict[tuple[str, object], float] = {}
+        self._durations: list[tuple[MetricSpec, dict[str, AttributeValue], float]] = []
+
+    def duration(self, metric: MetricSpec, seconds: float, **attrs: AttributeValue) -> None:
+        """Note how long something took."""
+        self._durations.append((metric, dict(attrs), seconds))
+
+    def collect(self) -> list[Measurement]:
+        """Return what was measured since the last call."""
+        found: list[Measurement] = []
+        usage = rusage.getrusage(rusage.RUSAGE_SELF)
+        self._sum(found, telemetry.PROCESS_CPU_TIME, usage.ru_utime, {"cpu.mode": "user"})
+        self._sum(found, telemetry.PROCESS_CPU_TIME, usage.ru_stime, {"cpu.mode": "system"})
+        self._sum(found, telemetry.PROCESS_MEMORY_USAGE, resident_bytes(), {})
+        if self._cuda is not None:
+            for loss, count in self._cuda.losses().items():
+                self._sum(found, telemetry.EVENTS_LOST, count, {"event": _LOSS_EVENTS[loss]})
+            for name, (entries, capacity) in self._cuda.fill().items():
+                self._put(found, telemetry.MAP_ENTRIES, entries, {"bpf.map.name": name})
+                self._put(found, telemetry.MAP_CAPACITY, capacity, {"bpf.map.name": name})
+            attached, failed = self._cuda.probes()
+            self._put(found, telemetry.PROBES, attached, {"state": "attached"})
+            for reason, count in failed.items():
+                self._put(found, telemetry.PROBES, count, {"state": "failed", "error.type": reason})
+        for name, stats in self._exporters():
+            for outcome, points in (
+                ("sent", stats.sent_points),
+                ("failed", stats.failed_points),
+                ("rejected", stats.rejected_points),
+                ("dropped", stats.dropped_points),
+            ):
+                self._sum(
+                    found, telemetry.EXPORT_POINTS, points, {"otel.component.name": name, "outcome": outcome}
+                )
+        for metric, attrs, seconds in self._durations:
+            self._put(found, metric, _one_duration(seconds), attrs)
+        self._durations.clear()
+        return found
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _put(self, found: list[Measurement], metric: MetricSpec, value: Value, attrs: dict[str, AttributeValue]) -> None:
+        found.append(Measurement(self._resource, metric, attributes(attrs), value))
+
+    def _sum(self, found: list[Measurement], metric: MetricSpec, total: float, attrs: dict[str, AttributeValue]) -> None:
+        key = (metric.name, attributes(attrs))
+        self._put(found, metric, total - self._before.get(key, 0), attrs)
+        self._before[key] = total
+
+
+def resident_bytes() -> int:
+    """Return the memory that the agent holds in RAM."""
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * _PAGE
+
+
+def _one_duration(seconds: float) -> Buckets:
+    """Return a histogram of one value, in OTLP's scale-0 buckets."""
+    if seconds <= 0:
+        return Buckets(zero_count=1)
+    mantissa, exponent = math.frexp(seconds)
+    return Buckets({exponent - (2 if mantissa == 0.5 else 1): 1}, seconds)

@@ -1,0 +1,78 @@
+"""What has been added to the kernel's count table since it was last read?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..abi import ROW, ROW_KEY
+from ..bpf.maps import BpfMap, possible_cpus
+
+_Sums = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowDelta:
+    """What one row grew by. Fields as in ebpf/abi.h."""
+
+    tgid: int
+    incarnation: int
+    subject: int
+    function: int
+    family: int
+    device: int
+    kind: int
+    detail: int
+    bucket_a: int
+    bucket_b: int
+    count: int
+    sum_a: int
+    sum_b: int
+
+
+class RowReader:
+    """Reads one table of rows, remembering what it saw."""
+
+    def __init__(self, table: BpfMap) -> None:
+        self._table = table
+        self._keys = b""
+        self._sums: _Sums = np.zeros((0, 3), np.uint64)
+        self.entries = 0
+
+    def read(self) -> Iterator[RowDelta]:
+        """Yield the rows that grew."""
+        keys, values = self._table.read(ROW_KEY, ROW)
+        sums: _Sums = values.view(np.uint64).reshape(len(keys), possible_cpus(), 3).sum(axis=1, dtype=np.uint64)
+        self.entries = len(keys)
+        raw = keys.tobytes()
+        before = self._sums if raw == self._keys else self._align(raw)
+        grown = np.nonzero((sums != before).any(axis=1))[0]
+        self._keys, self._sums = raw, sums
+        for key, delta in zip(keys[grown].tolist(), (sums[grown] - before[grown]).tolist(), strict=True):
+            yield RowDelta(*key, *delta)
+
+    def forget(self, programs: set[tuple[int, int]]) -> None:
+        """Remove the rows of programs, given as (tgid, incarnation), that can add nothing any more."""
+        if not programs:
+            return
+        keys = np.frombuffer(self._keys, ROW_KEY)
+        keep = np.ones(len(keys), bool)
+        for i, key in enumerate(zip(keys["tgid"].tolist(), keys["incarnation"].tolist(), strict=True)):
+            if key in programs:
+                keep[i] = False
+                self._table.delete(keys[i].tobytes())
+        self._keys, self._sums = keys[keep].tobytes(), self._sums[keep]
+
+    def _align(self, raw: bytes) -> _Sums:
+        """Return the previous sums in the order of the new keys, zero where a key is new."""
+        size = ROW_KEY.itemsize
+        index = {self._keys[at : at + size]: at // size for at in range(0, len(self._keys), size)}
+        before: _Sums = np.zeros((len(raw) // size, 3), np.uint64)
+        for i in range(len(before)):
+            old = index.get(raw[i * size : (i + 1) * size])
+            if old is not None:
+                before[i] = self._sums[old]
+        return before
