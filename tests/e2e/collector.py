@@ -1,0 +1,85 @@
+"""How does a real OpenTelemetry Collector receive for a test?"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+
+from tests.e2e import ground
+from tests.e2e.exported import Metrics, read_metrics
+
+_CONFIG = """
+receivers:
+  otlp:
+    protocols:
+      grpc: {{endpoint: "127.0.0.1:{grpc}"}}
+      http: {{endpoint: "127.0.0.1:{http}"}}
+exporters:
+  file: {{path: "{out}", flush_interval: 100ms}}
+extensions:
+  health_check: {{endpoint: "127.0.0.1:{health}"}}
+service:
+  extensions: [health_check]
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    metrics: {{receivers: [otlp], exporters: [file]}}
+"""
+_START_S = 30
+
+
+def free_ports(count: int) -> list[int]:
+    """Return loopback ports that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Collector:
+    """otelcol with OTLP receivers on loopback, writing what it gets to a file."""
+
+    def __init__(self, directory: Path, grpc_port: int | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        free, self.http_port, health = free_ports(3)
+        self.grpc_port = grpc_port or free
+        self._out = directory / "metrics.jsonl"
+        config, self._log = directory / "otelcol.yaml", directory / "otelcol.log"
+        config.write_text(_CONFIG.format(grpc=self.grpc_port, http=self.http_port, health=health, out=self._out))
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen([ground.part("collector"), "--config", config], stderr=log, stdout=log)
+        self._wait_healthy(health)
+
+    def _wait_healthy(self, port: int) -> None:
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=1):
+                    return
+            except (urllib.error.URLError, ConnectionError) as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self._process.kill()
+                    self._process.wait()
+                    raise AssertionError(f"otelcol did not start ({error}): {self._log.read_text()}") from error
+            time.sleep(0.05)
+
+    def stop(self) -> Metrics:
+        """End it, which flushes, and return what it received."""
+        self.close()
+        return read_metrics(self._out)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(_START_S)
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,47 @@
+"""Where are the real parts that tests stand on? Asked of tests/ground/, which makes them; a test skips with its reason."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_TESTS = Path(__file__).parent.parent
+PROGRAMS = _TESTS / "programs"
+
+
+@functools.cache
+def _ask(script: str, *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run([_TESTS / "ground" / script, *arguments], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+
+def _path(script: str, *arguments: str) -> Path:
+    code, out, reason = _ask(script, *arguments)
+    if code == 77:
+        pytest.skip(reason)
+    if code != 0:
+        pytest.fail(f"{script} {' '.join(arguments)}: exit status {code}: {reason}")
+    return Path(out.split("\t")[-1])
+
+
+def part(name: str) -> Path:
+    """Return the path of a part of tests/ground/setup.sh, made when it is not there."""
+    return _path("setup.sh", name)
+
+
+def torch_python() -> Path:
+    """Return the interpreter that has PyTorch."""
+    return _path("torch.sh")
+
+
+def library_path() -> str:
+    """Return an LD_LIBRARY_PATH with the mock driver, and the real runtimes where they can be had."""
+    paths = [str(part("mock"))]
+    for name, below in (("cuda13", "lib"), ("cuda12", "cuda_runtime/lib")):
+        code, out, _ = _ask("setup.sh", name)
+        if code == 0:
+            paths.append(f"{out.split(chr(9))[-1]}/{below}")
+    return ":".join(paths)

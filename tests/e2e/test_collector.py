@@ -1,0 +1,162 @@
+"""What arrives at a real OpenTelemetry Collector, and what the agent does about endpoints that are none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import comparison, ground
+from tests.e2e.collector import Collector, free_ports
+from tests.e2e.exported import read_metrics
+from tests.e2e.processes import Agent, Program
+
+
+def _storm(*options: str) -> list[str | Path]:
+    return [ground.part("programs") / "launch_storm", "--gate", *options]
+
+
+def _otlp(protocol: str, port: int) -> dict[str, str]:
+    return {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "1000",
+    }
+
+
+@pytest.mark.parametrize("compression", ("none", "gzip"))
+@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
+def test_what_a_collector_receives_is_what_happened(protocol: str, compression: str, tmp_path: Path) -> None:
+    options = ("--threads", "2", "--launches", "20000", "--memory", "4", "--graphs", "2")
+    with Collector(tmp_path / "collector") as collector, Program(_storm(*options), tmp_path) as program:
+        port = collector.grpc_port if protocol == "grpc" else collector.http_port
+        environment = {**_otlp(protocol, port), "OTEL_EXPORTER_OTLP_COMPRESSION": compression}
+        program.ready()
+        with Agent(["--pid", str(program.pid), "--output", "otlp"], tmp_path, environment) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            truth = program.finish()
+            agent.stop()
+        received = collector.stop()
+
+    comparison.assert_all(received.of(truth.pid), truth)
+    comparison.assert_nothing_lost(received)
+
+
+def test_a_collector_that_comes_late_gets_everything(tmp_path: Path) -> None:
+    with Collector(tmp_path / "probe") as gone:
+        port = gone.grpc_port
+    with Program(_storm("--launches", "20000"), tmp_path) as program:
+        program.ready()
+        arguments = ["--pid", str(program.pid), "--output", "otlp"]
+        with Agent(arguments, tmp_path, _otlp("grpc", port)) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            # Two intervals fail before there is anybody to take them.
+            time.sleep(1.2)
+            with Collector(tmp_path / "collector", grpc_port=port) as collector:
+                truth = program.finish()
+                time.sleep(2)
+                agent.stop()
+                received = collector.stop()
+
+    assert received.of(truth.pid).total(comparison.LAUNCHES) == truth.launches.total()
+
+
+def test_sigterm_in_the_middle_of_a_run_flushes_the_last_interval(tmp_path: Path) -> None:
+    with Program(_storm("--phases", "2", "--launches", "5000"), tmp_path) as program:
+        program.ready()
+        # An interval that never ends by itself: all that is exported is what the end flushes.
+        environment = {"OTEL_METRIC_EXPORT_INTERVAL": "3600000"}
+        arguments = ["--pid", str(program.pid), "--output", f"file:{tmp_path / 'out'}"]
+        with Agent(arguments, tmp_path, environment) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            program.ready()
+            seen = program.truth_now()
+            agent.stop()
+        program.run_phase()
+        program.finish()
+
+    comparison.assert_launches(read_metrics(tmp_path / "out").of(seen.pid), seen)
+
+
+def test_duration_ends_the_run(tmp_path: Path) -> None:
+    with Program(_storm(), tmp_path) as program:
+        program.ready()
+        arguments = ["--pid", str(program.pid), "--duration", "2", "--output", f"file:{tmp_path / 'out'}"]
+        with Agent(arguments, tmp_path) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            assert agent.wait() == 0, agent.error_text
+        truth = program.finish()
+
+    comparison.assert_launches(read_metrics(tmp_path / "out").of(truth.pid), truth)
+
+
+@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
+def test_an_endpoint_that_refuses_does_not_stop_the_agent(protocol: str, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    _run_against(port, protocol, tmp_path)
+
+
+@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
+def test_an_endpoint_that_hangs_does_not_stop_the_agent(protocol: str, tmp_path: Path) -> None:
+    taken: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def take() -> None:
+            # Connections are taken and never answered.
+            try:
+                while True:
+                    taken.append(server.accept()[0])
+            except OSError:
+                return  # the test is over and the socket closed
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        _run_against(server.getsockname()[1], protocol, tmp_path)
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+    for connection in taken:
+        connection.close()
+
+
+def _run_against(port: int, protocol: str, directory: Path) -> None:
+    with Program(_storm("--phases", "2"), directory) as program:
+        program.ready()
+        with Agent(["--pid", str(program.pid), "--output", "otlp"], directory, _otlp(protocol, port)) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            time.sleep(2)
+            assert agent.process.poll() is None, agent.error_text
+            started = time.monotonic()
+            agent.process.send_signal(signal.SIGTERM)
+            code = agent.wait(30)
+        assert time.monotonic() - started < 20
+        # The last interval could not be delivered: that is said in a line, not in a traceback.
+        assert "Traceback" not in agent.error_text
+        assert code in (0, 1)
+        assert f"127.0.0.1:{port}" in agent.error_text
+        program.ready()
+        program.run_phase()
+        truth = program.finish()
+    assert truth.launches.total() == 2000
+
+
+def test_a_target_that_dies_is_not_waited_for(tmp_path: Path) -> None:
+    with Program(_storm(), tmp_path) as program:
+        program.ready()
+        with Agent(["--pid", str(program.pid), "--output", f"file:{tmp_path / 'out'}"], tmp_path) as agent:
+            agent.wait_attached()
+            os.kill(program.pid, signal.SIGKILL)
+            program.process.wait()
+            time.sleep(1)
+            if agent.process.poll() is None:
+                agent.stop()
+            assert "Traceback" not in agent.error_text

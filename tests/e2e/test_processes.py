@@ -1,0 +1,141 @@
+"""Processes that come and go, that load the driver late, that were there before, that the agent was not asked about."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.e2e import comparison, ground
+from tests.e2e.exported import read_metrics
+from tests.e2e.processes import Agent, Program
+
+SETTLE_S = 0.5
+"""From the driver's mapping to the first call: more than twice the 200 ms within which the agent attaches."""
+
+
+def _storm(*options: str) -> list[str | Path]:
+    return [ground.part("programs") / "launch_storm", *options]
+
+
+def _file(directory: Path) -> list[str]:
+    return ["--output", f"file:{directory / 'out'}"]
+
+
+def test_twenty_processes_that_start_and_exit_during_the_run_are_counted_exactly(tmp_path: Path) -> None:
+    truths, running = [], []
+    with Agent(_file(tmp_path), tmp_path) as agent:
+        agent.wait_watching()
+        for i in range(20):
+            # Each its own number of calls, so that a mix-up of processes cannot cancel out.
+            options = ("--threads", "2", "--launches", str(20_000 + i), "--memory", str(1 + i % 3))
+            running.append(Program(_storm(*options, "--settle", str(SETTLE_S)), tmp_path))
+            if len(running) == 5:
+                truths.append(running.pop(0).finish())
+        truths += [program.finish() for program in running]
+        agent.stop()
+
+    everything = read_metrics(tmp_path / "out")
+    assert len({truth.pid for truth in truths}) == 20
+    for truth in truths:
+        comparison.assert_all(everything.of(truth.pid), truth)
+    comparison.assert_nothing_lost(everything)
+
+
+def test_an_agent_that_comes_late_counts_from_then_on(tmp_path: Path) -> None:
+    with Program(_storm("--gate", "--phases", "3", "--threads", "4", "--launches", "5000"), tmp_path) as program:
+        program.ready()
+        program.run_phase()
+        program.ready()
+        before = program.truth_now()
+        with Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            program.ready()
+            program.run_phase()
+            after = program.finish()
+            agent.stop()
+
+    exported = read_metrics(tmp_path / "out").of(after.pid)
+    assert before.launches.total() == 20_000
+    comparison.assert_launches(exported, after - before)
+
+
+def test_an_agent_that_leaves_counts_until_then_and_does_not_disturb(tmp_path: Path) -> None:
+    with Program(_storm("--gate", "--phases", "2", "--launches", "5000"), tmp_path) as program:
+        program.ready()
+        with Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            program.ready()
+            seen = program.truth_now()
+            agent.stop()
+        program.run_phase()
+        whole = program.finish()
+
+    assert whole.launches.total() == 10_000
+    comparison.assert_launches(read_metrics(tmp_path / "out").of(whole.pid), seen)
+
+
+def test_a_driver_mapped_late_is_found_before_its_first_call(tmp_path: Path) -> None:
+    command = _storm("--late-dlopen", "2", "--settle", str(SETTLE_S), "--launches", "5000", "--memory", "2")
+    with Program(command, tmp_path) as program, Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
+        program.ready()
+        truth = program.finish()
+        agent.stop()
+
+    comparison.assert_all(read_metrics(tmp_path / "out").of(truth.pid), truth)
+
+
+def test_attachment_follows_the_mapping_within_200_ms(tmp_path: Path) -> None:
+    # Timed from outside: the program prints `ready` right after it has mapped the driver.
+    with Agent(_file(tmp_path), tmp_path) as agent:
+        agent.wait_watching()
+        with Program(_storm("--gate", "--late-dlopen", "1"), tmp_path) as program:
+            program.ready()
+            mapped = time.monotonic()
+            agent.wait_attached()
+            assert time.monotonic() - mapped < 0.2
+            program.run_phase()
+            truth = program.finish()
+        agent.stop()
+
+    comparison.assert_all(read_metrics(tmp_path / "out").of(truth.pid), truth)
+
+
+def test_only_the_asked_for_process_is_counted(tmp_path: Path) -> None:
+    with Program(_storm("--gate"), tmp_path) as asked, Program(_storm("--gate"), tmp_path) as other:
+        asked.ready()
+        other.ready()
+        with Agent(["--pid", str(asked.pid), *_file(tmp_path)], tmp_path) as agent:
+            agent.wait_attached()
+            asked.run_phase()
+            other.run_phase()
+            truth = asked.finish()
+            other.finish()
+            agent.stop()
+
+    everything = read_metrics(tmp_path / "out")
+    comparison.assert_launches(everything.of(truth.pid), truth)
+    assert everything.of(other.pid).samples == []
+
+
+def test_a_table_too_small_keeps_the_totals_and_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "agent.yaml"
+    config.write_text("receivers: {cuda: {map_entries: 8}}\n")
+    command = _storm("--gate", "--threads", "4", "--launches", "10000", "--memory", "8", "--graphs", "3")
+    with Program(command, tmp_path, {"MOCKCUDA_DEVICES": "2"}) as program:
+        program.ready()
+        arguments = ["--config", config, "--pid", str(program.pid), *_file(tmp_path)]
+        with Agent(arguments, tmp_path) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            truth = program.finish()
+            agent.stop()
+
+    everything = read_metrics(tmp_path / "out")
+    comparison.assert_totals(everything.of(truth.pid), truth)
+    grids = everything.of(truth.pid).histogram(comparison.GRIDS)
+    assert grids.sum == sum(g.sum for g in truth.grids.values())
+    assert everything.by(comparison.LOST, "event")["rows_full"] > 0
+    entries = everything.named("otel_gpu.map.entries").by("otel_gpu.map.entries", "bpf.map.name")
+    assert entries["rows"] == 8
