@@ -66,6 +66,7 @@ class Sender(Generic[Body]):
         queue_size: int,
         queue_bytes: int = MAX_QUEUE_BYTES,
     ) -> None:
+        self._name = name
         self._transport = transport
         self._timeout_s = timeout_s
         self._retry = retry
@@ -131,6 +132,7 @@ class Sender(Generic[Body]):
             self._queued_bytes = 0
         if dropped:
             self._tally.add(dropped=dropped)
+            _log.warning("export to %s: %d points could not be delivered before the end", self._name, dropped)
 
     def _pop(self) -> Payload[Body]:
         payload = self._queue.popleft()
