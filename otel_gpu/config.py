@@ -18,7 +18,7 @@ import msgspec
 
 from .config_values import nearest
 from .errors import ConfigError
-from .exporters.settings import OtlpSettings, Signal
+from .exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
 
 DEFAULT_INTERVAL_S = 10.0
 
@@ -37,8 +37,8 @@ class CudaSettings:
     """Driver libraries to attach to before any process maps them."""
     arm64_single_step: bool = False
     """Allow probes on single-stepped instructions on arm64, where they have crashed GPU processes."""
-    link: Literal["auto", "multi", "perf"] = "auto"
-    """The kind of link; `auto` takes uprobe_multi where the kernel has it."""
+    link: Literal["auto", "multi", "perf", "copies"] = "auto"
+    """How probes are placed (`otel_gpu.bpf.linker`); `auto` takes the best that the kernel offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,6 @@ class KernelNamesSettings:
 
     top: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 50
     """Kernels of a process that keep their name, the rest being `other`; 0 turns names off."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileSettings:
-    """`exporters.file`."""
-
-    path: str
-    """The directory of metrics.jsonl and its like."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsoleSettings:
-    """`exporters.console`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +85,7 @@ class Pipeline:
 
 ReceiverSettings = CudaSettings | NvmlSettings | SelfSettings
 ProcessorSettings = KernelNamesSettings
-ExporterSettings = OtlpSettings | FileSettings | ConsoleSettings
+ExporterSettings = OtlpSettings | FileSettings | ConsoleSettings | SdkSettings
 
 SIGNALS: tuple[Signal, ...] = ("metrics", "traces", "profiles")
 RECEIVERS: dict[str, type[ReceiverSettings]] = {"cuda": CudaSettings, "nvml": NvmlSettings, "self": SelfSettings}

@@ -12,19 +12,17 @@ from .config import (
     RECEIVERS,
     SIGNALS,
     Config,
-    ConsoleSettings,
     Discovery,
     ExporterSettings,
-    FileSettings,
     Pipeline,
     component_type,
 )
 from .config_environ import Environment
 from .config_file import read
-from .config_schema import FileSection, OtlpSection, PipelineSection, parse
+from .config_schema import FileSection, OtlpSection, PipelineSection, SdkSection, parse
 from .config_values import nearest, parse_duration
 from .errors import ConfigError
-from .exporters.settings import OtlpSettings, Protocol, Signal
+from .exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, Protocol, Signal
 
 _Settings = TypeVar("_Settings")
 
@@ -141,9 +139,12 @@ class _Exporters:
     def add(self, component: str, value: object) -> None:
         """Add one of the file's exporters."""
         where = f"{self._where}exporters"
-        kind = _type_of(component, {k: k for k in (*_PLAIN_EXPORTERS, *_OTLP_EXPORTERS)}, where)
+        kind = _type_of(component, {k: k for k in (*_PLAIN_EXPORTERS, *_OTLP_EXPORTERS, "sdk")}, where)
         if kind in _PLAIN_EXPORTERS:
             self.by_id[component] = parse(_PLAIN_EXPORTERS[kind], value, f"{where}.{component}")
+            return
+        if kind == "sdk":
+            self.by_id[component] = parse(SdkSection, value, f"{where}.{component}").settings(f"{where}.{component}")
             return
         section = parse(OtlpSection, value, f"{where}.{component}")
         given = frozenset(value) if isinstance(value, dict) else frozenset()

@@ -18,7 +18,7 @@ import msgspec
 
 from .config_values import Duration, nearest, parse_duration
 from .errors import ConfigError
-from .exporters.settings import MAX_REQUEST_BYTES, Compression, OtlpSettings, RetrySettings, Temporality
+from .exporters.settings import MAX_REQUEST_BYTES, Compression, OtlpSettings, RetrySettings, SdkSettings, Temporality
 
 _Section = TypeVar("_Section")
 _AT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
@@ -97,6 +97,13 @@ class QueueSection:
 
 
 @dataclass(frozen=True, slots=True)
+class SdkQueueSection:
+    """`sending_queue:` of `sdk:`, short because what waits there is Python objects."""
+
+    queue_size: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
+
+
+@dataclass(frozen=True, slots=True)
 class OtlpSection:
     """`otlp:` and `otlp_http:` as the Collector has them, and `temporality`."""
 
@@ -145,6 +152,21 @@ class OtlpSection:
             signal_endpoints=tuple(
                 ({**dict(base.signal_endpoints), **{s: e for s, e in signals.items() if e}}).items()
             ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SdkSection:
+    """`sdk:`, an exporter of the OpenTelemetry SDK that another package installed."""
+
+    exporter: str
+    timeout: Duration = "10s"
+    sending_queue: SdkQueueSection = field(default_factory=SdkQueueSection)
+
+    def settings(self, where: str) -> SdkSettings:
+        """Return the exporter's settings."""
+        return SdkSettings(
+            self.exporter, parse_duration(self.timeout, f"{where}.timeout"), self.sending_queue.queue_size
         )
 
 

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from otel_gpu.config import (
     Config,
-    ConsoleSettings,
     CudaSettings,
     Discovery,
-    FileSettings,
     KernelNamesSettings,
     NvmlSettings,
     Pipeline,
@@ -22,7 +20,7 @@ from otel_gpu.config import (
 from otel_gpu.config_file import parse
 from otel_gpu.config_values import expand, parse_duration, parse_pairs
 from otel_gpu.errors import ConfigError
-from otel_gpu.exporters.settings import OtlpSettings
+from otel_gpu.exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings
 
 FULL = """
 receivers:
@@ -50,7 +48,8 @@ exporters:
     endpoint: https://far/otlp
     profiles_endpoint: https://elsewhere/profiles
   file: {path: out}
-  console:
+  console: {rows_per_metric: 3}
+  sdk: {exporter: other, timeout: 2s, sending_queue: {queue_size: 4}}
 discovery: {pids: [4711]}
 service:
   interval: 500ms
@@ -127,6 +126,8 @@ class TestFile:
         assert (config.interval_s, config.log_level) == (0.5, "debug")
         assert config.pipelines["metrics"] == Pipeline(("cuda", "self"), ("kernel_names",), ("otlp/near", "file"))
         assert config.pipelines["metrics/gpu"] == Pipeline(("nvml",), (), ("console",))
+        assert config.exporters["console"] == ConsoleSettings(3)
+        assert config.exporters["sdk"] == SdkSettings("other", 2, 4)
         near = otlp(config, "otlp/near")
         assert near.headers == (("authorization", "Bearer secret"), ("price", "$5"))
         assert (near.endpoint, near.protocol, near.compression) == ("collector:4317", "grpc", "none")

@@ -1,0 +1,112 @@
+"""What can a person ask? One verb per module, imported when it is asked for.
+
+A verb has NAME, HELP, add_arguments(parser) and run(arguments), which returns the exit code: 0 done,
+1 failed, 2 bad usage or configuration. A failure is one line on stderr: what, why, what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn, Protocol, cast
+
+from ..errors import ConfigError, LoadError, OtelGpuError
+
+VERBS = ("run", "doctor")
+
+
+class Verb(Protocol):
+    """What a module of this package offers."""
+
+    NAME: str
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the verb's options."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it, and return the exit code."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line, like everything else here."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    # Also when the options themselves cannot be understood.
+    debug = "--debug" in argv
+    try:
+        verb, arguments = _parse(argv)
+        return verb.run(arguments)
+    except OtelGpuError as e:
+        _complain(str(e), debug)
+        if debug and isinstance(e, LoadError) and e.verifier_log:
+            print(e.verifier_log, file=sys.stderr)
+        return e.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe has left; nothing more is to be said there, not even by Python's exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as e:
+        _complain(f"{e.filename or 'the system'}: {e.strerror or e}; run again with --debug to see where", debug)
+        return 1
+    except Exception as e:  # noqa: BLE001 - the last resort: still one line
+        _complain(f"internal error: {type(e).__name__}: {e}; run again with --debug and report it", debug)
+        return 1
+
+
+def _complain(message: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    print(f"otel-gpu: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _parse(argv: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
+    common = _Parser(add_help=False)
+    common.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="log more, and show a traceback on failure"
+    )
+    parser = _Parser(
+        prog="otel-gpu",
+        description="Observes CUDA programs with eBPF and speaks OpenTelemetry.",
+        parents=[common],
+    )
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
+    verbs = parser.add_subparsers(metavar="COMMAND", dest="verb", required=True, parser_class=_Parser)
+    asked = next((a for a in argv if not a.startswith("-")), None)
+    modules = {name: _load(name) for name in VERBS if asked not in VERBS or asked == name}
+    for module in modules.values():
+        module.add_arguments(
+            verbs.add_parser(module.NAME, help=module.HELP, description=_sentence(module.HELP), parents=[common])
+        )
+    arguments = parser.parse_args(argv, argparse.Namespace(debug=False))
+    return modules[arguments.verb], arguments
+
+
+def _load(name: str) -> Verb:
+    return cast("Verb", import_module(f".{name}", __name__))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+class _PrintVersion(argparse.Action):
+    """Prints the version, which is looked up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from .. import __version__
+
+        print(f"otel-gpu {__version__}")
+        parser.exit()

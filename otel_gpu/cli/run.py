@@ -1,0 +1,116 @@
+"""How is the agent run? Until it is told to stop, its time is over, or nothing is left to observe."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from ..config import Config
+from ..errors import ConfigError, OtelGpuError
+
+NAME = "run"
+HELP = "observe GPU processes and export what they do"
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+_LOOK_S = 0.25
+"""How late a signal or the end of --duration may be noticed."""
+
+_log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's options."""
+    parser.add_argument("--config", metavar="FILE", help="YAML, in the OpenTelemetry Collector's shape")
+    parser.add_argument(
+        "--pid", metavar="PID", type=pid, nargs="+", action="extend", default=[], help="observe only these processes"
+    )
+    parser.add_argument("--duration", metavar="SECONDS", type=seconds, help="stop after this long")
+    parser.add_argument("--output", metavar="WHERE", help="file:DIRECTORY, console or otlp, in place of the configured")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the agent."""
+    config = Config.load(
+        arguments.config, pids=tuple(arguments.pid), output=arguments.output, duration_s=arguments.duration
+    )
+    logging.basicConfig(
+        level=logging.DEBUG if arguments.debug else _LEVELS[config.log_level],
+        format="%(asctime)s %(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    if config.disabled:
+        _log.warning("OTEL_SDK_DISABLED is true: nothing is observed")
+        return 0
+    if not config.discovery.everything:
+        _require_processes(config.discovery.pids)
+    # The heavy half of the program; --help and mistakes in the configuration do without it.
+    from ..agent import Agent
+
+    with _stop_signals() as told_to_stop:
+        agent = Agent(config)
+        try:
+            agent.start()
+            deadline = math.inf if config.duration_s is None else time.monotonic() + config.duration_s
+            while not told_to_stop.is_set():
+                left = deadline - time.monotonic()
+                if left <= 0 or agent.wait(min(left, _LOOK_S)):
+                    break
+        finally:
+            # Flushes the last interval.
+            agent.stop()
+    return 0
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Set an event on the first SIGTERM or SIGINT; the second one ends the process as usual."""
+    told = threading.Event()
+    earlier = {}
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        told.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        earlier[number] = signal.signal(number, handle)
+    try:
+        yield told
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _require_processes(pids: tuple[int, ...]) -> None:
+    missing = [p for p in pids if not os.path.exists(f"/proc/{p}")]
+    if missing:
+        names = ", ".join(map(str, missing))
+        raise OtelGpuError(
+            f"process {names}: there is no such process; list those on the GPU with nvidia-smi, or leave --pid out"
+        )
+
+
+def pid(text: str) -> int:
+    """Return the pid that an option says."""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:20]) <= 1 << 22:
+        raise ConfigError(f"--pid {text}: no pid; give a number such as 4711")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Return the time that an option says."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ConfigError(f"--duration {text}: no time; give seconds, such as 10 or 0.5")
+    return value

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_gpu import __version__
+from otel_gpu.cli import VERBS, main
+from otel_gpu.cli.run import _stop_signals
+from otel_gpu.config import Config
+from otel_gpu.exporters.settings import OtlpSettings
+from otel_gpu.host_checks import check_host
+
+
+@pytest.fixture(autouse=True)
+def no_otel_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in os.environ if n.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+
+
+class TestUsage:
+    def test_help_names_every_verb(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as exit_:
+            main(["--help"])
+
+        text = capsys.readouterr().out
+        assert exit_.value.code == 0
+        assert all(f"\n    {verb} " in text for verb in VERBS)
+
+    def test_the_version_is_the_packages(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            main(["--version"])
+
+        assert capsys.readouterr().out == f"otel-gpu {__version__}\n"
+
+    @pytest.mark.parametrize(
+        ("argv", "says"),
+        [
+            ([], "arguments are required: COMMAND"),
+            (["rnu"], "invalid choice: 'rnu'"),
+            (["run", "--pid", "x"], "--pid x: no pid"),
+            (["run", "--pid", "0"], "--pid 0: no pid"),
+            (["run", "--pid"], "expected at least one argument"),
+            (["run", "--duration", "soon"], "--duration soon"),
+            (["run", "--duration", "nan"], "--duration nan"),
+            (["run", "--duration", "-1"], "--duration"),
+            (["run", "--output", "paper"], "--output paper"),
+            (["run", "--config", "/nowhere/x.yaml"], "/nowhere/x.yaml: cannot be read"),
+            (["doctor", "--config", "/nowhere/x.yaml"], "/nowhere/x.yaml: cannot be read"),
+        ],
+    )
+    def test_a_mistake_is_one_line_and_exit_code_2(
+        self, argv: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(argv) == 2
+
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("otel-gpu: ")
+        assert err.count("\n") == 1
+        assert says in err
+
+    def test_the_traceback_is_shown_on_request(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["run", "--debug", "--output", "paper"]) == 2
+
+        assert "Traceback" in capsys.readouterr().err
+
+    def test_a_process_that_is_not_there_is_exit_code_1(self, capsys: pytest.CaptureFixture[str]) -> None:
+        child = subprocess.Popen(["true"])
+        child.wait()
+
+        assert main(["run", "--pid", str(child.pid)]) == 1
+        assert f"process {child.pid}: there is no such process" in capsys.readouterr().err
+
+    def test_a_disabled_sdk_observes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+
+        assert main(["run"]) == 0
+
+    def test_starting_it_loads_nothing_heavy(self) -> None:
+        program = (
+            "import sys, otel_gpu.cli.run, otel_gpu.config_load; "
+            "print([m for m in ('grpc', 'requests', 'numpy', 'rich', 'google.protobuf', 'capstone') if m in sys.modules])"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+        assert done.stdout == "[]\n"
+
+
+class TestStopping:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_the_first_signal_asks_and_the_second_ends(self, number: signal.Signals) -> None:
+        before = signal.getsignal(number)
+        with _stop_signals() as told:
+            os.kill(os.getpid(), number)
+
+            assert told.is_set()
+            assert signal.getsignal(number) == signal.SIG_DFL
+        assert signal.getsignal(number) is before
+
+
+class TestDoctor:
+    def test_every_check_that_fails_says_what_to_do(self) -> None:
+        checks = list(check_host(Config()))
+
+        assert {"btf", "bpf", "capabilities", "libbpf", "bpf objects"} <= {c.check for c in checks}
+        assert all((c.fix is None) == c.ok for c in checks)
+
+    def test_json_holds_the_same_and_the_exit_code_follows_the_required_ones(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code = main(["doctor", "--json"])
+
+        checks = json.loads(capsys.readouterr().out)
+        assert all(set(c) == {"check", "ok", "required", "detail", "fix"} for c in checks)
+        assert code == int(any(c["required"] and not c["ok"] for c in checks))
+
+    def test_the_text_shows_fixes(self, capsys: pytest.CaptureFixture[str]) -> None:
+        main(["doctor"])
+
+        text = capsys.readouterr().out
+        assert "btf" in text
+        assert text.rstrip().endswith(("ready to run", "check fails", "checks fail"))
+
+    @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+    def test_a_collector_that_listens_is_found(self, protocol) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            settings = OtlpSettings(endpoint=f"http://127.0.0.1:{server.getsockname()[1]}", protocol=protocol)
+            found = next(c for c in check_host(Config(exporters={"otlp": settings})) if c.check == "endpoint otlp")
+        gone = next(c for c in check_host(Config(exporters={"otlp": settings})) if c.check == "endpoint otlp")
+
+        assert found.ok
+        assert not gone.ok
+        assert not gone.required
+
+    def test_the_endpoints_of_the_file_are_checked(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "config.yaml"
+        file.write_text("exporters: {otlp/there: {endpoint: '127.0.0.1:1'}}")
+
+        main(["doctor", "--json", "--config", str(file)])
+
+        assert "endpoint otlp/there" in {c["check"] for c in json.loads(capsys.readouterr().out)}
