@@ -111,7 +111,7 @@ bench: ground ## measure, and print the table that the README quotes
 .PHONY: wheel
 wheel: setup ## build dist/*.whl and the source distribution
 	$(Q)rm -rf dist build
-	$(Q)OTEL_GPU_RELEASE=1 $(BIN)/python -m build -o dist
+	$(Q)OTEL_GPU_RELEASE=1 $(BIN)/python -m build -o dist $(if $(Q),>/dev/null)
 	$(Q)$(BIN)/python scripts/check_wheel.py dist/*.whl
 
 .PHONY: clean

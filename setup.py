@@ -6,7 +6,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -26,12 +26,15 @@ class BuildWithObjects(build_py):
 class PlatformWheel(bdist_wheel):
     """Any Python 3, one platform: there is machine code inside, but no extension module."""
 
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = False
-
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", f"manylinux_{GLIBC}_{platform.machine()}"
 
 
-setup(cmdclass={"build_py": BuildWithObjects, "bdist_wheel": PlatformWheel})
+class PlatformDistribution(Distribution):
+    """Machine code belongs into platlib."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+setup(distclass=PlatformDistribution, cmdclass={"build_py": BuildWithObjects, "bdist_wheel": PlatformWheel})

@@ -26,7 +26,9 @@ while [ ${#pending[@]} -gt 0 ]; do
     cp -L "$path" "$out/$name"
     chmod 644 "$out/$name"
     libraries+=("$out/$name")
-    package=$(dpkg -S "$(readlink -f "$path")" 2>/dev/null | sed 's/:.*//' | head -n 1 || true)
+    real=$(readlink -f "$path")
+    # Packages from before the merge of /lib into /usr/lib are still registered under the old name.
+    package=$({ dpkg -S "$real" || dpkg -S "${real#/usr}"; } 2>/dev/null | sed 's/:.*//' | head -n 1 || true)
     if [ -n "$package" ] && [ -e "/usr/share/doc/$package/copyright" ]; then
         cp -L "/usr/share/doc/$package/copyright" "$out/licenses/$package"
     fi
