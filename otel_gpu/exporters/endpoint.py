@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -50,25 +51,37 @@ def target(settings: OtlpSettings, signal: Signal) -> Target:
 
 
 def _grpc_address(endpoint: str, insecure: bool | None) -> tuple[str, bool]:
-    if endpoint.startswith(("unix:", "dns:", "ipv4:", "ipv6:")):
-        return endpoint, insecure is False  # gRPC's own naming schemes, as they are
+    if endpoint.startswith("unix:"):
+        return endpoint, insecure is False
     scheme, host, port, _ = _parts(endpoint)
-    tls = scheme == "https" if insecure is None else not insecure
     if port is None:
         port = _DEFAULT_PORTS[scheme] if scheme else 4317
-    return f"{host}:{port}", tls
+    return f"{host}:{port}", _speaks_tls(scheme, host, insecure)
 
 
 def _http_url(endpoint: str, path: str | None, insecure: bool | None) -> tuple[str, bool]:
     scheme, host, port, rest = _parts(endpoint)
-    if not scheme:
-        scheme = "https" if insecure is False else "http"
-    # The scheme of an HTTP URL is what is spoken; `insecure` only fills in for a missing one.
-    base = f"{scheme}://{host}" + (f":{port}" if port is not None else "")
+    tls = _speaks_tls(scheme, host, insecure)
+    base = f"{'https' if tls else 'http'}://{host}" + (f":{port}" if port is not None else "")
     if path is not None:
         route, question, query = rest.partition("?")
         rest = f"{route.rstrip('/')}/{path}{question}{query}"
-    return base + (rest or "/"), scheme == "https"
+    return base + (rest or "/"), tls
+
+
+def _speaks_tls(scheme: str, host: str, insecure: bool | None) -> bool:
+    """A scheme decides, as the OTLP exporter specification says; without one TLS is the default.
+
+    Not so on this very host, where nobody could listen and certificates are rare.
+    """
+    if scheme:
+        return scheme == "https"
+    if insecure is not None:
+        return not insecure
+    try:
+        return not ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host != "localhost"
 
 
 def _parts(endpoint: str) -> tuple[str, str, int | None, str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MAX_LINE_REQUEST_BYTES = 1 << 20
+_MAX_LINE_REQUEST_BYTES = 1 << 18
 """Of protobuf a line: turning a request into JSON takes about 30 times its size in memory for a moment."""
 
 

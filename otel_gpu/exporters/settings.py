@@ -43,7 +43,7 @@ class OtlpSettings:
     cert_file: str | None = None
     key_file: str | None = None
     insecure: bool | None = None
-    """True: no TLS. False: TLS. None: as the endpoint's scheme says (`http` and a missing scheme: no TLS)."""
+    """For endpoints without a scheme, which decides where there is one. None: TLS, but not to this very host."""
     insecure_skip_verify: bool = False
     """TLS without checking the server's certificate."""
     temporality: Temporality = "cumulative"

@@ -33,6 +33,12 @@ CALLS = MetricSpec("calls", "{call}", Instrument.COUNTER, "Calls.")
 PROCESS = Resource(attributes({"service.name": "train"}))
 
 
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "127.0.0.1")
+
+
 def store_of(n: int) -> SeriesStore:
     store = SeriesStore()
     store.fold([Measurement(PROCESS, CALLS, attributes(k=f"k{i}"), i) for i in range(n)], 1)
