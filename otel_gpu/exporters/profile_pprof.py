@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Sequence
 from typing import Any
 
-from ..profiles import FileMapping, Frame, Profile, SampleKey, Stack, marker
+from ..profiles import FileMapping, Frame, FrameKind, Profile, SampleKey, Stack, marker
 from .pprof_schema import profile_class
 from .profile_names import clean, distinct_process_names
 
@@ -80,7 +80,7 @@ class _Tables:
         message.string_table.append("")
         self._strings: dict[str, int] = {"": 0}
         self._mappings: dict[FileMapping, int] = {}
-        self._functions: dict[tuple[int, int], int] = {}
+        self._functions: dict[tuple[int, int, int], int] = {}
         self._frames: dict[Frame, int] = {}
 
     def string(self, text: str) -> int:
@@ -130,15 +130,18 @@ class _Tables:
         if frame.function or frame.mapping is None:
             name = frame.function or ("" if frame.address else "[unknown]")
             line = min(max(frame.line, 0), _INT64_MAX)
-            location.line.add(function_id=self._function(name, frame.filename), line=line)
+            location.line.add(function_id=self._function(frame.kind, name, frame.filename), line=line)
         else:
             # Leaves the rest of this file's symbols to be looked up by pprof.
             self._message.mapping[location.mapping_id - 1].has_functions = False
 
-    def _function(self, name: str, filename: str) -> int:
-        key = (self.string(name), self.string(filename))
+    def _function(self, kind: FrameKind, name: str, filename: str) -> int:
+        # pprof takes names that equal their system name for C++ and drops what is between < and >. That makes
+        # C++ legible, but would leave nothing of `<module>` and make one of all instances of a kernel template.
+        system_name = name if kind is FrameKind.NATIVE else ""
+        key = (self.string(name), self.string(system_name), self.string(filename))
         id_ = self._functions.get(key)
         if id_ is None:
             id_ = self._functions[key] = len(self._functions) + 1
-            self._message.function.add(id=id_, name=key[0], system_name=key[0], filename=key[1])
+            self._message.function.add(id=id_, name=key[0], system_name=key[1], filename=key[2])
         return id_

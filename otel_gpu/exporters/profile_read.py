@@ -92,7 +92,7 @@ def _from_otlp(request: Any) -> list[Profile]:
     stacks: dict[int, Stack] = {}
     profiles = []
     for resource_profiles in request.resource_profiles:
-        resource = Resource(attributes({a.key: _value(a.value) for a in resource_profiles.resource.attributes}))
+        resource = Resource(attributes(dict(map(tables.pair, resource_profiles.resource.attributes))))
         for scope in resource_profiles.scope_profiles:
             for message in scope.profiles:
                 kind = _type(
@@ -128,7 +128,21 @@ class _OtlpTables:
 
     def attributes(self, indices: Sequence[int]) -> dict[str, AttributeValue]:
         entries = (_entry(self._d.attribute_table, i) for i in indices)
-        return {_entry(self._d.string_table, a.key_strindex): _value(a.value) for a in entries}
+        return {_entry(self._d.string_table, a.key_strindex): self._value(a.value) for a in entries}
+
+    def pair(self, attribute: Any) -> tuple[str, AttributeValue]:
+        """Return a resource's attribute; the Collector moves its strings into the dictionary, we do not."""
+        key = _entry(self._d.string_table, attribute.key_strindex) if attribute.key_strindex else attribute.key
+        return key, self._value(attribute.value)
+
+    def _value(self, value: Any) -> AttributeValue:
+        which = value.WhichOneof("value")
+        if which == "string_value_strindex":
+            return str(_entry(self._d.string_table, value.string_value_strindex))
+        if which in {"string_value", "int_value", "double_value", "bool_value"}:
+            found: AttributeValue = getattr(value, which)
+            return found
+        return str(value)
 
     def _frame(self, index: int) -> Frame:
         frame = self._frames.get(index)
@@ -234,11 +248,3 @@ def _kind(frame_type: str, name: str, mapping: FileMapping | None, filename: str
     if mapping is not None:
         return FrameKind.NATIVE
     return FrameKind.CPYTHON if filename else FrameKind.MARKER
-
-
-def _value(value: Any) -> AttributeValue:
-    which = value.WhichOneof("value")
-    if which in {"string_value", "int_value", "double_value", "bool_value"}:
-        found: AttributeValue = getattr(value, which)
-        return found
-    return str(value)

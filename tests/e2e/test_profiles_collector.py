@@ -1,0 +1,150 @@
+"""Does a real Collector take our profiles and write what we meant?"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_gpu.exporters.otlp import OtlpExporter
+from otel_gpu.exporters.profile_file import write_profile
+from otel_gpu.exporters.profile_otlp import profile_payloads
+from otel_gpu.exporters.profile_read import read_profiles
+from otel_gpu.exporters.settings import Compression, OtlpSettings, Protocol
+from otel_gpu.profiles import CPU, GPU_INUSE_SPACE, OFF_CPU, Profile, merge
+from tests.e2e import ground
+from tests.e2e.collector import free_ports
+from tests.unit.profile_examples import hostile, training
+
+_CONFIG = """
+receivers:
+  otlp:
+    protocols:
+      grpc: {{endpoint: "127.0.0.1:{grpc}"}}
+      http: {{endpoint: "127.0.0.1:{http}"}}
+exporters:
+  file: {{path: "{out}", flush_interval: 100ms}}
+extensions:
+  health_check: {{endpoint: "127.0.0.1:{health}"}}
+service:
+  extensions: [health_check]
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [file]}}
+"""
+_START_S = 30
+
+
+@contextlib.contextmanager
+def collector(directory: Path) -> Iterator[tuple[dict[Protocol, int], Path]]:
+    """Run otelcol with profiles on; yield its ports and the file it writes, which is whole once this ends."""
+    grpc, http, health = free_ports(3)
+    out, config, log = (directory / name for name in ("profiles.jsonl", "otelcol.yaml", "otelcol.log"))
+    config.write_text(_CONFIG.format(grpc=grpc, http=http, health=health, out=out))
+    command = [ground.part("collector"), "--config", config, "--feature-gates=service.profilesSupport"]
+    with log.open("w") as sink:
+        process = subprocess.Popen(command, stderr=sink, stdout=sink)
+    try:
+        deadline = time.monotonic() + _START_S
+        while not _answers(health):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        yield {"grpc": grpc, "http/protobuf": http}, out
+    finally:
+        process.terminate()
+        process.wait(_START_S)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=1):
+            return True
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def sent_through(
+    directory: Path, profiles: list[Profile], protocol: Protocol, compression: Compression, max_bytes: int
+) -> list[Profile]:
+    """Return the profiles in the file of a Collector that we sent these to."""
+    payloads = profile_payloads(profiles, max_bytes)
+    with collector(directory) as (ports, out):
+        endpoint = f"http://127.0.0.1:{ports[protocol]}"
+        exporter = OtlpExporter(OtlpSettings(endpoint=endpoint, protocol=protocol, compression=compression))
+        for payload in payloads:
+            exporter.submit("profiles", payload)
+        exporter.shutdown(20)
+        stats = exporter.signal_stats("profiles")
+        assert (stats.sent_points, stats.failed_points) == (sum(len(p.samples) for p in profiles), 0), stats
+    return read_profiles(out)
+
+
+def in_order(profiles: list[Profile]) -> list[Profile]:
+    """Order profiles and their samples, which requests may hold in any order."""
+    return sorted((replace(p, samples=tuple(sorted(p.samples, key=repr))) for p in merge(profiles)), key=repr)
+
+
+@pytest.mark.parametrize("max_bytes", (3_500_000, 2_500), ids=("one request", "many requests"))
+@pytest.mark.parametrize("compression", ("none", "gzip"))
+@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
+def test_the_collectors_file_holds_the_profiles_that_were_sent(
+    protocol: Protocol, compression: Compression, max_bytes: int, tmp_path: Path
+) -> None:
+    profiles = [
+        training(),
+        training(GPU_INUSE_SPACE, scale=2**40),
+        training(CPU),
+        training(OFF_CPU, skip="fill_kernel"),
+        training(pid=2),
+    ]
+
+    received = sent_through(tmp_path, profiles, protocol, compression, max_bytes)
+
+    assert in_order(received) == in_order(profiles)
+
+
+def test_the_collectors_file_equals_our_own(tmp_path: Path) -> None:
+    write_profile(training(), tmp_path / "ours.otlp.json")
+
+    sent_through(tmp_path, [training()], "http/protobuf", "gzip", 3_500_000)
+
+    ours, theirs = (json.loads((tmp_path / name).read_text()) for name in ("ours.otlp.json", "profiles.jsonl"))
+    for document in (ours, theirs):
+        document["resourceProfiles"][0]["scopeProfiles"][0]["profiles"][0].pop("profileId")
+    inline_resource(theirs, len(ours["dictionary"]["stringTable"]))
+    assert simplified(ours) == simplified(theirs)
+
+
+def inline_resource(document: Any, strings_of_ours: int) -> None:
+    """Undo what the Collector does to resources: it appends their strings to the dictionary."""
+    strings = document["dictionary"]["stringTable"]
+    for attribute in document["resourceProfiles"][0]["resource"]["attributes"]:
+        attribute["key"] = strings[attribute.pop("keyStrindex")]
+        if (index := attribute["value"].pop("stringValueStrindex", None)) is not None:
+            attribute["value"]["stringValue"] = strings[index]
+    del strings[strings_of_ours:]
+
+
+def simplified(tree: object) -> object:
+    """Drop what is empty: writers differ in whether they spell out zeros."""
+    if isinstance(tree, dict):
+        empty: tuple[object, ...] = ({}, [], 0, "0", "", "0" * 32, "0" * 16)
+        return {k: s for k, v in tree.items() if (s := simplified(v)) not in empty}
+    return [simplified(v) for v in tree] if isinstance(tree, list) else tree
+
+
+@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
+def test_a_collector_takes_hostile_names(protocol: Protocol, tmp_path: Path) -> None:
+    (received,) = sent_through(tmp_path, [hostile()], protocol, "gzip", 3_500_000)
+
+    assert received.total == hostile().total
