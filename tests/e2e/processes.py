@@ -158,7 +158,8 @@ class Agent(_Child):
                 self._error_came.wait(0.1)
 
     def wait_attached(self, timeout: float = PATIENCE_S) -> None:
-        """Wait until the probes are in the mock driver."""
+        """Wait until the probes are in the mock driver and the rest of the agent is up."""
+        self.wait_watching(timeout)
         self.wait_for(rf"attached \d+ probes to .*{re.escape(str(ground.part('mock')))}/libcuda", timeout)
 
     def wait_watching(self, timeout: float = PATIENCE_S) -> None:

@@ -70,13 +70,6 @@ def test_every_copy_is_counted_by_kind_and_size(storm: Storm) -> None:
     assert exported == {kind: (said[kind, "count"], said[kind, "bytes"]) for kind, _ in said}
 
 
-def test_pageable_and_pinned_copies_are_told_apart(storm: Storm) -> None:
-    for kind in ("MemcpyHostToDevice", "MemcpyDeviceToHost"):
-        of_kind = storm.exported.where(lambda s, kind=kind: s.attributes.get("cuda.memcpy.kind") == kind)
-        said = {c["host"]: c["bytes"] for c in storm.said["copies"] if c["kind"] == kind}
-        assert of_kind.by(comparison.COPIES, "cuda.memory.host.type") == said
-
-
 def test_every_memset_byte_is_counted(storm: Storm) -> None:
     assert storm.exported.total(comparison.MEMSETS) == storm.truth.memset_bytes == storm.said["memset"]["bytes"]
 

@@ -121,7 +121,7 @@ def test_only_the_asked_for_process_is_counted(tmp_path: Path) -> None:
 
 def test_a_table_too_small_keeps_the_totals_and_says_so(tmp_path: Path) -> None:
     config = tmp_path / "agent.yaml"
-    config.write_text("receivers: {cuda: {map_entries: 8}}\n")
+    config.write_text("receivers: {cuda: {map_entries: 8}, self: {}}\n")
     command = _storm("--gate", "--threads", "4", "--launches", "10000", "--memory", "8", "--graphs", "3")
     with Program(command, tmp_path, {"MOCKCUDA_DEVICES": "2"}) as program:
         program.ready()
