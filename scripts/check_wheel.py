@@ -30,7 +30,9 @@ def main(path: str) -> None:
         with open("/proc/self/maps") as maps:
             if not any(directory in line and "libbpf.so" in line for line in maps):
                 sys.exit(f"{path}: libbpf came from outside the wheel")
-    report = subprocess.run([sys.executable, "-m", "auditwheel", "show", path], capture_output=True, text=True, check=True).stdout
+    report = subprocess.run(
+        [sys.executable, "-m", "auditwheel", "show", path], capture_output=True, text=True, check=True
+    ).stdout
     tag = path.rsplit("-", 1)[1].removesuffix(".whl")
     print(f"{path}: {len(sources)} programs, libbpf {version}, {tag}")
     print(report.strip())
