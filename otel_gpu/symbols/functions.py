@@ -1,0 +1,95 @@
+"""Where do the functions of a file begin and end, when it has no symbols?
+
+The answer is `.eh_frame_hdr`: a sorted table of every function's start, which stripping leaves in place.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..elf import PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHT_NOBITS, ElfFile
+from ..errors import ElfError
+
+_HEADER = struct.Struct("<BBBBiI")
+_SORTED_TABLE = (1, 0x03, 0x3B)  # version 1, a udata4 count, rows of data-relative sdata4
+_MAX_FUNCTIONS = 4_000_000
+_MAX_FUNCTION_SIZE = 1 << 20
+_SHF_EXECINSTR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of link-time addresses, the end excluded."""
+
+    start: int
+    end: int
+
+    def __contains__(self, address: int) -> bool:
+        return self.start <= address < self.end
+
+
+class FunctionTable:
+    """The functions of one file, by address."""
+
+    def __init__(self, elf: ElfFile) -> None:
+        """Read the table; empty where the file has none."""
+        import numpy as np
+
+        self._code = code_spans(elf)
+        self.starts: Any = np.zeros(0, np.int64)
+        for segment in elf.segments:
+            if segment.type == PT_GNU_EH_FRAME and segment.file_size >= _HEADER.size:
+                version, _, count_form, row_form, _, count = _HEADER.unpack(elf.read(segment.offset, _HEADER.size))
+                if (version, count_form, row_form) != _SORTED_TABLE or count > _MAX_FUNCTIONS:
+                    return
+                rows = np.frombuffer(elf.read(segment.offset + _HEADER.size, 8 * count), "<i4")
+                self.starts = np.sort(rows[::2].astype(np.int64) + segment.vaddr)
+
+    def containing(self, address: int) -> Span | None:
+        """Return the function that holds `address`; it ends where the next one begins, at most 1 MiB behind."""
+        import numpy as np
+
+        at = int(np.searchsorted(self.starts, address, "right")) - 1
+        section = next((span for span in self._code if address in span), None)
+        if at < 0 or section is None:
+            return None
+        start = int(self.starts[at])
+        following = int(self.starts[at + 1]) if at + 1 < len(self.starts) else section.end
+        span = Span(start, min(following, section.end, start + _MAX_FUNCTION_SIZE))
+        return span if address in span else None
+
+
+def code_spans(elf: ElfFile) -> list[Span]:
+    """Return where the machine code lies: the executable sections, or the executable segments of a file without."""
+    try:
+        spans = [
+            Span(s.vaddr, s.vaddr + s.size)
+            for s in elf.sections
+            if s.flags & _SHF_EXECINSTR and s.type != SHT_NOBITS and s.size
+        ]
+    except ElfError:
+        spans = []
+    return spans or [Span(s.vaddr, s.vaddr + s.file_size) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X]
+
+
+def read_code(elf: ElfFile, chunk: int, overlap: int) -> Iterator[tuple[int, bytes]]:
+    """Yield all code in pieces of `chunk` bytes and `overlap` more, and let go of each piece of the file behind it."""
+    for span in code_spans(elf):
+        start = elf.to_offset(span.start)
+        size = min(span.end - span.start, len(elf.data) - start)
+        for at in range(0, size, chunk):
+            yield span.start + at, elf.read(start + at, min(chunk + overlap, size - at))
+            forget(elf, start + at, chunk)
+
+
+def forget(elf: ElfFile, offset: int, size: int) -> None:
+    """Let the kernel take back the file's pages behind a scan: a library may be larger than the agent may grow."""
+    if isinstance(elf.data, mmap.mmap):
+        start = offset - offset % mmap.PAGESIZE
+        end = min(offset + size, len(elf.data))
+        if end > start:
+            elf.data.madvise(mmap.MADV_DONTNEED, start, end - start)

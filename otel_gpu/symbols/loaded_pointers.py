@@ -1,0 +1,80 @@
+"""Which pointer will the loader have written at an address?"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from ..elf import SHT_RELA, ElfFile
+from ..errors import ElfError
+from .functions import forget
+
+_R_X86_64_64, _R_GLOB_DAT, _R_RELATIVE = 1, 6, 8
+_MAX_RELOCATIONS_BYTES = 512 << 20
+
+
+class LoadedPointers:
+    """The relocated pointers of one file, as link-time addresses; read when first asked for."""
+
+    def __init__(self, elf: ElfFile) -> None:
+        self._elf = elf
+        self._slots: Any = None
+        self._values: Any = None
+
+    def read(self, slot: int) -> int | None:
+        """Return the pointer at `slot`; None where it is not known before the program runs."""
+        import numpy as np
+
+        if self._slots is None:
+            self._slots, self._values = self._relocations()
+        at = int(np.searchsorted(self._slots, slot))
+        if at < len(self._slots) and int(self._slots[at]) == slot:
+            return int(self._values[at]) or None
+        # Packed relocations (DT_RELR) keep their value in place.
+        try:
+            return int(struct.unpack("<Q", self._elf.read_vaddr(slot, 8))[0]) or None
+        except ElfError:
+            return None
+
+    def slots_of(self, targets: Any) -> tuple[Any, Any]:
+        """Return (slots, what each will hold) for all slots that will hold one of the sorted `targets`."""
+        import numpy as np
+
+        if self._slots is None:
+            self._slots, self._values = self._relocations()
+        if not len(targets):
+            return self._slots[:0], self._values[:0]
+        where = np.minimum(np.searchsorted(targets, self._values), len(targets) - 1)
+        hit = targets[where] == self._values
+        return self._slots[hit], self._values[hit]
+
+    def _relocations(self) -> tuple[Any, Any]:
+        import numpy as np
+
+        slots, values = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        section = self._elf.section(".rela.dyn")
+        if section is not None and section.type == SHT_RELA and section.size <= _MAX_RELOCATIONS_BYTES:
+            data = self._elf.section_data(section)
+            rows = np.frombuffer(data[: len(data) // 24 * 24], "<i8").reshape(-1, 3)
+            kind, symbol = rows[:, 1] & 0xFFFF_FFFF, rows[:, 1] >> 32
+            relative = rows[kind == _R_RELATIVE]
+            slots.append(relative[:, 0])
+            values.append(relative[:, 2])
+            chosen = (kind == _R_GLOB_DAT) | (kind == _R_X86_64_64)
+            addresses = self._dynamic_symbols()
+            chosen &= (symbol >= 0) & (symbol < len(addresses))
+            slots.append(rows[chosen, 0])
+            values.append(addresses[symbol[chosen]] + rows[chosen, 2])
+            forget(self._elf, section.offset, section.size)
+        slot, value = np.concatenate(slots), np.concatenate(values)
+        order = np.argsort(slot, kind="stable")
+        return slot[order], value[order]
+
+    def _dynamic_symbols(self) -> Any:
+        import numpy as np
+
+        section = self._elf.section(".dynsym")
+        if section is None:
+            return np.zeros(0, np.int64)
+        data = self._elf.section_data(section)
+        return np.frombuffer(data[: len(data) // 24 * 24], "<i8").reshape(-1, 3)[:, 1]

@@ -1,0 +1,71 @@
+"""Where are the functions of a CUDA runtime that was linked into this file, even if it is stripped?
+
+Each runtime function hands its own name to the profiler's callbacks. So the name is a string of the file, and the one
+function that takes the string's address is the function of that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from ..elf import PT_LOAD, SHT_NOBITS, ElfFile
+from .functions import FunctionTable, forget
+from .references import find_references
+
+_SHF_ALLOC, _SHF_EXECINSTR = 2, 4
+_PIECE = 4 << 20
+
+
+def find_runtime_functions(elf: ElfFile, names: Iterable[str]) -> dict[str, int]:
+    """Return the link-time address of each named runtime function; a name with no or several candidates is left out."""
+    import numpy as np
+
+    strings = _find_strings(elf, {name.encode() for name in names})
+    if not strings:
+        return {}
+    targets = np.array(sorted(strings), np.int64)
+    functions = FunctionTable(elf)
+    candidates: dict[str, set[int]] = {}
+    for site, target in zip(*(array.tolist() for array in find_references(elf, targets)), strict=True):
+        span = functions.containing(site)
+        if span is not None:
+            candidates.setdefault(strings[target], set()).add(span.start)
+    single = {name: next(iter(starts)) for name, starts in candidates.items() if len(starts) == 1}
+    # A function that mentions several names is a table of names, not a function of the runtime.
+    claims = Counter(start for starts in candidates.values() for start in starts)
+    return {name: start for name, start in single.items() if claims[start] == 1}
+
+
+def _find_strings(elf: ElfFile, names: set[bytes]) -> dict[int, str]:
+    """Return the addresses at which the names stand as whole strings, or as the tail that the linker merged with one."""
+    longest = max(map(len, names), default=0)
+    if not longest:
+        return {}
+    pattern = re.compile(rb"(?=(" + b"|".join(re.escape(name) for name in sorted(names, reverse=True)) + rb")\0)")
+    found: dict[int, str] = {}
+    for vaddr, offset, size in _constant_data(elf):
+        for at in range(0, size, _PIECE):
+            piece = elf.read(offset + at, min(_PIECE + longest + 1, size - at))
+            for match in pattern.finditer(piece):
+                found[vaddr + at + match.start()] = match[1].decode()
+            forget(elf, offset + at, _PIECE)
+    return found
+
+
+def _constant_data(elf: ElfFile) -> list[tuple[int, int, int]]:
+    """Return (address, offset, size) of what may hold strings; device code, hundreds of megabytes, holds none."""
+    sections = [
+        (s.vaddr, s.offset, s.size)
+        for s in elf.sections
+        if s.flags & _SHF_ALLOC
+        and not s.flags & _SHF_EXECINSTR
+        and s.type != SHT_NOBITS
+        and s.name.startswith(".rodata")
+    ]
+    return sections or [
+        (s.vaddr, s.offset, min(s.file_size, len(elf.data) - s.offset))
+        for s in elf.segments
+        if s.type == PT_LOAD and s.offset < len(elf.data)
+    ]

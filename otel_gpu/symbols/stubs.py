@@ -1,0 +1,207 @@
+"""Which kernel does a host function, a kernel handle or a call site of a CUDA program stand for?
+
+nvcc gives every kernel a host function, its stub, whose address the program passes to `cudaLaunchKernel`, and writes a
+constructor that registers (stub, kernel name) with the runtime. Those registrations are constants in the machine code:
+read there, they give every name of a file that is stripped, and of a process that runs already.
+
+Programs built since CUDA 12.4 pass a handle instead, which the runtime writes into a static variable once:
+`__cudaGetKernel(&variable, stub)`. The variable's address is a constant too, so a process's handles can be read from its
+memory; and where that fails, the function that launches names the stub itself.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..elf import EM_X86_64, PT_LOAD, ElfFile
+from ..errors import ElfError
+from .constants import Call, calls
+from .functions import FunctionTable, Span, code_spans, read_code
+from .loaded_pointers import LoadedPointers
+from .references import find_references
+
+MAX_KERNELS = 1_000_000
+MAX_NAME = 4_096
+
+_CHUNK = 1 << 20
+_NO_THREAD_LIMIT = 0xFFFF_FFFF
+_PF_W = 2
+# `mov r8d, -1` and `or r8d, -1`: the argument thread_limit of every __cudaRegisterFunction that nvcc and clang write.
+_THREAD_LIMIT = re.compile(rb"\x41\xb8\xff\xff\xff\xff|\x41\x83\xc8\xff|\x49\xc7\xc0\xff\xff\xff\xff")
+_LAST_CALL = 256
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+
+
+@dataclass(frozen=True, slots=True)
+class StubMap:
+    """The kernels of one file by link-time address; the tuples are parallel and sorted by address."""
+
+    stubs: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    handle_variables: tuple[int, ...] = ()
+    handle_stubs: tuple[int, ...] = ()
+    """The stub whose kernel's handle the variable of the same index holds."""
+    user_starts: tuple[int, ...] = ()
+    """Where the functions begin that mention stubs, sorted; one entry for each mention."""
+    user_ends: tuple[int, ...] = ()
+    user_stubs: tuple[int, ...] = ()
+    skipped: int = 0
+    """Registrations that were not understood or were beyond MAX_KERNELS."""
+
+    def __len__(self) -> int:
+        return len(self.stubs)
+
+    def name_of(self, stub: int) -> str | None:
+        """Return the kernel name that the stub at this link-time address was registered with."""
+        at = bisect.bisect_left(self.stubs, stub)
+        return self.names[at] if at < len(self.stubs) and self.stubs[at] == stub else None
+
+    def handles(self) -> Iterator[tuple[int, str]]:
+        """Yield (address of a handle variable, kernel name): what a process has at it is the kernel's handle."""
+        for variable, stub in zip(self.handle_variables, self.handle_stubs, strict=True):
+            name = self.name_of(stub)
+            if name is not None:
+                yield variable, name
+
+    def names_used_at(self, return_address: int) -> frozenset[str]:
+        """Return the kernels whose stubs the function around a call mentions: with exactly one, that was launched."""
+        # The call may be the function's last instruction: the address behind it belongs to the next one.
+        address = return_address - 1
+        last = bisect.bisect_right(self.user_starts, address)
+        if last == 0:
+            return frozenset()
+        start = self.user_starts[last - 1]
+        first = bisect.bisect_left(self.user_starts, start)
+        found = (self.name_of(self.user_stubs[at]) for at in range(first, last) if address < self.user_ends[at])
+        return frozenset(name for name in found if name is not None)
+
+
+def read_stub_map(elf: ElfFile) -> StubMap:
+    """Read the kernels that a file registers; an empty map for a file without, or for one not built for x86-64."""
+    if elf.machine != EM_X86_64:
+        return StubMap()
+    return _StubReader(elf).read()
+
+
+def clean_name(raw: bytes) -> str:
+    """Return a kernel name as text that is safe to print and to send: escaped, and cut where it is absurdly long."""
+    text = _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), raw[:MAX_NAME].decode("latin-1"))
+    return text if len(raw) <= MAX_NAME and len(text) <= MAX_NAME else text[: MAX_NAME - 3] + "..."
+
+
+class _StubReader:
+    def __init__(self, elf: ElfFile) -> None:
+        self._elf = elf
+        self._functions = FunctionTable(elf)
+        self._pointers = LoadedPointers(elf)
+        self._code = code_spans(elf)
+        self._variables = [
+            Span(s.vaddr, s.vaddr + s.mem_size) for s in elf.segments if s.type == PT_LOAD and s.flags & _PF_W
+        ]
+
+    def read(self) -> StubMap:
+        names: dict[int, str] = {}
+        skipped = 0
+        constructors = self._functions_with(self._thread_limits())
+        for span, last in constructors:
+            for call in self._calls(span, last):
+                if call.registers.get("r8") != _NO_THREAD_LIMIT:
+                    continue
+                stub, name = self._stub(call), self._name(call)
+                if stub is not None and name is not None and len(names) < MAX_KERNELS:
+                    names[stub] = name
+                elif stub is not None or name is not None:
+                    skipped += 1
+        stubs = sorted(names)
+        handles, users = self._uses(stubs, {span.start for span, _ in constructors})
+        return StubMap(
+            tuple(stubs),
+            tuple(names[stub] for stub in stubs),
+            tuple(variable for variable, _ in handles),
+            tuple(stub for _, stub in handles),
+            tuple(span.start for span, _ in users),
+            tuple(span.end for span, _ in users),
+            tuple(stub for _, stub in users),
+            skipped,
+        )
+
+    def _thread_limits(self) -> Iterator[int]:
+        for vaddr, code in read_code(self._elf, _CHUNK, 8):
+            for match in _THREAD_LIMIT.finditer(code):
+                if match.start() < _CHUNK:
+                    yield vaddr + match.start()
+
+    def _functions_with(self, sites: Iterable[int]) -> list[tuple[Span, int]]:
+        """Return each function that holds sites, with the address of its last one."""
+        last: dict[int, tuple[Span, int]] = {}
+        span: Span | None = None
+        for site in sites:
+            if span is None or site not in span:
+                span = self._functions.containing(site)
+            if span is not None:
+                last[span.start] = (span, site)
+        return list(last.values())
+
+    def _calls(self, span: Span, last: int) -> Iterator[Call]:
+        size = min(span.end, last + _LAST_CALL) - span.start
+        return calls(self._elf.read_vaddr(span.start, size), span.start, self._pointers.read)
+
+    def _stub(self, call: Call) -> int | None:
+        """Read the second argument of __cudaRegisterFunction(module, stub, name, name, -1, ...)."""
+        stub = call.registers.get("rsi")
+        return stub if stub is not None and any(stub in span for span in self._code) else None
+
+    def _name(self, call: Call) -> str | None:
+        """Read the third and fourth argument, which are the same string."""
+        name = call.registers.get("rcx")
+        return self._string(name) if name is not None and name == call.registers.get("rdx") else None
+
+    def _string(self, vaddr: int) -> str | None:
+        try:
+            start = self._elf.to_offset(vaddr)
+        except ElfError:
+            return None
+        raw = self._elf.data[start : start + MAX_NAME + 1]
+        text = raw.partition(b"\0")[0]
+        return clean_name(text) if text else None
+
+    def _uses(self, stubs: list[int], constructors: set[int]) -> tuple[list[tuple[int, int]], list[tuple[Span, int]]]:
+        """Find who mentions the stubs: the variables that hold their handles, and the functions that launch them."""
+        import numpy as np
+
+        targets = np.array(stubs, np.int64)
+        sites, mentioned = find_references(self._elf, targets)
+        slots, held = self._pointers.slots_of(targets)
+        if len(slots):
+            loads, read = find_references(self._elf, slots, loads=True)
+            sites = np.concatenate([sites, loads])
+            mentioned = np.concatenate([mentioned, held[np.searchsorted(slots, read)]])
+        users: dict[tuple[int, int], tuple[Span, int]] = {}
+        last: dict[int, tuple[Span, int]] = {}
+        span: Span | None = None
+        for site, stub in sorted(zip(_ints(sites), _ints(mentioned), strict=True)):
+            if span is None or site not in span:
+                span = self._functions.containing(site)
+            if span is not None and span.start not in constructors:
+                users[span.start, stub] = (span, stub)
+                last[span.start] = (span, site)
+        return self._handles(last.values(), set(stubs)), [users[key] for key in sorted(users)]
+
+    def _handles(self, functions: Iterable[tuple[Span, int]], stubs: set[int]) -> list[tuple[int, int]]:
+        """Find the calls of __cudaGetKernel(&variable, stub), by their arguments."""
+        by_callee: dict[str, dict[int, int]] = {}
+        for span, site in functions:
+            for call in self._calls(span, site):
+                variable, stub = call.registers.get("rdi"), call.registers.get("rsi")
+                if variable is not None and stub in stubs and any(variable in v for v in self._variables):
+                    by_callee.setdefault(call.target, {})[variable] = stub
+        # Other functions take (pointer, stub) as well, hardly ever with a static variable: the commonest callee it is.
+        return sorted(max(by_callee.values(), key=len).items()) if by_callee else []
+
+
+def _ints(array: Any) -> list[int]:
+    return list(map(int, array.tolist()))

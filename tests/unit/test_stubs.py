@@ -1,0 +1,187 @@
+"""Are kernel names read from registrations right in every shape of machine code, and in stripped files?"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.elf import ElfFile
+from otel_gpu.symbols.cache import SymbolCache
+from otel_gpu.symbols.kernels import stub_map_of
+from otel_gpu.symbols.static_runtime import find_runtime_functions
+from otel_gpu.symbols.stubs import StubMap, clean_name, read_stub_map
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+
+# What nvcc generates, in C: a stub for each kernel, a constructor that registers them, a variable for each handle.
+# The runtime is a file of its own, as it is for nvcc: the compiler must not know what its functions leave alone.
+RUNTIME = r"""
+#define NOINLINE __attribute__((noinline, noclone))
+NOINLINE void __cudaRegisterFunction(void **module, const char *stub, char *kernel, const char *name, int limit,
+                                     void *a, void *b, void *c, void *d, int *e)
+{ __asm__ volatile("" ::"r"(module), "r"(stub), "r"(kernel), "r"(name), "r"(limit), "m"(a), "m"(b), "m"(c), "m"(d), "m"(e)); }
+NOINLINE int __cudaGetKernel(void **handle, const void *stub) { *handle = (void *)stub; return 0; }
+NOINLINE int launch(void *handle, int n) { __asm__ volatile("" ::"r"(handle), "r"(n)); return n; }
+"""
+SOURCE = r"""
+#define NOINLINE __attribute__((noinline, noclone))
+void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
+int __cudaGetKernel(void **, const void *);
+int launch(void *, int);
+static void *module;
+
+#define KERNEL(stub, text)                                                                            \
+    NOINLINE LINKAGE void stub(int n)                                                                 \
+    { static void *handle; static int once;                                                           \
+      if (!once) { once = 1; __cudaGetKernel(&handle, (const void *)stub); }                          \
+      launch(handle, n); }
+#define REGISTER(stub, text) __cudaRegisterFunction(&module, (const char *)stub, (char *)text, text, -1, 0, 0, 0, 0, 0);
+#define KERNELS(X) X(first, "_Z5firsti") X(second, "_Z6secondi") X(third, "odd \x1b name")
+KERNELS(KERNEL)
+__attribute__((constructor)) static void register_all(void) { KERNELS(REGISTER) }
+
+NOINLINE int cudaLaunchKernel(int n) { static const char *name; name = "cudaLaunchKernel"; __asm__ volatile("" ::"r"(name), "r"(n)); return n + 1; }
+NOINLINE int cudaFree(int n) { static const char *name; name = "cudaFree"; __asm__ volatile("" ::"r"(name), "r"(n)); return n + 2; }
+NOINLINE const char *api_name(int n) { return n ? "cudaMalloc" : "cudaMemcpy"; }
+int main(int n, char **v) { first(n); second(n); third(n); return cudaLaunchKernel(n) + cudaFree(n) + *api_name(n); }
+"""
+NAMES = {"first": "_Z5firsti", "second": "_Z6secondi", "third": "odd \\x1b name"}
+SHAPES = {
+    "O0": ["-O0"],
+    "O2": ["-O2"],
+    "Os": ["-Os"],
+    "fixed address": ["-O2", "-fno-pie", "-no-pie"],
+    "shared, stubs through the GOT": ["-O2", "-fPIC", "-shared", "-DEXPORTED"],
+    "shared, hidden": ["-O1", "-fPIC", "-shared"],
+    "endbr64": ["-O2", "-fcf-protection=full"],
+}
+
+
+def build(directory: Path, flags: list[str]) -> Path:
+    source = directory / "program.c"
+    linkage = "" if "-DEXPORTED" in flags else "static"
+    source.write_text(f"#define LINKAGE {linkage}\n{SOURCE}")
+    runtime = directory / "runtime.c"
+    runtime.write_text(RUNTIME)
+    program = directory / "program"
+    subprocess.run(["gcc", "-w", *flags, "-Wl,--build-id", "-o", program, source, runtime], check=True)
+    return program
+
+
+def addresses(path: Path) -> dict[str, int]:
+    with ElfFile(path) as elf:
+        return {s.name: s.value for s in elf.symbols(".symtab")}
+
+
+@pytest.mark.parametrize("flags", SHAPES.values(), ids=SHAPES)
+def test_stubs_and_handle_variables_of_a_stripped_file_have_their_names(tmp_path: Path, flags: list[str]) -> None:
+    program = build(tmp_path, flags)
+    truth = addresses(program)
+    subprocess.run(["strip", program], check=True)
+
+    with ElfFile(program) as elf:
+        found = read_stub_map(elf)
+
+    assert dict(zip(found.stubs, found.names, strict=True)) == {truth[stub]: name for stub, name in NAMES.items()}
+    variables = {truth[s] for s in truth if s.startswith("handle.")}
+    assert set(found.handle_variables) == variables
+    assert {name for _, name in found.handles()} == set(NAMES.values())
+    assert found.skipped == 0
+
+
+def test_the_function_around_a_launch_names_its_kernel(tmp_path: Path) -> None:
+    program = build(tmp_path, ["-O2"])
+    truth = addresses(program)
+
+    with ElfFile(program) as elf:
+        found = read_stub_map(elf)
+
+    assert found.names_used_at(truth["second"] + 20) == {"_Z6secondi"}
+    assert found.names_used_at(truth["launch"] + 4) == frozenset()
+    assert found.names_used_at(0) == frozenset()
+
+
+@pytest.mark.parametrize("flags", [SHAPES["O0"], SHAPES["O2"], SHAPES["fixed address"]], ids=["O0", "O2", "fixed"])
+def test_a_static_runtime_is_found_by_the_names_its_functions_mention(tmp_path: Path, flags: list[str]) -> None:
+    program = build(tmp_path, flags)
+    truth = addresses(program)
+    subprocess.run(["strip", program], check=True)
+
+    with ElfFile(program) as elf:
+        found = find_runtime_functions(elf, ["cudaLaunchKernel", "cudaFree", "cudaMalloc", "cudaMemcpy", "cudaEvent"])
+
+    # api_name mentions two names: it is a table, not a function of the runtime.
+    assert found == {name: truth[name] for name in ("cudaLaunchKernel", "cudaFree")}
+
+
+def test_a_file_without_kernels_has_an_empty_map() -> None:
+    true = shutil.which("true")
+    assert true is not None
+    with ElfFile(true) as elf:
+        assert len(read_stub_map(elf)) == 0
+        assert find_runtime_functions(elf, ["cudaLaunchKernel"]) == {}
+        assert find_runtime_functions(elf, []) == {}
+
+
+def test_damaged_code_gives_no_wrong_names(tmp_path: Path) -> None:
+    program = build(tmp_path, ["-O2"])
+    data = bytearray(program.read_bytes())
+    with ElfFile(program) as elf:
+        section = elf.section(".text")
+        assert section is not None
+    for at in range(section.offset, section.offset + section.size, 5):
+        data[at] ^= 0x55
+    program.write_bytes(data)
+
+    with ElfFile(program) as elf:
+        found = read_stub_map(elf)
+
+    assert set(found.names) <= set(NAMES.values())
+
+
+def test_the_map_is_kept_on_disk_and_worked_out_again_when_damaged(tmp_path: Path) -> None:
+    program = build(tmp_path, ["-O2"])
+    cache = SymbolCache(tmp_path / "cache")
+
+    with ElfFile(program) as elf:
+        first = stub_map_of(elf, cache)
+        (kept,) = (tmp_path / "cache").iterdir()
+        again = stub_map_of(elf, cache)
+        kept.write_bytes(kept.read_bytes()[:-3])
+        after_damage = stub_map_of(elf, cache)
+
+    assert first == again == after_damage
+    assert len(first) == 3
+
+
+def test_the_cache_stays_below_its_size(tmp_path: Path) -> None:
+    cache = SymbolCache(tmp_path / "cache", max_bytes=200)
+    program = build(tmp_path, ["-O2"])
+
+    with ElfFile(program) as elf:
+        for number in range(5):
+            cache.write(elf, f"kind{number}", StubMap((number,), ("x" * 10,)))
+        newest = cache.read(elf, "kind4", StubMap)
+
+    assert newest == StubMap((4,), ("x" * 10,))
+    assert sum(f.stat().st_size for f in cache.directory.iterdir()) <= 200
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    program = build(tmp_path, ["-O2"])
+
+    with ElfFile(program) as elf:
+        assert len(stub_map_of(elf, SymbolCache(blocked / "cache"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [(b"_Z4axpyPf", "_Z4axpyPf"), (b"a\nb\x00", "a\\nb\\x00"), (b"\xff", "\\xff"), (b"x" * 5000, "x" * 4093 + "...")],
+)
+def test_names_are_escaped_and_cut(raw: bytes, text: str) -> None:
+    assert clean_name(raw) == text
