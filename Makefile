@@ -37,7 +37,7 @@ system:
 
 $(VENV)/.complete: pyproject.toml setup.py | system
 	$(Q)test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(Q)$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	$(Q)PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 	$(Q)touch $@
 
 .PHONY: bpf

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 
 from .model import Instrument, MetricSpec
+from .receivers import nvml_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class AttributeSpec:
 ATTRIBUTES: dict[str, AttributeSpec] = {
     a.name: a
     for a in (
+        *(AttributeSpec(*declared) for declared in nvml_metrics.ATTRIBUTES),
         AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
         AttributeSpec("bpf.map.name", "The BPF map."),
         AttributeSpec("cpu.mode", "Where the CPU time was spent.", ("user", "system")),
@@ -51,7 +53,11 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
             "`host` is page-locked, `async` comes from stream-ordered pools, `virtual` from cuMemCreate.",
             ("device", "host", "managed", "registered", "async", "virtual"),
         ),
-        AttributeSpec("error.type", "Why it failed: the CUDA error code's name, or the class of the failure."),
+        AttributeSpec(
+            "error.type",
+            "Why it failed: the CUDA error code's name, or the class of the failure; of hardware `corrected`, "
+            "`uncorrected`, `pcie_replay` or `xid`.",
+        ),
         AttributeSpec("event", "What was lost."),
         AttributeSpec("otel.component.name", "The exporter, as the configuration calls it."),
         AttributeSpec("outcome", "What became of the points.", ("sent", "rejected", "failed", "dropped")),
@@ -173,6 +179,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         BUSY_TIME,
         ERRORS,
     ),
+    "Hardware": nvml_metrics.SPECS,
     "The agent itself": (
         EVENTS_LOST,
         MAP_ENTRIES,
@@ -211,7 +218,7 @@ def render() -> str:
             for s in specs
         ]
     lines += ["", "## Attributes", "", "| attribute | what it says | values |", "|---|---|---|"]
-    lines += [f"| `{a.name}` | {a.description} | {_names(a.values)} |" for a in ATTRIBUTES.values()]
+    lines += [f"| `{a.name}` | {a.description} | {_names(a.values)} |" for _, a in sorted(ATTRIBUTES.items())]
     return "\n".join(lines) + "\n"
 
 
