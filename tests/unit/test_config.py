@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.config import (
+    PROCESSORS,
+    RECEIVERS,
     Config,
     CudaSettings,
     Discovery,
@@ -18,6 +22,7 @@ from otel_gpu.config import (
     SelfSettings,
 )
 from otel_gpu.config_file import parse
+from otel_gpu.config_schema import OtlpSection, SdkSection
 from otel_gpu.config_values import expand, parse_duration, parse_pairs
 from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings
@@ -381,3 +386,27 @@ class TestValues:
         text = ",".join(f"{k}={quote(v, safe='')}" for k, v in pairs.items())
 
         assert dict(parse_pairs(text, "x")) == pairs
+
+
+class TestDocument:
+    @pytest.fixture
+    def text(self) -> str:
+        return (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+
+    def test_its_file_is_valid_and_shows_the_defaults(self, load, text: str) -> None:
+        config = load(text.partition("```yaml\n")[2].partition("```")[0])
+
+        assert config.receivers["cuda"] == CudaSettings()
+        assert config.processors["kernel_names"] == KernelNamesSettings()
+        assert otlp(config) == dataclasses.replace(OtlpSettings(), insecure=True)
+        assert config.exporters["file"] == FileSettings("out")
+        assert config.exporters["console"] == ConsoleSettings()
+        assert config.exporters["sdk"] == SdkSettings("otlp_proto_http")
+        assert (config.discovery, config.interval_s, config.log_level) == (Discovery(), 10, "info")
+        assert config.pipelines == Config().pipelines
+
+    @pytest.mark.parametrize(
+        "section", [*RECEIVERS.values(), *PROCESSORS.values(), OtlpSection, FileSettings, SdkSection]
+    )
+    def test_it_names_every_key(self, text: str, section: type) -> None:
+        assert [f.name for f in dataclasses.fields(section) if not re.search(rf"\b{f.name}:", text)] == []
