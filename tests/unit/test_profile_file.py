@@ -166,3 +166,20 @@ def test_json_that_is_no_profile_is_refused_or_empty(tmp_path, content):
     (tmp_path / "a.otlp.json").write_bytes(content)
 
     assert "not a profile" in (refusal(tmp_path / "a.otlp.json") or "not a profile")
+
+
+def test_resource_strings_in_the_dictionary_are_found(tmp_path):
+    document = {
+        "dictionary": {"stringTable": ["", "service.name", "train"]},
+        "resourceProfiles": [
+            {
+                "resource": {"attributes": [{"keyStrindex": 1, "value": {"stringValueStrindex": 2}}]},
+                "scopeProfiles": [{"profiles": [{"sampleType": {}}]}],
+            }
+        ],
+    }
+    (tmp_path / "a.otlp.json").write_text(json.dumps(document))
+
+    (profile,) = read_profiles(tmp_path / "a.otlp.json")
+
+    assert profile.resource.attributes == (("service.name", "train"),)

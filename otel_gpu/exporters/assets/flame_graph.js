@@ -12,9 +12,8 @@
   };
   const data = JSON.parse(document.getElementById("data").textContent);
   const $ = (id) => document.getElementById(id);
-  let graph, root, chart, term = "", matched = null, inverted = false, widths = "both";
-
-  // ---- numbers a person can read
+  let flip = () => {};
+  let graph, root, chart, term = "", matched = null, inverted = null, widths = "both";
 
   function scaled(value, base, units) {
     let i = 0;
@@ -43,8 +42,6 @@
   }
 
   const signed = (value, text) => (value > 0 ? "+" : value < 0 ? "−" : "") + text(Math.abs(value));
-
-  // ---- the tree
 
   function width(values) {
     if (widths === "before") return values[0];
@@ -102,8 +99,6 @@
     return "hsl(" + Math.round(kind.hue + 14 * spread) + " " + kind.saturation + "% " + Math.round(kind.lightness + 9 * spread) + "%)";
   }
 
-  // ---- the tooltip
-
   function row(table, cells) {
     const line = table.insertRow();
     cells.forEach((text) => { line.insertCell().textContent = text; });
@@ -156,8 +151,6 @@
   };
   tooltip.hide = function () { $("tip").hidden = true; };
   tooltip.destroy = tooltip.hide;
-
-  // ---- the page
 
   function fact(name, value) {
     const group = document.createElement("div");
@@ -212,13 +205,17 @@
     host.replaceChildren();
     $("empty").hidden = root.value > 0;
     if (!root.value) return;
+    const height = (depth(graph.columns.parent) + 1) * ROW_HEIGHT;
+    // Deep stacks hang from the top, so that their roots are in sight; until a reader says otherwise.
+    const hangs = inverted === null ? height > window.innerHeight - host.getBoundingClientRect().top : inverted;
+    flip = () => { inverted = !hangs; draw(); };
     chart = flamegraph.chart()
       .width(host.clientWidth)
       .cellHeight(ROW_HEIGHT)
-      .height((depth(graph.columns.parent) + 1) * ROW_HEIGHT)
+      .height(height)
       .minFrameSize(MIN_FRAME_PX)
       .transitionDuration(quiet ? 0 : 200)
-      .inverted(inverted)
+      .inverted(hangs)
       .sort((a, b) => b.data.value - a.data.value || (a.data.name < b.data.name ? -1 : 1))
       .selfValue(false)
       .setColorMapper(color)
@@ -294,7 +291,7 @@
       waiting = setTimeout(() => search(event.target.value), 120);
     });
     $("reset").addEventListener("click", () => chart && chart.resetZoom());
-    $("invert").addEventListener("click", () => { inverted = !inverted; draw(); });
+    $("invert").addEventListener("click", () => flip());
     $("chart").addEventListener("mousemove", (event) => { if (!$("tip").hidden) follow(event); });
     document.addEventListener("keydown", (event) => {
       if (event.key === "/" && document.activeElement !== $("search")) {
