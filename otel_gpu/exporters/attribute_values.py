@@ -8,8 +8,7 @@ from typing import Protocol
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from ..model import AttributeValue
-
-_INT64 = range(-(2**63), 2**63)
+from .utf8 import INT64, utf8
 
 
 class _KeyValues(Protocol):
@@ -27,16 +26,7 @@ def add_attributes(target: _KeyValues, attributes: Iterable[tuple[str, Attribute
             pair.value.bool_value = value
         elif isinstance(value, float):
             pair.value.double_value = value
-        elif value in _INT64:
+        elif value in INT64:
             pair.value.int_value = value
         else:
             pair.value.string_value = str(value)
-
-
-def utf8(text: str) -> str:
-    """Return the text with what UTF-8 cannot carry replaced: names from targets may hold lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="replace").decode()
-    return text

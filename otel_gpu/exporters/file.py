@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import OtelGpuError
 from . import ExporterStats, Payload
-from .encode import MetricsEncoder
-from .otlp_json import request_type, to_json
+from .encode_json import JsonMetricsEncoder
 from .settings import FileSettings, Signal
 from .statistics import Tally
 
@@ -21,22 +20,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MAX_LINE_REQUEST_BYTES = 1 << 18
-"""Of protobuf a line: turning a request into JSON takes about 30 times its size in memory for a moment."""
-
 
 class FileExporter:
     """Appends metrics, traces and profiles to `DIR/metrics.jsonl`, `traces.jsonl` and `profiles.jsonl`.
 
-    A request is in the file when the method that was given it returns. A line is there whole or not at
-    all: one that could be written only in part, on a full disk, is taken back.
+    What was handed over is in the file when the method returns, whole or not at all: what could be
+    written only in part, on a full disk, is taken back.
     """
 
     def __init__(self, settings: FileSettings, name: str = "file") -> None:
         """Make the directory; raises OtelGpuError when that cannot be."""
         self._directory = settings.path
         self._name = name
-        self._encoder = MetricsEncoder(settings.temporality, max_bytes=_MAX_LINE_REQUEST_BYTES)
+        self._encoder = JsonMetricsEncoder(settings.temporality)
         self._tally = Tally(f"export to {self._directory}", _log)
         self._lock = threading.Lock()  # signals come from different threads
         self._files: dict[Signal, int] = {}
@@ -53,13 +49,18 @@ class FileExporter:
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Append the state of every series."""
-        written = [self._write("metrics", payload) for payload in self._encoder.encode(store, now_ns)]
-        if all(written):
+        lines = self._encoder.encode(store, now_ns)
+        # All at once: deltas of which some were written could neither be committed nor sent again.
+        text = b"".join([line.body for line in lines])
+        if text and self._write("metrics", text, sum(line.points for line in lines)):
             self._encoder.commit()
 
     def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
         """Append one serialized `Export…ServiceRequest` of the signal."""
-        self._write(signal, payload)
+        from .otlp_json import request_type, to_json  # metrics do without protobuf
+
+        line = to_json(request_type(signal).FromString(payload.body)) + "\n"
+        self._write(signal, line.encode(), payload.points)
 
     def shutdown(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is waiting to be written
         """Close the files."""
@@ -70,17 +71,16 @@ class FileExporter:
     def stats(self) -> ExporterStats:
         return self._tally.snapshot()
 
-    def _write(self, signal: Signal, payload: Payload[bytes]) -> bool:
-        line = (to_json(request_type(signal).FromString(payload.body)) + "\n").encode()
+    def _write(self, signal: Signal, lines: bytes, points: int) -> bool:
         began = time.monotonic()
         try:
             with self._lock:
-                _append(self._file(signal), line)
+                _append(self._file(signal), lines)
         except OSError as error:
-            self._tally.add(failed=payload.points, requests=1, seconds=time.monotonic() - began)
+            self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
             self._tally.down(f"{signal}.jsonl cannot be written: {error.strerror}")
             return False
-        self._tally.add(sent=payload.points, requests=1, seconds=time.monotonic() - began)
+        self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
         self._tally.up()
         return True
 
@@ -93,14 +93,14 @@ class FileExporter:
         return file
 
 
-def _append(file: int, line: bytes) -> None:
-    """Write a whole line, or raise OSError and leave the file as it was."""
+def _append(file: int, lines: bytes) -> None:
+    """Write everything, or raise OSError and leave the file as it was."""
     state = os.fstat(file)
-    rest = memoryview(line)
+    rest = memoryview(lines)
     try:
         while rest:
             rest = rest[os.write(file, rest) :]
     except OSError:
-        if stat.S_ISREG(state.st_mode) and len(rest) < len(line):
+        if stat.S_ISREG(state.st_mode) and len(rest) < len(lines):
             os.ftruncate(file, state.st_size)
         raise
