@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from . import Payload
+from .printable import one_line
 from .retry import waits
 from .settings import RetrySettings
 from .statistics import ExporterStats, Tally
@@ -124,7 +125,10 @@ class Sender(Generic[Body]):
     def join(self) -> None:
         """Wait for the time given to `close_after` at most, and release the connection."""
         self._thread.join(max(0.0, self._closing_left_s()))
-        self._transport.close()
+        try:
+            self._transport.close()
+        except Exception as error:  # noqa: BLE001 - an SDK exporter may raise anything; the others must still be closed
+            _log.warning("export to %s: closing failed: %s", self._name, one_line(str(error)))
         with self._changed:
             left, self._in_flight = self._in_flight, None
             dropped = sum(p.points for p in self._queue) + (left.points if left else 0)
@@ -196,7 +200,7 @@ class Sender(Generic[Body]):
         try:
             outcome = self._transport.send(payload.body, timeout_s)
         except Exception as error:  # noqa: BLE001 - a transport's surprise must not end the thread; it is counted
-            outcome = Refused(f"{type(error).__name__}: {error}", retryable=False)
+            outcome = Refused(f"{type(error).__name__}: {one_line(str(error))}", retryable=False)
         self._tally.add(requests=1, seconds=time.monotonic() - began)
         return outcome
 
@@ -214,8 +218,10 @@ class Sender(Generic[Body]):
         if isinstance(outcome, Accepted):
             rejected = min(max(outcome.rejected, 0), payload.points)  # the receiver's word, not trusted to add up
             self._tally.add(sent=payload.points - rejected, rejected=rejected)
-            if outcome.message or rejected:
-                self._tally.complain(f"{rejected} points rejected: {outcome.message or 'no reason given'}")
+            if rejected:
+                self._tally.complain(f"the receiver rejected {rejected} points: {outcome.message or 'no reason given'}")
+            elif outcome.message:
+                self._tally.complain(f"accepted, but: {outcome.message}")
             self._tally.up()
             return
         self._tally.down(outcome.reason)

@@ -87,12 +87,12 @@ class Tally:
             self._logger.warning("%s fails: %s", self._what, reason)
 
     def complain(self, message: str) -> None:
-        """Log what a receiver said of accepted data, unless it said the same the last time."""
+        """Log what is wrong with data that was accepted, unless it was the same the last time."""
         with self._lock:
             news = message != self._complaint
             self._complaint = message
         if news:
-            self._logger.warning("%s: the receiver says: %s", self._what, message)
+            self._logger.warning("%s: %s", self._what, message)
 
     def _with_error(self, reason: str | None) -> ExporterStats:
         values = {f.name: getattr(self._stats, f.name) for f in fields(ExporterStats)}

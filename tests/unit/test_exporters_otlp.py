@@ -292,7 +292,7 @@ def test_partial_success_is_read_and_said_once(
     exporter.shutdown(5)
 
     assert (exporter.stats().sent_points, exporter.stats().rejected_points, exporter.stats().retries) == (24, 6, 0)
-    assert [r.getMessage().split("says: ")[1] for r in caplog.records] == ["2 points rejected: too old"]
+    assert [r.getMessage().split(": ", 1)[1] for r in caplog.records] == ["the receiver rejected 2 points: too old"]
 
 
 def test_answer_that_is_not_otlp_is_success_with_a_warning(http_sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
