@@ -1,0 +1,286 @@
+"""Is every row of the hook table what cuda.h says, and is a call decoded as it was made?"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.abi import BUCKET_NONE, Family, MemoryType
+from otel_gpu.discovery.libraries import Library, classify
+from otel_gpu.discovery.processes import ProcessTable
+from otel_gpu.probes.table import DRIVER, FUNCTIONS, Hook
+from otel_gpu.receivers.cuda import CudaReceiver
+from otel_gpu.receivers.rows import RowDelta
+from tests.e2e import abi_calls, ground
+from tests.e2e.abi_calls import BYTES, PITCH, STREAM, Call, Row
+from tests.e2e.cuda_header import Parameter, layout, prototypes
+from tests.e2e.processes import Program
+
+HOOKS: dict[str, Hook] = {symbol: hook for hook in DRIVER for symbol, _ in hook.symbols()}
+COUNTED = [s for s in HOOKS if abi_calls.expected_rows(s)]
+RETURNS = [s for s, hook in HOOKS.items() if hook.return_program]
+FREES = {"cuMemFree_v2": "cuMemAlloc_v2", "cuMemFreeHost": "cuMemHostAlloc", "cuMemHostUnregister": "cuMemHostRegister",
+         "cuMemFreeAsync": "cuMemAllocAsync", "cuMemRelease": "cuMemCreate"}  # fmt: skip
+SIZES = {"char": 1, "short": 2, "unsigned": 4, "int": 4}
+INVALID_VALUE = 1
+
+Header = dict[str, tuple[Parameter, ...]]
+
+
+@pytest.fixture(scope="module")
+def include() -> Path:
+    return ground.part("cuda13") / "include"
+
+
+@pytest.fixture(scope="module")
+def header(include: Path) -> Header:
+    return prototypes(include)
+
+
+@pytest.fixture(scope="module")
+def offsets(include: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    return layout(include, abi_calls.STRUCTS, tmp_path_factory.mktemp("layout"))
+
+
+def _declared_sizes(hook: Hook) -> list[int]:
+    inside = hook.prototype[hook.prototype.index("(") + 1 : hook.prototype.rindex(")")]
+    if inside == "void":
+        return []
+    sizes = []
+    for declaration in inside.split(","):
+        words = re.sub(r"\w+$", "", declaration.strip()).split()
+        sizes.append(8 if "*" in declaration else SIZES.get(words[-1], 8))
+    return sizes
+
+
+@pytest.mark.parametrize("symbol", HOOKS)
+def test_the_prototype_is_that_of_cuda_h(symbol: str, header: Header) -> None:
+    hook, parameters = HOOKS[symbol], header[symbol]
+
+    # Versions differ in the parameters at the end, which nothing reads: a mode, a context.
+    declared = _declared_sizes(hook)
+    assert all(ours == theirs.size for ours, theirs in zip(declared, parameters))
+    if hook.family is not Family.WAIT:
+        streams = [i for i, p in enumerate(parameters) if p.type == "CUstream"]
+        assert streams == ([] if hook.stream is None else [hook.position(hook.stream)])
+    if hook.host:
+        assert parameters[hook.position(hook.host)].name in ("srcHost", "dstHost")
+
+
+def test_no_function_of_the_families_is_left_out(header: Header) -> None:
+    families = r"cu(Launch|GraphLaunch|Memcpy|Memset|MemAlloc|MemFree|MemHost(Alloc|Reg|Unreg)|MemCreate|MemRelease|\w+Synchronize)"
+    found = {name for name in header if re.match(families, name)}
+    # What runs on the host; and the 32-bit functions of CUDA 3.1, which no 64-bit driver of today answers.
+    host_functions = {n for n in found if n.startswith("cuLaunchHostFunc")}
+    old = {n for n in found if f"{n}_v2" in found and n not in HOOKS}
+
+    assert found - host_functions - old - HOOKS.keys() == set()
+
+
+class Bench:
+    """A library of empty functions, a program that calls them, and the receiver's programs on them."""
+
+    def __init__(self, receiver: CudaReceiver, program: Program) -> None:
+        self._receiver = receiver
+        self._program = program
+        self.read()
+
+    def read(self) -> list[RowDelta]:
+        return list(self._receiver._rows.read())
+
+    def make(self, call: Call, result: int = 0) -> list[RowDelta]:
+        """Make a call and return the rows that it added to."""
+        told = {"symbol": call.symbol, "arguments": call.arguments, "next": {**call.next, "next_result": result}}
+        self._program.process.stdin.write(json.dumps(told) + "\n")
+        self._program.process.stdin.flush()
+        assert self._program.event("returned")["result"] == result
+        return self.read()
+
+
+@pytest.fixture(scope="module")
+def call(header: Header, offsets: dict[str, int]) -> Callable[[str], Call]:
+    fresh = itertools.count(0xA_0000_4000, 0x1000)
+
+    def make(symbol: str, address: int | None = None, **changed: int) -> Call:
+        # An address of its own for each call, unless a test wants one that it knows.
+        address = next(fresh) if address is None else address
+        parameters = header[symbol]
+        arguments = abi_calls.arguments(parameters, offsets, address)
+        for name, value in changed.items():
+            arguments[[p.name for p in parameters].index(name)] = value
+        following = {"next_address": address, "next_pitch": PITCH}
+        return Call(symbol, arguments, abi_calls.expected_rows(symbol), following)
+
+    return make
+
+
+def _stand_in(directory: Path, header: Header) -> Path:
+    """Compile a library with every symbol of the table: allocations write their result, all return what is next."""
+    lines = ["unsigned long long next_address, next_pitch, next_result;"]
+    for symbol in HOOKS:
+        out = [i for i, p in enumerate(header[symbol]) if p.type.endswith("*") and p.name in ("dptr", "pp", "handle")]
+        pitch = [i for i, p in enumerate(header[symbol]) if p.name == "pPitch"]
+        writes = "".join(f"*a{i} = next_address; " for i in out) + "".join(f"*a{i} = next_pitch; " for i in pitch)
+        parameters = ", ".join(f"unsigned long long *a{i}" for i in range(len(header[symbol]))) or "void"
+        lines.append(f"int {symbol}({parameters}) {{ {writes}return (int)next_result; }}")
+    lines += [f"int {name}(void) {{ return 0; }}" for name in ("cuInit",) if name not in HOOKS]
+    source, library = directory / "stand_in.c", directory / "libcuda.so.1"
+    source.write_text("\n".join(lines))
+    flags = ("-shared", "-fPIC", "-O1", "-fno-omit-frame-pointer", "-fcf-protection=none", "-fno-ipa-icf")
+    subprocess.run(["gcc", *flags, "-w", "-o", library, source], check=True)
+    return library
+
+
+@pytest.fixture(scope="module")
+def bench(header: Header, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    directory = tmp_path_factory.mktemp("abi")
+    path = str(_stand_in(directory, header))
+    library = classify(path, path)
+    assert isinstance(library, Library)
+    with Program([sys.executable, ground.PROGRAMS / "call_driver.py", path], directory) as program:
+        program.ready()
+        receiver = CudaReceiver(ProcessTable(), map_entries=4096, only=(program.pid,))
+        attached = receiver.attach(library, path)
+        assert attached is not None
+        assert attached.failures == {}
+        yield Bench(receiver, program)
+        receiver.close()
+        program.process.stdin.close()
+        program.wait()
+
+
+def _as_expected(rows: list[RowDelta], expected: frozenset[Row]) -> list[Row]:
+    """Return what was counted, times left out where the expectation leaves them out."""
+    timed = {row.family for row in expected if row.sum_a is None}
+    return [
+        Row(
+            Family(row.family),
+            row.subject,
+            row.kind,
+            row.count,
+            None if Family(row.family) in timed else row.sum_a,
+            row.sum_b,
+        )
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("symbol", COUNTED)
+def test_a_call_is_decoded_as_it_was_made(symbol: str, bench: Bench, call: Callable[..., Call]) -> None:
+    made = call(symbol)
+
+    rows = bench.make(made)
+
+    counted = _as_expected(rows, made.rows)
+    assert len(counted) == len(made.rows)
+    assert set(counted) == made.rows
+    for row in rows:
+        family = Family(row.family)
+        if family in (Family.WAIT, Family.ERROR):
+            assert FUNCTIONS[row.function] == abi_calls.plain_name(symbol)
+        if family in (Family.COPY, Family.MEMSET, Family.LAUNCH):
+            # OTLP's bucket plus two: (2^(b-2), 2^(b-1)] holds every value of the row.
+            assert 2 ** (row.bucket_a - 2) < row.sum_a / row.count <= 2 ** (row.bucket_a - 1) or row.sum_a == 1
+        if family is Family.LAUNCH and not row.sum_b:
+            assert row.bucket_b == BUCKET_NONE
+
+
+@pytest.mark.parametrize("symbol", RETURNS)
+def test_a_failed_call_is_an_error_and_nothing_else(symbol: str, bench: Bench, call: Callable[..., Call]) -> None:
+    rows = bench.make(call(symbol), result=INVALID_VALUE)
+
+    errors = [row for row in rows if Family(row.family) is Family.ERROR]
+    assert [(e.subject, e.count) for e in errors] == [(INVALID_VALUE, 1)]
+    assert FUNCTIONS[errors[0].function] == abi_calls.plain_name(symbol)
+    assert {Family(row.family) for row in rows} <= {Family.ERROR, Family.WAIT}
+
+
+@pytest.mark.parametrize("free", FREES)
+def test_a_free_is_charged_with_what_was_allocated(free: str, bench: Bench, call: Callable[..., Call]) -> None:
+    allocate = FREES[free]
+    bench.make(call(allocate, 0x100_0000))
+
+    freed = bench.make(call(free, 0x100_0000))
+    again = bench.make(call(free, 0x100_0000))
+
+    kind = abi_calls.memory_type(allocate)
+    assert _as_expected(freed, frozenset()) == [Row(Family.FREE, kind=kind, sum_a=BYTES)]
+    assert _as_expected(again, frozenset()) == [Row(Family.FREE, kind=MemoryType.UNKNOWN)]
+
+
+def test_a_failed_free_leaves_the_allocation_live(bench: Bench, call: Callable[..., Call]) -> None:
+    bench.make(call("cuMemAlloc_v2", 0x200_0000))
+    bench.make(call("cuMemFree_v2", 0x200_0000), result=INVALID_VALUE)
+
+    freed = bench.make(call("cuMemFree_v2", 0x200_0000))
+
+    assert _as_expected(freed, frozenset()) == [Row(Family.FREE, kind=MemoryType.DEVICE, sum_a=BYTES)]
+
+
+def test_an_address_given_twice_was_freed_in_between(bench: Bench, call: Callable[..., Call]) -> None:
+    bench.make(call("cuMemAlloc_v2", 0x300_0000))
+
+    rows = bench.make(call("cuMemAllocManaged", 0x300_0000))
+
+    assert set(_as_expected(rows, frozenset())) == {
+        Row(Family.ALLOC, kind=MemoryType.MANAGED, sum_a=BYTES),
+        Row(Family.FREE, kind=MemoryType.DEVICE, sum_a=BYTES),
+    }
+
+
+@pytest.mark.parametrize("begin", [s for s in HOOKS if "Begin" in s])
+def test_what_a_capture_records_is_not_counted(begin: str, bench: Bench, call: Callable[..., Call]) -> None:
+    end = "cuStreamEndCapture_ptsz" if begin.endswith("_ptsz") else "cuStreamEndCapture"
+    recorded = ("cuLaunchKernel", "cuLaunchKernelEx", "cuMemcpyAsync", "cuMemcpy2DAsync_v2", "cuMemsetD2D32Async",
+                "cuGraphLaunch", "cuMemcpyBatchAsync_v2", "cuMemAllocAsync", "cuMemFreeAsync")  # fmt: skip
+
+    bench.make(call(begin))
+    during = {symbol: bench.make(call(symbol)) for symbol in recorded}
+    elsewhere = bench.make(call("cuLaunchKernel", hStream=STREAM + 0x10))
+    bench.make(call(end))
+    after = bench.make(call("cuLaunchKernel"))
+
+    assert during == {symbol: [] for symbol in recorded}
+    assert len(elsewhere) == len(after) == 1
+
+
+def test_a_capture_spreads_to_streams_that_wait_for_its_events(bench: Bench, call: Callable[..., Call]) -> None:
+    joined, event = STREAM + 0x100, 0xEE
+    bench.make(call("cuStreamBeginCapture_v2"))
+    bench.make(call("cuEventRecord", hEvent=event))
+    before = bench.make(call("cuLaunchKernel", hStream=joined))
+    bench.make(call("cuStreamWaitEvent", hStream=joined, hEvent=event))
+
+    during = bench.make(call("cuLaunchKernel", hStream=joined))
+    bench.make(call("cuStreamEndCapture"))
+    after = bench.make(call("cuLaunchKernel", hStream=joined))
+
+    assert (len(before), during, len(after)) == (1, [], 1)
+
+
+def test_stream_zero_is_the_threads_own_in_per_thread_variants(bench: Bench, call: Callable[..., Call]) -> None:
+    per_thread = 2
+    bench.make(call("cuStreamBeginCapture_v2_ptsz", hStream=0))
+
+    recorded = (
+        bench.make(call("cuLaunchKernel_ptsz", hStream=0)),
+        bench.make(call("cuLaunchKernel", hStream=per_thread)),
+    )
+    legacy = bench.make(call("cuLaunchKernel", hStream=0))
+    bench.make(call("cuStreamEndCapture", hStream=per_thread))
+
+    assert recorded == ([], [])
+    assert len(legacy) == 1
+
+
+def test_a_capture_that_could_not_begin_records_nothing(bench: Bench, call: Callable[..., Call]) -> None:
+    bench.make(call("cuStreamBeginCapture_v2"), result=INVALID_VALUE)
+
+    assert len(bench.make(call("cuLaunchKernel"))) == 1
