@@ -6,12 +6,14 @@ pyenv's builds (shared), Debian's (static), and those of an unstable root made b
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -21,6 +23,8 @@ from otel_gpu.elf import PT_LOAD, ElfFile
 HERE = Path(__file__).parent
 PROGRAM = HERE / "programs" / "python_situations.py"
 LINES = HERE / "programs" / "python_lines.py"
+CHURN = HERE / "programs" / "python_churn.py"
+SYMBOLS = ("_PyRuntime", "PyCode_Type", "PyUnicode_Type")
 _LAUNCHER = """
 #include <dlfcn.h>
 #include <stdio.h>
@@ -48,12 +52,13 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class ThreadTruth:
-    """What the program says of one of its threads; a frame is (name, file, line, lasti, first line)."""
+    """What the program says of one of its threads; a frame is (name, file, line, lasti, first line) and what makes its
+    code's checksum: argument count, keyword-only count, flags."""
 
     name: str
     tid: int
     ident: int
-    frames: list[tuple[str, str, int | None, int, int]]
+    frames: list[tuple[str, str, int | None, int, int, int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def _sid() -> list[Interpreter]:
         return [Interpreter(names[k], k[0], missing=reason) for k in kinds]
     if os.getuid() != 0:
         return [Interpreter(names[k], k[0], missing="chroot needs root") for k in kinds]
-    for program in (PROGRAM, LINES):
+    for program in (PROGRAM, LINES, CHURN):
         # Replaced whole: another test run may be reading it.
         shutil.copy(program, copy := root / "tmp" / f"{program.name}.{os.getpid()}")
         os.replace(copy, root / "tmp" / program.name)
@@ -169,21 +174,39 @@ class Situations:
         self._process.kill()
         self._process.communicate()
 
-    def image(self, names: tuple[str, ...] = ("_PyRuntime", "PyCode_Type", "PyUnicode_Type")) -> Image:
-        """Find the interpreter among the mappings and the addresses of its symbols."""
-        with open(f"/proc/{self.pid}/maps") as maps:
-            rows = [line.split(None, 5) for line in maps]
-        first: dict[str, int] = {}
-        for row in rows:
-            if len(row) == 6 and "python" in row[5]:
-                first.setdefault(row[5].strip(), int(row[0].split("-")[0], 16))
-        for path, start in first.items():
-            if not re.search(r"/(lib)?python3[^/]*$", path):
-                continue
-            with ElfFile(path) as elf:
-                values = {s.name: s.value for s in elf.symbols() if s.name in names}
-                lowest = min(s.vaddr for s in elf.segments if s.type == PT_LOAD)
-            if "_PyRuntime" in values:
-                bias = start - (lowest & ~0xFFF)
-                return Image(path, bias, {name: value + bias for name, value in values.items()})
-        raise LookupError(f"process {self.pid} maps no CPython")
+    def image(self) -> Image:
+        """Find the interpreter among the mappings, and the addresses of its symbols."""
+        return find_image(self.pid)
+
+
+@contextlib.contextmanager
+def churning(interpreter: Interpreter) -> Iterator[int]:
+    """Run the program that makes and frees code objects; yields its pid."""
+    command = [*interpreter.command, f"{interpreter.programs}/{CHURN.name}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def find_image(pid: int) -> Image:
+    """Find the interpreter among a process's mappings, and the addresses of its symbols."""
+    with open(f"/proc/{pid}/maps") as maps:
+        rows = [line.split(None, 5) for line in maps]
+    first: dict[str, int] = {}
+    for row in rows:
+        if len(row) == 6 and "python" in row[5]:
+            first.setdefault(row[5].strip(), int(row[0].split("-")[0], 16))
+    for path, start in first.items():
+        if not re.search(r"/(lib)?python3[^/]*$", path):
+            continue
+        with ElfFile(path) as elf:
+            values = {s.name: s.value for s in elf.symbols() if s.name in SYMBOLS}
+            lowest = min(s.vaddr for s in elf.segments if s.type == PT_LOAD)
+        if "_PyRuntime" in values:
+            bias = start - (lowest & ~0xFFF)
+            return Image(path, bias, {name: value + bias for name, value in values.items()})
+    raise LookupError(f"process {pid} maps no CPython")

@@ -11,8 +11,7 @@ import enum
 import re
 import struct
 import sys
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
 
 from ..errors import ProcessGoneError
 from ..unwind.python_layout import ABSENT, OWNER_GENERATOR, PythonLayout, code_checksum
@@ -29,9 +28,11 @@ _MAX_TABLE_BYTES = 1 << 20
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _U64 = struct.Struct("<Q")
 _CODECS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
+_MAX_FRAMES = 1_024
+"""Lines remembered of one code object; few functions have as many call sites."""
+_ENTRY_BYTES = 640
+"""What a remembered code object takes beside its strings and table."""
+_FRAME_BYTES = 160
 
 
 class Unresolved(enum.Enum):
@@ -75,21 +76,32 @@ class _Code:
     qualname: str
     filename: str
     table: bytes
+    frames: dict[int, PythonFrame] = field(default_factory=dict)
+    """By lasti, those that no owner byte would hide."""
+
+    @property
+    def size_bytes(self) -> int:
+        strings = sys.getsizeof(self.qualname) + sys.getsizeof(self.filename)
+        return _ENTRY_BYTES + strings + len(self.table) + _FRAME_BYTES * len(self.frames)
 
 
 class CodeObjects:
     """The code objects of one process. Owned by one thread."""
 
     def __init__(
-        self, memory: Memory, layout: PythonLayout, code_type: int = 0, str_type: int = 0, capacity: int = 8_192
+        self, memory: Memory, layout: PythonLayout, code_type: int = 0, str_type: int = 0, budget_bytes: int = 4 << 20
     ) -> None:
-        """Read through `memory`; `code_type` and `str_type` are the addresses of the types, 0 where unknown."""
+        """Read through `memory`; `code_type` and `str_type` are the addresses of the types, 0 where unknown.
+
+        What was read longest ago is forgotten when the names and tables take more than `budget_bytes`.
+        """
         self._memory = memory
         self._layout = layout
         self._code_type = code_type
         self._str_type = str_type
-        self._codes: _Recent[int, _Code] = _Recent(capacity)
-        self._frames: _Recent[tuple[int, int, int], PythonFrame] = _Recent(2 * capacity)
+        self._codes: dict[int, _Code] = {}
+        self._budget_bytes = budget_bytes
+        self._size_bytes = 0
         fields = [f"code_{n}" for n in ("argcount", "kwonly", "flags", "first_line", "filename", "name", "line_table")]
         offsets = [getattr(layout, name) for name in fields]
         if layout.code_first_traceable != ABSENT:
@@ -99,6 +111,11 @@ class CodeObjects:
     def __len__(self) -> int:
         """Return how many code objects are remembered."""
         return len(self._codes)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the remembered code objects take, about."""
+        return self._size_bytes
 
     def resolve(
         self, code: int, instr: int, *, owner: int | None = None, checksum: int | None = None
@@ -110,8 +127,9 @@ class CodeObjects:
         reused since is told apart, and a name known already costs no read.
         """
         lasti = self._layout.lasti(code, instr)
-        if checksum is not None and (known := self._frames.get((code, checksum, lasti))):
-            return known
+        known = self._codes.get(code)
+        if known is not None and known.head.checksum == checksum and (frame := known.frames.get(lasti)):
+            return frame
         try:
             return self._resolve(code, lasti, owner, checksum)
         except ProcessGoneError:
@@ -127,24 +145,32 @@ class CodeObjects:
             return Unresolved.STALE
         if owner is not None and owner != OWNER_GENERATOR and lasti < 2 * head.first_traceable:
             return Unresolved.INCOMPLETE
-        frame = self._frames.get((code, head.checksum, lasti))
-        known = self._codes.get(code)
+        known = self._codes.pop(code, None)
+        if known is not None:
+            self._size_bytes -= known.size_bytes
         if known is None or known.head != head:
-            read = self._read(head)
+            known = self._read(head)
             # Freed memory stays readable: only an object that outlived the read has the name that was read.
             if self._head(code) != head:
                 return Unresolved.STALE
-            if read is None:
+            if known is None:
                 return Unresolved.MALFORMED
-            self._codes.put(code, known := read)
-            frame = None
+        frame = known.frames.get(lasti)
         if frame is None:
             line = line_at(self._layout.line_table, known.table, head.first_line, lasti)
             frame = PythonFrame(known.qualname, known.filename, line, head.first_line)
             # The shortcut in resolve() does not look at the owner, so what the owner may hide is not kept.
-            if lasti >= 2 * head.first_traceable:
-                self._frames.put((code, head.checksum, lasti), frame)
+            if lasti >= 2 * head.first_traceable and len(known.frames) < _MAX_FRAMES:
+                known.frames[lasti] = frame
+        self._remember(code, known)
         return frame
+
+    def _remember(self, code: int, known: _Code) -> None:
+        self._codes[code] = known
+        self._size_bytes += known.size_bytes
+        while self._size_bytes > self._budget_bytes:
+            oldest = next(iter(self._codes))
+            self._size_bytes -= self._codes.pop(oldest).size_bytes
 
     def _head(self, code: int) -> _Head | Unresolved:
         layout = self._layout
@@ -201,28 +227,6 @@ class CodeObjects:
         """Read a bytes object; an absurd one counts as empty, which costs the line and keeps the name."""
         size = _u64(self._memory.read(address, _BYTES_DATA), _BYTES_SIZE)
         return self._memory.read(address + _BYTES_DATA, size) if size <= _MAX_TABLE_BYTES else b""
-
-
-class _Recent(Generic[_K, _V]):
-    """A mapping that forgets what was used longest ago."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._items: dict[_K, _V] = {}
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def get(self, key: _K) -> _V | None:
-        if (value := self._items.pop(key, None)) is not None:
-            self._items[key] = value
-        return value
-
-    def put(self, key: _K, value: _V) -> None:
-        self._items.pop(key, None)
-        self._items[key] = value
-        if len(self._items) > self._capacity:
-            del self._items[next(iter(self._items))]
 
 
 def _is_alive(raw: bytes) -> bool:

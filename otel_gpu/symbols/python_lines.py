@@ -15,8 +15,8 @@ _MAX_LINE = 1 << 31
 def line_at(kind: LineTable, table: bytes, first_line: int, lasti: int) -> int | None:
     """Return the line of the instruction `lasti` bytes into the code, or None where it has none."""
     if lasti < 0:
-        # The function has been called and has not run an instruction.
-        return first_line
+        # -1 or, as a pointer, one unit before the start: called, and no instruction has run yet.
+        return first_line if lasti >= -2 else None
     line: int | None
     if kind is LineTable.LNOTAB:
         line = _lnotab(table, first_line, lasti)

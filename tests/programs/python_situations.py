@@ -1,9 +1,10 @@
 # The odd ways of calling are the point, and 3.8 must run them.
-# ruff: noqa: B018, C417, PLC3002, PLW0108, RET503, RET504, TRY301, UP028, UP033
+# ruff: noqa: B018, C417, PLC3002, PLW0108, RET503, RET504, UP028, UP033
 """Threads that rest in every kind of Python frame, and a reporter that says where they stand.
 
 Runs on CPython 3.8 and later. Prints one JSON line: the version, and for each thread its name, TID, ident and
-frames, innermost first, as [name, filename, line, f_lasti, first line]; then waits for the end of its input.
+frames, innermost first, as [name, filename, line, f_lasti, first line, argument counts, flags]; then waits for the end
+of its input.
 The first argument, where given, is an open descriptor of /proc, for a root that has none.
 """
 
@@ -302,6 +303,7 @@ def frames_of(frame):
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)
         found.append([name, code.co_filename, frame.f_lineno, frame.f_lasti, code.co_firstlineno])
+        found[-1] += [code.co_argcount, code.co_kwonlyargcount, code.co_flags]
         frame = frame.f_back
     return found
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.symbols.process_memory import ProcessMemory
 from otel_gpu.unwind.python_layout import (
     ABSENT,
     DEBUG_OFFSETS_SIZE,
@@ -18,7 +17,6 @@ from otel_gpu.unwind.python_layout import (
     code_checksum,
     layout_for,
 )
-from tests.cpythons import Interpreter, Situations, interpreters
 
 FINAL = {13: 0x30D00F0, 14: 0x30E0AF0, 15: 0x30F02F0}
 
@@ -27,32 +25,6 @@ def debug_offsets(minor: int, version: int | None = None, free_threaded: int = 0
     words = [fill] * (DEBUG_OFFSETS_SIZE // 8)
     words[1], words[2] = FINAL[minor] if version is None else version, free_threaded
     return b"xdebugpy" + struct.pack(f"<{len(words) - 1}Q", *words[1:])
-
-
-@pytest.mark.parametrize("interpreter", [i for i in interpreters() if i.minor >= 13], ids=lambda i: i.name)
-def test_the_offsets_that_a_process_describes_are_read(interpreter: Interpreter) -> None:
-    if interpreter.missing:
-        pytest.skip(interpreter.missing)
-    with Situations(interpreter) as target, ProcessMemory(target.pid) as memory:
-        raw = memory.read(target.image().symbols["_PyRuntime"], DEBUG_OFFSETS_SIZE)
-
-    layout = layout_for((3, interpreter.minor), raw)
-
-    # From the headers of each version, independent of _Py_DebugOffsets.
-    assert (layout.runtime_interpreters, layout.interp_next, layout.interp_threads) == {
-        13: (632, 7264, 7344),
-        14: (808, 7272, 7344),
-        15: (936, 7264, 7336),
-    }[interpreter.minor]
-    newer = interpreter.minor == 15
-    assert (layout.tstate_thread_id, layout.tstate_native_id) == ((176, 184) if newer else (152, 160))
-    assert (layout.tstate_next, layout.tstate_interp, layout.tstate_frame) == (8, 16, 72)
-    assert (layout.frame_code, layout.frame_previous, layout.frame_instr) == (0, 8, 56)
-    assert layout.frame_owner == (70 if interpreter.minor == 13 else 74)
-    assert (layout.code_argcount, layout.code_kwonly, layout.code_flags, layout.code_first_line) == (52, 60, 48, 68)
-    assert (layout.code_filename, layout.code_name, layout.code_line_table) == (112, 128, 136)
-    assert layout.code_bytecode == (200 if interpreter.minor == 13 else 208)
-    assert (layout.str_ascii, layout.str_other) == (40, 56)
 
 
 @pytest.mark.parametrize(

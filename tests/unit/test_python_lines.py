@@ -27,6 +27,11 @@ def test_every_instruction_of_library_code_gets_the_line_that_the_interpreter_gi
 
 
 @pytest.mark.parametrize("kind", LineTable)
+def test_an_instruction_before_the_code_has_no_line(kind: LineTable) -> None:
+    assert line_at(kind, b"", 7, -3) is None
+
+
+@pytest.mark.parametrize("kind", LineTable)
 def test_a_frame_that_has_not_started_is_at_its_first_line(kind: LineTable) -> None:
     assert line_at(kind, b"", 7, -1) == 7
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import subprocess
 import sys
+import time
 from types import CodeType
 
 import pytest
@@ -24,7 +26,7 @@ from otel_gpu.unwind.python_layout import (
     code_checksum,
     layout_for,
 )
-from tests.cpythons import Interpreter, Situations, interpreters
+from tests.cpythons import CHURN, Interpreter, Situations, churning, find_image, interpreters
 
 
 @pytest.mark.parametrize("interpreter", interpreters(), ids=lambda i: i.name)
@@ -43,11 +45,14 @@ def test_every_frame_of_every_thread_equals_what_the_interpreter_says(interprete
         for truth in target.threads:
             thread = by_ident[truth.ident]
             records = threads.frames(thread)
-            resolved = [(r, codes.resolve(r.code, r.instr, owner=r.owner)) for r in records]
-            shown = [(r, f) for r, f in resolved if f is not Unresolved.INCOMPLETE]
+            named = ((r, codes.resolve(r.code, r.instr, owner=r.owner)) for r in records)
+            shown = [(r, f) for r, f in named if f is not Unresolved.INCOMPLETE]
 
-            said = [(name, file, line, first) for name, file, line, _, first in truth.frames]
-            assert [_as_said(f) for _, f in shown] == said, truth.name
+            said = [PythonFrame(name, file, line, first) for name, file, line, _, first, *_ in truth.frames]
+            assert [f for _, f in shown] == said, truth.name
+            sums = [code_checksum(argc, kwonly, flags, first) for *_, first, argc, kwonly, flags in truth.frames]
+            pairs = zip(shown, sums, strict=True)
+            assert [codes.resolve(r.code, r.instr, owner=r.owner, checksum=s) for (r, _), s in pairs] == said
             assert [layout.lasti(r.code, r.instr) for r, _ in shown] == [f[3] for f in truth.frames], truth.name
             assert layout.tstate_native_id == ABSENT or thread.native_id == truth.tid
             assert records[-1].is_entry
@@ -55,6 +60,37 @@ def test_every_frame_of_every_thread_equals_what_the_interpreter_says(interprete
                 # From 3.11 Python calls Python without another activation of the eval loop.
                 down = sum(r.is_entry for r, f in shown if isinstance(f, PythonFrame) and f.qualname.endswith("down"))
                 assert down == (151 if layout.entry_rule is EntryRule.EACH else 0)
+
+
+@pytest.mark.parametrize("interpreter", interpreters(), ids=lambda i: i.name)
+def test_no_name_is_invented_while_code_objects_come_and_go(interpreter: Interpreter) -> None:
+    if interpreter.missing:
+        pytest.skip(interpreter.missing)
+    with churning(interpreter) as pid, ProcessMemory(pid) as memory:
+        symbols = find_image(pid).symbols
+        runtime = symbols["_PyRuntime"]
+        layout = layout_for((3, interpreter.minor), memory.read(runtime, DEBUG_OFFSETS_SIZE))
+        threads = PythonThreads(memory, layout, runtime)
+        codes = CodeObjects(memory, layout, symbols["PyCode_Type"], symbols["PyUnicode_Type"])
+        made = 0
+        deadline = time.monotonic() + 20
+        while made < 60:
+            assert time.monotonic() < deadline
+            # The thread runs on, so that chains tear and frames are gone before they are named.
+            with contextlib.suppress(MemoryFault):
+                records = [r for thread in threads for r in threads.frames(thread)]
+                answers = [codes.resolve(r.code, r.instr, owner=r.owner) for r in records[:50]]
+                frames = [a for a in answers if isinstance(a, PythonFrame)]
+                made += sum(f.filename.startswith("/made/") for f in frames)
+                assert [f for f in frames if not _is_of_churn(f)] == []
+
+
+def _is_of_churn(frame: PythonFrame) -> bool:
+    """Tell whether name and file belong together as the program makes them."""
+    outer = frame.qualname.split(".")[0]
+    if not frame.filename.startswith("/made/"):
+        return (outer, frame.filename.rpartition("/")[2]) == ("<module>", CHURN.name)
+    return outer in ("<module>", "<listcomp>") or frame.filename == f"/made/{outer}.py"
 
 
 def test_a_process_that_contradicts_its_layout_is_refused() -> None:
@@ -258,15 +294,20 @@ def test_any_memory_gives_a_frame_or_a_reason_and_bounded_reads(
     assert memory.largest <= 1 << 20
 
 
-def test_what_is_remembered_is_bounded(own_layout: PythonLayout) -> None:
-    codes = code_objects(own_layout, capacity=4)
-    made = [renamed(co_firstlineno=n) for n in range(1, 40)]
+def test_what_is_remembered_is_bounded_in_bytes(own_layout: PythonLayout) -> None:
+    codes = code_objects(own_layout, budget_bytes=100_000)
+    made = [renamed(co_firstlineno=n, co_filename=f"{n}" * 5_000) for n in range(1, 60)]
 
     answers = [codes.resolve(id(c), instr(own_layout, c)) for c in made * 2]
 
-    assert [a.first_line for a in answers if isinstance(a, PythonFrame)] == [*range(1, 40)] * 2
-    assert len(codes) <= 4
+    assert [a.first_line for a in answers if isinstance(a, PythonFrame)] == [*range(1, 60)] * 2
+    assert 0 < len(codes) < 30
+    assert codes.size_bytes <= 100_000
 
 
-def _as_said(frame: PythonFrame | Unresolved) -> object:
-    return (frame.qualname, frame.filename, frame.line, frame.first_line) if isinstance(frame, PythonFrame) else frame
+def test_an_object_larger_than_the_budget_is_named_and_forgotten(own_layout: PythonLayout) -> None:
+    codes = code_objects(own_layout, budget_bytes=100)
+    code = renamed()
+
+    assert isinstance(codes.resolve(id(code), instr(own_layout, code)), PythonFrame)
+    assert (len(codes), codes.size_bytes) == (0, 0)
