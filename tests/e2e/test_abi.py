@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from otel_gpu.abi import BUCKET_NONE, Family, MemoryType
-from otel_gpu.discovery.libraries import Library, classify
-from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.probes.table import DRIVER, FUNCTIONS, Hook
-from otel_gpu.receivers.cuda import CudaReceiver
 from otel_gpu.receivers.rows import RowDelta
 from tests.e2e import abi_calls, ground
 from tests.e2e.abi_calls import BYTES, PITCH, STREAM, Call, Row
+from tests.e2e.call_bench import Bench, open_bench
 from tests.e2e.cuda_header import Parameter, layout, prototypes
-from tests.e2e.processes import Program
 
 HOOKS: dict[str, Hook] = {symbol: hook for hook in DRIVER for symbol, _ in hook.symbols()}
 COUNTED = [s for s in HOOKS if abi_calls.expected_rows(s)]
@@ -84,26 +79,6 @@ def test_no_function_of_the_families_is_left_out(header: Header) -> None:
     assert found - host_functions - old - HOOKS.keys() == set()
 
 
-class Bench:
-    """A library of empty functions, a program that calls them, and the receiver's programs on them."""
-
-    def __init__(self, receiver: CudaReceiver, program: Program) -> None:
-        self._receiver = receiver
-        self._program = program
-        self.read()
-
-    def read(self) -> list[RowDelta]:
-        return list(self._receiver._rows.read())
-
-    def make(self, call: Call, result: int = 0) -> list[RowDelta]:
-        """Make a call and return the rows that it added to."""
-        told = {"symbol": call.symbol, "arguments": call.arguments, "next": {**call.next, "next_result": result}}
-        self._program.process.stdin.write(json.dumps(told) + "\n")
-        self._program.process.stdin.flush()
-        assert self._program.event("returned")["result"] == result
-        return self.read()
-
-
 @pytest.fixture(scope="module")
 def call(header: Header, offsets: dict[str, int]) -> Callable[[str], Call]:
     fresh = itertools.count(0xA_0000_4000, 0x1000)
@@ -141,19 +116,8 @@ def _stand_in(directory: Path, header: Header) -> Path:
 @pytest.fixture(scope="module")
 def bench(header: Header, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     directory = tmp_path_factory.mktemp("abi")
-    path = str(_stand_in(directory, header))
-    library = classify(path, path)
-    assert isinstance(library, Library)
-    with Program([sys.executable, ground.PROGRAMS / "call_driver.py", path], directory) as program:
-        program.ready()
-        receiver = CudaReceiver(ProcessTable(), map_entries=4096, only=(program.pid,))
-        attached = receiver.attach(library, path)
-        assert attached is not None
-        assert attached.failures == {}
-        yield Bench(receiver, program)
-        receiver.close()
-        program.process.stdin.close()
-        program.wait()
+    with open_bench(_stand_in(directory, header), directory) as bench:
+        yield bench
 
 
 def _as_expected(rows: list[RowDelta], expected: frozenset[Row]) -> list[Row]:
