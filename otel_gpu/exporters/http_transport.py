@@ -21,7 +21,9 @@ from .tls import check_readable
 _GZIP_LEVEL = 1
 """Level 6 takes three times as long to save a tenth: requests repeat the same keys over and over."""
 _PROTOBUF = "application/x-protobuf"
-_CAUSE = re.compile(r"\[Errno -?\d+\] ([^'\")\]]+)|(certificate verify failed[^'\")(]*)")
+_CAUSES = re.compile(
+    r"\[Errno -?\d+\] ([^'\")\]]+)|(certificate verify failed[^'\")(]*)|Error\(\d+, '([^']+)'|Disconnected\('([^']+)'"
+)
 
 
 class HttpTransport:
@@ -90,5 +92,7 @@ def _cause(error: Exception, timeout_s: float) -> str:
     """Name what went wrong below the wrappers that requests and urllib3 put around it."""
     if isinstance(error, requests.Timeout):
         return f"no answer within {timeout_s:.3g} s"
-    found = _CAUSE.search(str(error))
-    return one_line(found[1] or found[2]) if found else f"{type(error).__name__}: {one_line(str(error))}"
+    found = _CAUSES.search(str(error))
+    if found is not None and found.lastindex is not None:
+        return one_line(found[found.lastindex])
+    return f"{type(error).__name__}: {one_line(str(error))}"

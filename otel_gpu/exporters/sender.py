@@ -73,7 +73,7 @@ class Sender(Generic[Body]):
         self._retry = retry
         self._queue_size = max(1, queue_size)
         self._queue_bytes = queue_bytes
-        self._tally = Tally(f"export to {name}", _log)
+        self._tally = Tally(f"export of {name}", _log)
         self._changed = threading.Condition()
         self._queue: deque[Payload[Body]] = deque()
         self._queued_bytes = 0
@@ -84,6 +84,7 @@ class Sender(Generic[Body]):
         """Whether it was the receiver that asked for that time."""
         self._deadline: float | None = None
         """When everything must be over; set by `shutdown`."""
+        self._failed_before = 0
         self._thread = threading.Thread(target=self._run, name=f"otel-gpu-send-{name}"[:60], daemon=True)
         self._thread.start()
 
@@ -120,6 +121,7 @@ class Sender(Generic[Body]):
         with self._changed:
             if self._deadline is None:
                 self._deadline = time.monotonic() + timeout_s
+                self._failed_before = self._tally.snapshot().failed_points
             self._changed.notify()
 
     def join(self) -> None:
@@ -128,7 +130,7 @@ class Sender(Generic[Body]):
         try:
             self._transport.close()
         except Exception as error:  # noqa: BLE001 - an SDK exporter may raise anything; the others must still be closed
-            _log.warning("export to %s: closing failed: %s", self._name, one_line(str(error)))
+            _log.warning("export of %s: closing failed: %s", self._name, one_line(str(error)))
         with self._changed:
             left, self._in_flight = self._in_flight, None
             dropped = sum(p.points for p in self._queue) + (left.points if left else 0)
@@ -136,7 +138,10 @@ class Sender(Generic[Body]):
             self._queued_bytes = 0
         if dropped:
             self._tally.add(dropped=dropped)
-            _log.warning("export to %s: %d points could not be delivered before the end", self._name, dropped)
+        failed = self._tally.snapshot().failed_points - self._failed_before
+        self._failed_before += failed
+        if undelivered := dropped + failed:
+            _log.warning("export of %s: the last %d points could not be delivered", self._name, undelivered)
 
     def _pop(self) -> Payload[Body]:
         payload = self._queue.popleft()

@@ -243,10 +243,22 @@ def test_outage_is_logged_once_and_so_is_its_end(make: Make, caplog: pytest.LogC
     sender.shutdown(5)
 
     assert [r.getMessage() for r in caplog.records] == [
-        "export to test fails: connection refused",
-        "export to test works again",
+        "export of test fails: connection refused",
+        "export of test works again",
     ]
     assert sender.stats().last_error is None
+
+
+def test_what_the_end_leaves_undelivered_is_said_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    sender = make(Wire(DOWN), RetrySettings(initial_interval_s=60))
+    for body in "abc":
+        sender.submit(payload(body))
+    wait_for(lambda: sender.stats().retries == 1)
+
+    sender.shutdown(0.5)
+    sender.shutdown(0.5)
+
+    assert [r.getMessage() for r in caplog.records][1:] == ["export of test: the last 30 points could not be delivered"]
 
 
 def test_every_point_ends_in_exactly_one_statistic(make: Make) -> None:
