@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol, cast
 
 from ..errors import ConfigError, LoadError, OtelGpuError
 
-VERBS = ("run", "doctor")
+VERBS = ("run", "doctor", "inspect")
 
 
 class Verb(Protocol):

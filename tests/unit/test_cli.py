@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -12,10 +13,12 @@ import pytest
 
 from otel_gpu import __version__
 from otel_gpu.cli import VERBS, main
+from otel_gpu.cli.inspect import render
 from otel_gpu.cli.run import _stop_signals
 from otel_gpu.config import Config
 from otel_gpu.exporters.settings import OtlpSettings
 from otel_gpu.host_checks import check_host
+from otel_gpu.inspection import InspectedProbe
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +55,7 @@ class TestUsage:
             (["run", "--duration", "-1"], "--duration"),
             (["run", "--output", "paper"], "--output paper"),
             (["run", "--config", "/nowhere/x.yaml"], "/nowhere/x.yaml: cannot be read"),
+            (["inspect"], "arguments are required: PID"),
             (["doctor", "--config", "/nowhere/x.yaml"], "/nowhere/x.yaml: cannot be read"),
         ],
     )
@@ -146,3 +150,47 @@ class TestDoctor:
         main(["doctor", "--json", "--config", str(file)])
 
         assert "endpoint otlp/there" in {c["check"] for c in json.loads(capsys.readouterr().out)}
+
+
+class TestInspect:
+    ATTACHED = InspectedProbe(
+        "/l/libcuda.so.1", "CUDA driver", "cuInit", 0x3FF1A, "je 0x3ff28", 10, "emulated", attached=True, why=None
+    )
+
+    def test_every_function_is_a_line(self) -> None:
+        slow = dataclasses.replace(
+            self.ATTACHED, symbol="cuMemAlloc_v2", site=0, cost="single_stepped", attached=None, why="no cheaper place"
+        )
+        alias = dataclasses.replace(
+            self.ATTACHED, symbol="cuFree", offset=None, site=None, cost="none", attached=False, why="the same code"
+        )
+
+        assert list(render("/l/libcuda.so.1", "CUDA driver", [self.ATTACHED, slow, alias])) == [
+            "/l/libcuda.so.1 (CUDA driver): 3 functions, 2 can be probed, 1 attached",
+            "  symbol         at   offset   instruction  cost            state",
+            "  cuInit         +10  0x3ff1a  je 0x3ff28   emulated        attached",
+            "  cuMemAlloc_v2  +0   0x3ff1a  je 0x3ff28   single-stepped  no cheaper place",
+            "  cuFree                       je 0x3ff28   none            not attached: the same code",
+        ]
+
+    def test_a_library_without_probes_says_why(self) -> None:
+        runtime = InspectedProbe("/l/libcudart.so", "CUDA runtime", *[None] * 5, attached=False, why="the driver is")
+
+        assert list(render("/l/libcudart.so", "CUDA runtime", [runtime])) == [
+            "/l/libcudart.so (CUDA runtime): not probed: the driver is"
+        ]
+
+    def test_a_process_without_cuda_has_nothing(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["inspect", str(os.getpid())]) == 0
+        assert "maps no CUDA library" in capsys.readouterr().out
+
+    def test_json_is_a_list(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["inspect", "--json", str(os.getpid())]) == 0
+        assert json.loads(capsys.readouterr().out) == []
+
+    def test_a_process_that_is_not_there_is_exit_code_1(self, capsys: pytest.CaptureFixture[str]) -> None:
+        child = subprocess.Popen(["true"])
+        child.wait()
+
+        assert main(["inspect", str(child.pid)]) == 1
+        assert f"process {child.pid}: there is no such process" in capsys.readouterr().err

@@ -1,0 +1,72 @@
+"""What is attached in this process: library, symbol, instruction, cost, or why not?"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+
+from ..config import Config, CudaSettings
+from ..inspection import InspectedProbe, inspect
+from .run import pid
+
+NAME = "inspect"
+HELP = "show what is probed in a process, where, and why not"
+
+_HEAD = ("symbol", "at", "offset", "instruction", "cost", "state")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's options."""
+    parser.add_argument("pid", metavar="PID", type=pid, help="the process to look at")
+    parser.add_argument("--config", metavar="FILE", help="the agent's file, for how it chooses sites")
+    parser.add_argument("--json", action="store_true", help="print a list with an object for each function")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is probed."""
+    receivers = Config.load(arguments.config).receivers.values()
+    probes = inspect(arguments.pid, next((s for s in receivers if isinstance(s, CudaSettings)), None))
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(p) for p in probes], indent=2))
+        return 0
+    if not probes:
+        print(f"process {arguments.pid} maps no CUDA library; one that it loads later is attached to then")
+    for (library, kind), group in itertools.groupby(probes, lambda p: (p.library, p.kind)):
+        for line in render(library, kind, list(group)):
+            print(line)
+    return 0
+
+
+def render(library: str, kind: str, probes: list[InspectedProbe]) -> Iterator[str]:
+    """Yield the lines that say one library."""
+    functions = [p for p in probes if p.symbol is not None]
+    if not functions:
+        yield from (f"{library} ({kind}): not probed: {p.why}" for p in probes)
+        return
+    attached = sum(bool(p.attached) for p in functions)
+    told = any(p.attached is not None for p in functions if p.offset is not None)
+    state = f"{attached} attached" if told else "the kernel does not tell what is attached"
+    possible = sum(p.offset is not None for p in functions)
+    yield f"{library} ({kind}): {len(functions)} functions, {possible} can be probed, {state}"
+    rows = [_HEAD, *(_columns(p) for p in functions)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    for row in rows:
+        yield "  " + _padded(row, widths).rstrip()
+
+
+def _columns(probe: InspectedProbe) -> tuple[str, ...]:
+    return (
+        str(probe.symbol),
+        "" if probe.site is None else f"+{probe.site}",
+        "" if probe.offset is None else f"{probe.offset:#x}",
+        probe.instruction or "",
+        (probe.cost or "").replace("_", "-"),
+        ": ".join(filter(None, ({True: "attached", False: "not attached", None: ""}[probe.attached], probe.why))),
+    )
+
+
+def _padded(row: Iterable[str], widths: list[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -1,0 +1,126 @@
+"""What is attached in this process: library, symbol, site, or why not? Looks, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .bpf.placed import PlacedProgram, placed_programs
+from .config import CudaSettings
+from .discovery import drivers, procfs
+from .discovery.libraries import FileId, Library, LibraryCatalogue, LibraryKind
+from .elf import ElfFile
+from .errors import ElfError, OtelGpuError, ProcessGoneError
+from .probes.attach import PlannedProbe, plan
+from .probes.table import DRIVER
+
+_KERNEL_NAME = 15
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedProbe:
+    """One function of one library in the process; a library without probes has one with no symbol."""
+
+    library: str
+    kind: str
+    symbol: str | None
+    offset: int | None
+    """File offset of the probe; None where there is none."""
+    instruction: str | None
+    """The probed instruction, at `site` bytes behind the function's entry."""
+    site: int | None
+    cost: str | None
+    attached: bool | None
+    """Whether an agent's probe is there now; None where the kernel does not tell."""
+    why: str | None
+    """Why it is not probed, or not at a cheaper instruction."""
+
+
+def inspect(pid: int, settings: CudaSettings | None = None) -> list[InspectedProbe]:
+    """Return what is probed in a process, by library; OtelGpuError where it cannot be looked at."""
+    settings = settings or CudaSettings()
+    try:
+        mappings = procfs.executable_mappings(pid)
+    except ProcessGoneError as e:
+        raise OtelGpuError(f"process {pid}: there is no such process; give the pid of a running one") from e
+    except PermissionError as e:
+        raise OtelGpuError(f"process {pid}: its memory map may not be read; run as root or with CAP_SYS_PTRACE") from e
+    placed = _placed()
+    catalogue = LibraryCatalogue()
+    seen: set[FileId] = set()
+    rows: list[InspectedProbe] = []
+    for mapping in mappings:
+        openers = (mapping.opener(pid), f"/proc/{pid}/root{mapping.path}", mapping.path)
+        library = catalogue.look_up(mapping.device, mapping.inode, mapping.path, openers)
+        if library is not None and library.id not in seen:
+            seen.add(library.id)
+            rows += _library(library, openers, settings, placed)
+    return rows
+
+
+def _library(
+    library: Library, openers: tuple[str, ...], settings: CudaSettings, placed: list[PlacedProgram] | None
+) -> Iterator[InspectedProbe]:
+    if library.kind is not LibraryKind.DRIVER:
+        yield _unprobed(library, "the driver is probed, which every runtime calls")
+        return
+    for opener in openers:
+        try:
+            with ElfFile(opener) as elf:
+                probes = plan(
+                    elf,
+                    DRIVER,
+                    policy=settings.site,
+                    allow_single_step=settings.arm64_single_step or not drivers.is_arm64(),
+                )
+        except OSError:
+            continue
+        except ElfError as e:
+            yield _unprobed(library, str(e))
+            return
+        here = None if placed is None else {(p.program, p.offset) for p in placed if _same_file(p.path, library)}
+        for probe in probes:
+            yield _row(library, probe, here)
+        return
+    yield _unprobed(library, "the file cannot be opened any more")
+
+
+def _row(library: Library, probe: PlannedProbe, here: set[tuple[str, int]] | None) -> InspectedProbe:
+    attached = None
+    if probe.offset is None:
+        attached = False
+    elif here is not None:
+        attached = (probe.program[:_KERNEL_NAME], probe.offset) in here
+    return InspectedProbe(
+        library=library.path,
+        kind=library.kind.value,
+        symbol=probe.symbol,
+        offset=probe.offset,
+        instruction=probe.instruction or None,
+        site=probe.site if probe.placeable else None,
+        cost=probe.cost.value,
+        attached=attached,
+        why=probe.reason,
+    )
+
+
+def _unprobed(library: Library, why: str) -> InspectedProbe:
+    return InspectedProbe(library.path, library.kind.value, None, None, None, None, None, attached=False, why=why)
+
+
+def _same_file(path: str, library: Library) -> bool:
+    """Compare by file, for the kernel's path is not the process's in a container."""
+    if path == library.path:
+        return True
+    try:
+        return FileId.of(os.stat(path)) == library.id
+    except OSError:
+        return False
+
+
+def _placed() -> list[PlacedProgram] | None:
+    try:
+        return list(placed_programs())
+    except OSError:
+        return None  # before Linux 6.6, or without CAP_SYS_ADMIN
