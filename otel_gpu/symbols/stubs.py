@@ -20,7 +20,7 @@ from typing import Any
 from ..elf import EM_X86_64, PT_LOAD, ElfFile
 from ..errors import ElfError
 from .constants import Call, calls
-from .functions import FunctionTable, Span, code_spans, read_code
+from .functions import FunctionTable, Span, code_spans, forget, read_code
 from .loaded_pointers import LoadedPointers
 from .references import find_references
 
@@ -148,7 +148,10 @@ class _StubReader:
 
     def _calls(self, span: Span, last: int) -> Iterator[Call]:
         size = min(span.end, last + _LAST_CALL) - span.start
-        return calls(self._elf.read_vaddr(span.start, size), span.start, self._pointers.read)
+        offset = self._elf.to_offset(span.start)
+        code = self._elf.read(offset, size)
+        forget(self._elf, offset, size)
+        return calls(code, span.start, self._pointers.read)
 
     def _stub(self, call: Call) -> int | None:
         """Read the second argument of __cudaRegisterFunction(module, stub, name, name, -1, ...)."""
@@ -166,6 +169,7 @@ class _StubReader:
         except ElfError:
             return None
         raw = self._elf.data[start : start + MAX_NAME + 1]
+        forget(self._elf, start, len(raw))
         text = raw.partition(b"\0")[0]
         return clean_name(text) if text else None
 
@@ -191,9 +195,15 @@ class _StubReader:
                 last[span.start] = (span, site)
         return self._handles(last.values(), set(stubs)), [users[key] for key in sorted(users)]
 
+    def _imports(self, name: bytes) -> bool:
+        section = self._elf.section(".dynstr")
+        return section is not None and b"\0" + name + b"\0" in self._elf.section_data(section)
+
     def _handles(self, functions: Iterable[tuple[Span, int]], stubs: set[int]) -> list[tuple[int, int]]:
         """Find the calls of __cudaGetKernel(&variable, stub), by their arguments."""
         by_callee: dict[str, dict[int, int]] = {}
+        if self._imports(b"cudaLaunchKernel") and not self._imports(b"__cudaGetKernel"):
+            return []
         for span, site in functions:
             for call in self._calls(span, site):
                 variable, stub = call.registers.get("rdi"), call.registers.get("rsi")

@@ -10,8 +10,8 @@ import pytest
 
 from otel_gpu.elf import ElfFile
 from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.kernels import stub_map_of
 from otel_gpu.symbols.static_runtime import find_runtime_functions
+from otel_gpu.symbols.stub_maps import stub_map_of
 from otel_gpu.symbols.stubs import StubMap, clean_name, read_stub_map
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
