@@ -1,0 +1,75 @@
+"""Do the arguments lie where the table says? Compilers for both machines are asked, row by row."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.elf import EM_AARCH64, EM_X86_64
+from otel_gpu.probes.table import DRIVER, Hook, argument_location
+
+HOOKS = [hook for hook in DRIVER if hook.parameters != ("void",)]
+_X86_64_NAMES = {
+    **{part: full for full in ("rdi", "rsi", "rdx", "rcx") for part in (full, "e" + full[1:], full[1:])},
+    **{f"{full}{part}": full for full in ("r8", "r9") for part in ("", "d", "w", "b")},
+    "dil": "rdi", "sil": "rsi", "dl": "rdx", "cl": "rcx",
+}  # fmt: skip
+
+
+def _x86_64(code: str) -> str:
+    """Return where the value that a function stores came from, in AT&T syntax."""
+    if stack := re.search(r"mov\w*\s+(\d+)\(%rsp\)", code):
+        return f"[sp+{stack[1]}]"
+    return _X86_64_NAMES[re.search(r"mov\w*\s+%(\w+), sink\w*\(%rip\)", code)[1]]
+
+
+def _aarch64(code: str) -> str:
+    if stack := re.search(r"ldr[bh]?\s+\w+, \[sp(?:, #(\d+))?\]", code):
+        return f"[sp+{stack[1] or 0}]"
+    return "x" + re.search(r"str[bh]?\s+[xw](\d+), \[", code)[1]
+
+
+def _compile(hook: Hook, target: str, directory: Path) -> dict[str, str]:
+    """Return the code of one function for each parameter, which stores that parameter."""
+    clang = shutil.which("clang-14") or shutil.which("clang")
+    if clang is None:
+        pytest.skip("clang is not installed")
+    declared = hook.prototype[hook.prototype.index("(") + 1 : hook.prototype.rindex(")")]
+    functions = ["typedef unsigned long long u64;", "typedef __SIZE_TYPE__ size_t;"]
+    functions += [
+        f"__typeof__({_type(hook, parameter)}) sink_{parameter};\n"
+        f"void store_{parameter}({declared}) {{ sink_{parameter} = {parameter}; }}"
+        for parameter in hook.parameters
+    ]
+    source = directory / "rows.c"
+    source.write_text("\n".join(functions))
+    command = [clang, f"--target={target}", "-O1", "-fomit-frame-pointer", "-w", "-S", "-o", "-", source]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {p: text.split(f"\nstore_{p}:")[1].split("ret")[0] for p in hook.parameters}
+
+
+def _type(hook: Hook, parameter: str) -> str:
+    inside = hook.prototype[hook.prototype.index("(") + 1 : hook.prototype.rindex(")")]
+    declaration = next(d.strip() for d in inside.split(",") if re.search(rf"\b{parameter}$", d.strip()))
+    return declaration.removesuffix(parameter)
+
+
+@pytest.mark.parametrize(
+    "target, machine, source_of",
+    (("x86_64-linux-gnu", EM_X86_64, _x86_64), ("aarch64-linux-gnu", EM_AARCH64, _aarch64)),
+    ids=("x86_64", "aarch64"),
+)
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
+def test_arguments_lie_where_the_table_says(
+    hook: Hook, target: str, machine: int, source_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    code = _compile(hook, target, tmp_path)
+
+    found = {parameter: source_of(code[parameter]) for parameter in hook.parameters}
+
+    assert found == {p: argument_location(hook.position(p), machine) for p in hook.parameters}
