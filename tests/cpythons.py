@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -48,6 +48,7 @@ class Interpreter:
     programs: str = str(PROGRAM.parent)
     """Where the interpreter, which may have another root, finds the test programs."""
     missing: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,15 @@ class Image:
     symbols: dict[str, int]
 
 
-def interpreters() -> list[Interpreter]:
-    """List every CPython from 3.8 to 3.15 that is here, and one entry for each version that is not."""
+def interpreters(*, with_jit: bool = False) -> list[Interpreter]:
+    """List every CPython from 3.8 to 3.15 that is here, and one entry for each version that is not.
+
+    `with_jit` adds those that have a JIT (Debian's 3.14 and 3.15) once more, with it.
+    """
     found = [*_pyenv(), *_debian(), *_sid()]
+    if with_jit:
+        jits = [i for i in found if i.minor >= 14 and i.name.startswith("sid")]
+        found += [replace(i, name=f"{i.name}-jit", environment=(("PYTHON_JIT", "1"),)) for i in jits]
     absent = set(range(8, 16)) - {i.minor for i in found}
     return found + [Interpreter(f"3.{m}", m, missing=f"no CPython 3.{m} on this machine") for m in sorted(absent)]
 
@@ -145,7 +152,7 @@ def line_tables(interpreter: Interpreter) -> list[tuple[bytes, int, list[tuple[i
 class Situations:
     """The situations program, run by one interpreter until the context ends."""
 
-    def __init__(self, interpreter: Interpreter, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, interpreter: Interpreter) -> None:
         # The root of another Debian has no /proc mounted.
         proc = os.open("/proc", os.O_RDONLY)
         self._process = subprocess.Popen(
@@ -153,7 +160,7 @@ class Situations:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(proc,),
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **dict(interpreter.environment)},
         )
         os.close(proc)
         self.pid = self._process.pid

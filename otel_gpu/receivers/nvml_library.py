@@ -108,8 +108,12 @@ class Nvml:
         key = (uuid, function, *arguments)
         if key in self._refused:
             return None
+        if (call := getattr(self._api, function, None)) is None:
+            # An older nvidia-ml-py than this function.
+            self._refused.add(key)
+            return None
         try:
-            answer = getattr(self._api, function)(handle, *arguments)
+            answer = call(handle, *arguments)
         except self._api.NVMLError as e:
             if e.value in self._never:
                 self._refused.add(key)

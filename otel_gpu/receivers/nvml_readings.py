@@ -75,7 +75,8 @@ def _memory(nvml: Nvml, device: Device) -> Iterator[Reading]:
 
 
 def _heat_and_power(nvml: Nvml, device: Device) -> Iterator[Reading]:
-    if (celsius := nvml.ask(device, "nvmlDeviceGetTemperature", 0)) is not None:
+    names = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
+    if (celsius := nvml.ask_first(device, names, 0)) is not None:
         yield Reading(metrics.TEMPERATURE, celsius, _GPU)
     for threshold, limit in _TEMPERATURE_LIMITS.items():
         if (celsius := nvml.ask(device, "nvmlDeviceGetTemperatureThreshold", threshold)) is not None:

@@ -239,7 +239,7 @@ def test_events_before_the_agent_started_are_not_its_own(library: str, knobs: Kn
 
 
 def test_what_a_gpu_does_not_support_is_left_out_and_not_asked_again(library: str, knobs: Knobs) -> None:
-    knobs.set(unsupported="nvmlDeviceGetPowerUsage,nvmlDeviceGetTemperature,nvmlDeviceGetUtilizationRates")
+    knobs.set(unsupported="nvmlDeviceGetPowerUsage,nvmlDeviceGetTotalEnergyConsumption,nvmlDeviceGetUtilizationRates")
     receiver = NvmlReceiver(HOST, library=library)
     first = receiver.collect()
     knobs.set(unsupported="")
@@ -247,10 +247,23 @@ def test_what_a_gpu_does_not_support_is_left_out_and_not_asked_again(library: st
     second = receiver.collect()
 
     for found in (first, second):
-        assert not values(found, "hw.power") + values(found, "hw.temperature")
+        assert not values(found, "hw.power") + values(found, "hw.energy")
         assert not values(found, "hw.gpu.utilization", hw_gpu_task="general")
         assert values(found, "hw.gpu.memory.limit")
     assert receiver.failed_calls() == {}
+    receiver.close()
+
+
+def test_an_older_driver_is_asked_by_the_older_names(library: str, knobs: Knobs) -> None:
+    newer = ("TemperatureV", "CurrentClocksEventReasons", "SupportedClocksEventReasons", "MemoryInfo_v2")
+    knobs.set(unsupported=",".join(f"nvmlDeviceGet{name}" for name in newer), throttle=4)
+    receiver = NvmlReceiver(HOST, library=library)
+
+    found = receiver.collect()
+
+    assert values(found, "hw.temperature") == [35]
+    assert values(found, "hw.gpu.throttle.active", hw_gpu_throttle_reason="sw_power_cap") == [1]
+    assert values(found, "hw.gpu.memory.limit") == [16 * GIB]
     receiver.close()
 
 

@@ -29,7 +29,7 @@ from otel_gpu.unwind.python_layout import (
 from tests.cpythons import CHURN, Interpreter, Situations, churning, find_image, interpreters
 
 
-@pytest.mark.parametrize("interpreter", interpreters(), ids=lambda i: i.name)
+@pytest.mark.parametrize("interpreter", interpreters(with_jit=True), ids=lambda i: i.name)
 def test_every_frame_of_every_thread_equals_what_the_interpreter_says(interpreter: Interpreter) -> None:
     if interpreter.missing:
         pytest.skip(interpreter.missing)
@@ -74,7 +74,7 @@ def test_no_name_is_invented_while_code_objects_come_and_go(interpreter: Interpr
         codes = CodeObjects(memory, layout, symbols["PyCode_Type"], symbols["PyUnicode_Type"])
         made = 0
         deadline = time.monotonic() + 20
-        while made < 60:
+        while made < 20:
             assert time.monotonic() < deadline
             # The thread runs on, so that chains tear and frames are gone before they are named.
             with contextlib.suppress(MemoryFault):
