@@ -1,0 +1,92 @@
+"""What does the agent cost as a process? `otel-gpu run` as users start it, its CPU clock and its memory."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import TracebackType
+
+from bench.ground import ROOT
+
+_PATIENCE_S = 60.0
+_ATTACHED = re.compile(r"attached \d+ probes")
+
+
+class AgentProcess:
+    """An agent that sends to `endpoint` every `interval_s`; ended with SIGTERM."""
+
+    def __init__(self, endpoint: str, interval_s: float = 10.0) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "otel_gpu", "run"],
+            cwd=ROOT,
+            env={
+                **clean,
+                "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+                "OTEL_METRIC_EXPORT_INTERVAL": f"{interval_s * 1e3:.0f}",
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._lines: queue.Queue[tuple[float, str]] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, name="bench-agent-log", daemon=True)
+        self._reader.start()
+
+    def wait_for(self, pattern: str | re.Pattern[str]) -> float:
+        """Wait for a line of the log and return how many seconds after the start it came."""
+        seen: list[str] = []
+        while True:
+            try:
+                at, line = self._lines.get(timeout=_PATIENCE_S)
+            except queue.Empty:
+                raise RuntimeError(f"the agent never said {pattern!r}, but: {''.join(seen)}") from None
+            if not line:
+                raise RuntimeError(f"the agent ended: {''.join(seen)}")
+            seen.append(line)
+            if re.search(pattern, line):
+                return at - self._began
+
+    def wait_attached(self, library: str) -> float:
+        """Wait until the probes are in a library, and return how many seconds after the start that was."""
+        return self.wait_for(re.compile(_ATTACHED.pattern + ".*" + re.escape(library)))
+
+    def cpu_s(self) -> float:
+        """Return the CPU time, user and system, of all its threads."""
+        # include/linux/posix-timers_types.h: the clock of another process is its inverted pid above the kind.
+        return time.clock_gettime((~self._process.pid << 3) | 2)
+
+    def rss_bytes(self) -> int:
+        """Return the resident memory, shared pages too."""
+        with open(f"/proc/{self._process.pid}/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def stop(self) -> None:
+        """End it; the last interval is sent when this returns. Idempotent."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                raise
+        self._reader.join()
+
+    def __enter__(self) -> AgentProcess:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._lines.put((time.monotonic(), line))
+        self._lines.put((time.monotonic(), ""))
+        self._process.stderr.close()

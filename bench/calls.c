@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A program on the driver API, which it finds by dlopen.
+ *   launch N          N launches                                  -> ns, launches
+ *   pair N            N allocations, each freed at once           -> ns, pairs
+ *   pace RATE MS      launches at a steady rate, for so long      -> ns, launches
+ *   storm THREADS N   N launches on each of so many threads       -> ns, launches
+ * Without a device (the real driver on a machine without a GPU) launches fail, after the prologue that is measured. */
+#include "rounds.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { KERNELS = 32, MAX_THREADS = 64, TICK_NS = 1000000 };
+
+static int (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int), (*cuCtxSetCurrent)(void *);
+static int (*cuModuleLoadData)(void **, const void *), (*cuModuleGetFunction)(void **, void *, const char *);
+static int (*cuStreamCreate)(void **, unsigned);
+static int (*cuMemAlloc_v2)(uint64_t *, size_t), (*cuMemFree_v2)(uint64_t);
+static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                             void **);
+
+static const char image[] = ".version 8.0\n.target sm_90\n.address_size 64\n";
+static void *context, *functions[KERNELS], *stream;
+
+static void *find(void *library, const char *name)
+{
+    void *address = dlsym(library, name);
+    if (!address) {
+        fprintf(stderr, "libcuda.so.1 has no %s\n", name);
+        exit(2);
+    }
+    return address;
+}
+
+static void open_driver(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW), *module;
+    char name[16];
+
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+#define FIND(name) *(void **)&name = find(library, #name)
+    FIND(cuInit);
+    FIND(cuDevicePrimaryCtxRetain);
+    FIND(cuCtxSetCurrent);
+    FIND(cuModuleLoadData);
+    FIND(cuModuleGetFunction);
+    FIND(cuStreamCreate);
+    FIND(cuMemAlloc_v2);
+    FIND(cuMemFree_v2);
+    FIND(cuLaunchKernel);
+    if (cuInit(0))
+        return;
+    if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuModuleLoadData(&module, image) ||
+        cuStreamCreate(&stream, 0))
+        exit(1);
+    for (int i = 0; i < KERNELS; i++) {
+        snprintf(name, sizeof name, "kernel%d", i);
+        if (cuModuleGetFunction(&functions[i], module, name))
+            exit(1);
+    }
+}
+
+/* Several kernels and grids, as real programs have: every launch finds another row of the agent's table. */
+static void launch(uint64_t n, void *on)
+{
+    for (uint64_t i = 0; i < n; i++)
+        cuLaunchKernel(functions[i % KERNELS], 1 + i % 4, 1, 1, 128, 1, 1, 0, on, NULL, NULL);
+}
+
+static uint64_t pair(uint64_t n)
+{
+    uint64_t address, done = 0;
+    for (uint64_t i = 0; i < n; i++)
+        done += !cuMemAlloc_v2(&address, 4096) && !cuMemFree_v2(address);
+    return done;
+}
+
+/* What is due is launched at every tick; behind schedule, without a pause. */
+static uint64_t pace(uint64_t rate, uint64_t ms)
+{
+    uint64_t began = now_ns(), end = began + ms * 1000000, done = 0, now;
+    while ((now = now_ns()) < end) {
+        uint64_t due = (now - began) / 1000 * rate / 1000000;
+        uint64_t most = rate / 50 + 1; /* looks at the clock even when the machine is slower than the rate */
+        uint64_t batch = due > done ? due - done : 0;
+        batch = batch < most ? batch : most;
+        launch(batch, stream);
+        done += batch;
+        if (batch < most)
+            nanosleep(&(struct timespec){0, TICK_NS}, NULL);
+    }
+    return done;
+}
+
+static void *storm_thread(void *n)
+{
+    void *own;
+    if (cuCtxSetCurrent(context) || cuStreamCreate(&own, 0))
+        exit(1);
+    launch((uint64_t)n, own);
+    return NULL;
+}
+
+static uint64_t storm(uint64_t threads, uint64_t n)
+{
+    pthread_t ids[MAX_THREADS];
+    threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+    for (uint64_t i = 0; i < threads; i++)
+        if (pthread_create(&ids[i], NULL, storm_thread, (void *)n))
+            exit(1);
+    for (uint64_t i = 0; i < threads; i++)
+        pthread_join(ids[i], NULL);
+    return threads * n;
+}
+
+int main(void)
+{
+    struct order order;
+
+    open_driver();
+    answer(0, 0);
+    while (next_order(&order)) {
+        uint64_t began = now_ns(), calls = order.a;
+        if (!strcmp(order.what, "launch"))
+            launch(order.a, stream);
+        else if (!strcmp(order.what, "pair"))
+            calls = pair(order.a);
+        else if (!strcmp(order.what, "pace"))
+            calls = pace(order.a, order.b);
+        else if (!strcmp(order.what, "storm"))
+            calls = storm(order.a, order.b);
+        else
+            return 2;
+        answer(now_ns() - began, calls);
+    }
+    return 0;
+}

@@ -1,0 +1,194 @@
+"""What is placed between two rounds? Nothing, a rival's program or ours, on the same functions of the same file."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, runtime_checkable
+
+from bench import ground
+from bench.target import Target
+from otel_gpu import abi
+from otel_gpu.bpf.linker import ObjectLinker
+from otel_gpu.bpf.links import Placement
+from otel_gpu.bpf.maps import BpfMap
+from otel_gpu.bpf.object import BpfObject
+from otel_gpu.discovery.processes import ProcessTable
+from otel_gpu.elf import ElfFile
+from otel_gpu.probes.attach import AttachedLibrary, PlannedProbe, plan
+from otel_gpu.probes.sites import Policy
+from otel_gpu.probes.table import DRIVER
+from otel_gpu.receivers.cuda import CudaReceiver
+
+Placed = AbstractContextManager[object]
+RECORD_SIZE = 80 + 8  # and the ring's own header
+_DRAIN_S = 0.002
+_REPEATS = 3
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """Something placed that knows how often it was hit: proof that its work was done."""
+
+    @property
+    def records(self) -> int: ...
+
+
+def nothing() -> Placed:
+    """Place nothing."""
+    return contextlib.nullcontext()
+
+
+def planned(library: Path, functions: Sequence[str], policy: Policy = "fast") -> list[PlannedProbe]:
+    """Return where our probes of these functions go."""
+    with ElfFile(library) as elf:
+        hooks = [hook for hook in DRIVER if any(symbol in functions for symbol, _ in hook.symbols())]
+        probes = plan(elf, hooks, policy=policy)
+    return [probe for probe in probes if probe.symbol in functions and probe.placeable]
+
+
+class Ours:
+    """Our programs, loaded once."""
+
+    def __init__(self) -> None:
+        self._receiver = CudaReceiver(ProcessTable({}), map_entries=65_536)
+
+    def close(self) -> None:
+        self._receiver.close()
+
+    @contextmanager
+    def on(self, library: Path, functions: Sequence[str], policy: Policy = "fast") -> Iterator[object]:
+        """Place our probes of these functions."""
+        probes = planned(library, functions, policy)
+        attached = AttachedLibrary(str(library), probes, self._receiver._linker, str(library))
+        try:
+            if attached.attached != len(functions):
+                raise RuntimeError(f"attached {attached.attached} of {functions}: {attached.failures}")
+            yield _Rows(self._receiver._object.map("rows"))
+        finally:
+            attached.close()
+
+
+class _Rows:
+    """Our count table, as proof."""
+
+    def __init__(self, rows: BpfMap) -> None:
+        self._rows = rows
+
+    @property
+    def records(self) -> int:
+        """How many calls it holds."""
+        _, values = self._rows.read(abi.ROW_KEY, abi.ROW)
+        return int(values["count"].sum())
+
+
+class Rivals:
+    """The programs that ours is compared with, loaded once."""
+
+    def __init__(self) -> None:
+        # An absolute name leads out of the package's own directory of objects.
+        self._object = BpfObject(str(ground.rivals()))
+        self._linker = ObjectLinker(self._object)
+        self._object.load(attach_type=self._linker.attach_type)
+
+    def close(self) -> None:
+        self._object.close()
+
+    @contextmanager
+    def empty(
+        self, library: Path, functions: Sequence[str], policy: Policy = "fast", *, returns: bool = False
+    ) -> Iterator[object]:
+        """Place programs that do nothing where ours would be, and on the functions' returns if asked."""
+        with contextlib.ExitStack() as links:
+            if returns:
+                links.callback(self._place("empty_return", library, functions, policy, at_return=True))
+            links.callback(self._place("empty", library, functions, policy))
+            yield links
+
+    @contextmanager
+    def record(self, library: Path, functions: Sequence[str], policy: Policy = "fast") -> Iterator[object]:
+        """Place the program that sends a record for each call, with somebody to take them out."""
+        with contextlib.ExitStack() as links:
+            drain = links.enter_context(Drain(self._object.map("ring").fd, self._object.map("ring").max_entries))
+            links.callback(self._place("record", library, functions, policy))
+            yield drain
+
+    def _place(
+        self, program: str, library: Path, functions: Sequence[str], policy: Policy, *, at_return: bool = False
+    ) -> Callable[[], None]:
+        sites = [Placement(p.offset, 0) for p in planned(library, functions, policy) if p.offset is not None]
+        return self._linker.place(program, str(library), sites, at_return=at_return).close
+
+
+class Drain:
+    """Takes records out of a ring without looking at them: the cheapest consumer there can be."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        page = os.sysconf("SC_PAGE_SIZE")
+        # kernel/bpf/ringbuf.c: the consumer's page, the producer's, then the data.
+        self._consumer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=0)
+        self._producer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
+        self._size = size
+        self._began = self._position()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bench-drain", daemon=True)
+
+    @property
+    def records(self) -> int:
+        """How many records were sent since the start."""
+        return (self._position() - self._began) // RECORD_SIZE
+
+    def __enter__(self) -> Drain:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+        self._producer.close()
+
+    def _position(self) -> int:
+        return int(struct.unpack_from("<Q", self._producer)[0])
+
+    def _run(self) -> None:
+        while not self._stop.wait(_DRAIN_S):
+            self._consumer[:8] = struct.pack("<Q", self._position())
+
+
+def interleave(
+    target: Target, order: str, calls: int, rounds: int, variants: Mapping[str, Callable[[], Placed]]
+) -> list[dict[str, float]]:
+    """Return nanoseconds per call by variant, for rounds in which every variant has its turn."""
+    names = list(variants)
+    measured = []
+    for round_number in range(rounds):
+        times = {}
+        # Another one begins each time: what the machine does in the meantime should favour none.
+        first = round_number % len(names)
+        for name in names[first:] + names[:first]:
+            with variants[name]() as placed:
+                target.do(f"{order} {calls // 10}")
+                times[name] = min(_once(target, f"{order} {calls}", placed) for _ in range(_REPEATS))
+        measured.append(times)
+    return measured
+
+
+def typical(rounds: Sequence[dict[str, float]], of: str, over: str) -> dict[str, float]:
+    """Return the round whose ratio is the median: on a shared machine the whole round is slow or fast, not one variant."""
+    return sorted(rounds, key=lambda times: times[of] / times[over])[len(rounds) // 2]
+
+
+def _once(target: Target, order: str, placed: object) -> float:
+    before = placed.records if isinstance(placed, Counting) else 0
+    answer = target.do(order)
+    if isinstance(placed, Counting) and placed.records - before < answer.calls:
+        raise RuntimeError(f"{order}: {placed.records - before} of {answer.calls} calls were seen")
+    return answer.ns_per_call

@@ -1,0 +1,91 @@
+"""How is a measured program driven? One order a line (rounds.h), answered by nanoseconds and calls."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from bench import ground
+
+
+class Answer(NamedTuple):
+    """How long an order took, and how many calls it made."""
+
+    ns: int
+    calls: int
+
+    @property
+    def ns_per_call(self) -> float:
+        return self.ns / max(self.calls, 1)
+
+
+class Target:
+    """A measured program; it has mapped its driver when this returns."""
+
+    def __init__(self, program: Path, libraries: Sequence[Path]) -> None:
+        self._process = subprocess.Popen(
+            [program],
+            env={
+                **os.environ,
+                "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
+                "MOCKCUDA_STATE": "",
+                "MOCKCUDA_TRUTH": "",
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+        self.calls = 0
+        """Launches that the orders so far have made."""
+        self._answer()
+
+    @classmethod
+    def on_driver(cls, driver: Path | None = None) -> Target:
+        """Start the program on the driver API."""
+        return cls(ground.driver_program(), [driver or ground.mock_driver()])
+
+    @classmethod
+    def on_runtime(cls) -> Target:
+        """Start the program on NVIDIA's runtime."""
+        return cls(ground.runtime_program(), [ground.mock_driver(), ground.runtime_libraries()])
+
+    def do(self, order: str) -> Answer:
+        """Give an order and wait for the answer."""
+        self.begin(order)
+        return self.end()
+
+    def begin(self, order: str) -> None:
+        """Give an order."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> Answer:
+        """Wait for the answer to an order."""
+        answer = self._answer()
+        self.calls += answer.calls
+        return answer
+
+    def close(self) -> None:
+        """Let it end; idempotent."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def _answer(self) -> Answer:
+        assert self._process.stdout is not None
+        words = self._process.stdout.readline().split()
+        if len(words) != 2:
+            raise RuntimeError(f"the measured program ended with {self._process.wait()}")
+        return Answer(int(words[0]), int(words[1]))
