@@ -14,6 +14,7 @@ import logging
 import mmap
 import os
 import struct
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from ..elf import ElfFile
+from .apart import compile_apart
 from .eh_frame import compile_table
 from .frame_records import locate
 from .rows import ROW, UnwindTable
@@ -33,6 +35,8 @@ _VERSION = 1
 _HEADER = struct.Struct("<4sHHIIIIQ")
 """Magic, version, 0, end_pc, functions, size of the JSON of skipped records, CRC-32 of all that follows, rows."""
 _MAX_ROWS = 1 << 24
+_BIG_SECTION = 2 << 20
+"""Bytes of `.eh_frame`; its compiler needs about five times as many."""
 
 
 def default_directory() -> Path:
@@ -50,12 +54,23 @@ class TableCache:
         self.failures = 0
 
     def table(self, elf: ElfFile) -> UnwindTable:
-        """Return the table of a file, compiled now or before; UnwindError where it has none."""
+        """Return the table of a file, compiled now or before; UnwindError where it has none.
+
+        Takes about 0.5 s for each million rows that were not compiled before: not for the main thread.
+        """
         found = self.load(elf)
+        if found is None and self._is_big(elf):
+            compile_apart(elf.path, self.directory)
+            found = self.load(elf)
         if found is None:
             found = compile_table(elf)
             self.store(elf, found)
         return found
+
+    def _is_big(self, elf: ElfFile) -> bool:
+        """Say whether the compiler's memory is worth a process of its own."""
+        section = elf.section(".eh_frame")
+        return section is not None and section.size > _BIG_SECTION and os.path.exists(elf.path) and bool(sys.executable)
 
     def load(self, elf: ElfFile) -> UnwindTable | None:
         """Return the table that was stored for the same file; None where there is no good one.

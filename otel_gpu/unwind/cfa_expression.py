@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 from .rows import RowKind, deref_offset
 
 _DEREF, _AND, _PLUS, _PLUS_UCONST, _SHL, _GE, _LIT0, _BREG0 = 0x06, 0x1A, 0x22, 0x23, 0x24, 0x2A, 0x30, 0x70
 _RBP, _RSP, _RIP = 6, 7, 16
 
 
+@functools.lru_cache(maxsize=1024)
 def recognise(expression: bytes) -> tuple[RowKind, int]:
     """Return the kind and cfa_offset of a row with this CFA expression; UNSUPPORTED for all others."""
     operations = _decode(expression)
@@ -40,6 +43,7 @@ def recognise(expression: bytes) -> tuple[RowKind, int]:
     return RowKind.UNSUPPORTED, 0
 
 
+@functools.lru_cache(maxsize=1024)
 def is_at_rbp(expression: bytes) -> bool:
     """Say whether a register is saved where rbp points, as in functions that realign their stack."""
     return _decode(expression) == [(_BREG0 + _RBP, 0)]

@@ -19,10 +19,10 @@ from .frame_programs import (
     Rules,
     execute,
 )
-from .frame_records import Bools, FrameRecords, Ints, Programs, read_records
+from .frame_records import Bools, Bytes, FrameRecords, Ints, Programs, read_records
 from .rows import RBP_AT_RBP, ROW, RowKind, UnwindError, UnwindTable
 
-_CHUNK = 1 << 19
+_CHUNK = 1 << 18
 """Bytes of the section executed at a time: bounds the working memory."""
 _MAX_ROWS = 1 << 24
 _PADDING = 16
@@ -45,9 +45,13 @@ def compile_table(elf: ElfFile) -> UnwindTable:
     rows = _rows_of_functions(records, initial, limit, base, bad)
     skipped["its program is malformed"] += int(np.count_nonzero(bad & (limit > records.start)))
     rows.append(_ends(records.start[order] - base, limit[order] - base))
-    merged = _merge(np.concatenate(rows))
     end_pc = int(limit[order[-1]]) - base if order.size else 0
-    return UnwindTable(merged.view(ROW), end_pc, int(np.count_nonzero(~bad & (limit > records.start))), dict(+skipped))
+    functions = int(np.count_nonzero(~bad & (limit > records.start)))
+    # What is not needed any more goes first: this is where the most memory is in use.
+    del records, initial, limit, order
+    halves = np.concatenate(rows)
+    rows.clear()
+    return UnwindTable(_merge(halves).view(ROW), end_pc, functions, dict(+skipped))
 
 
 def _disjoint(records: FrameRecords, skipped: Counter[str]) -> tuple[Ints, Ints]:
@@ -70,9 +74,7 @@ def _initial_rules(records: FrameRecords) -> tuple[Rules, Bools]:
     if not number:
         return Rules(zero, zero, zero, zero, zero, zero), np.zeros(0, bool)
     limit = np.ones(number, np.int64)
-    rules, bad = execute(
-        records.data, records.cies, Initial(zero, limit, zero + UNSET, zero, zero, zero + RETURN_SAVED)
-    )
+    rules, bad = execute(*_gathered(records), Initial(zero, limit, zero + UNSET, zero, zero, zero + RETURN_SAVED))
     bad = bad.copy()
     bad[np.setdiff1d(np.arange(number), rules.program)] = True
     columns = [zero.copy() for _ in range(4)]
@@ -80,6 +82,17 @@ def _initial_rules(records: FrameRecords) -> tuple[Rules, Bools]:
     for column, values in zip(columns, found, strict=True):
         column[rules.program] = values
     return Rules(np.arange(number), zero, *columns), bad
+
+
+def _gathered(records: FrameRecords) -> tuple[Bytes, Programs]:
+    """Put the CIEs' programs side by side: they are few, but scattered over the whole section."""
+    cies = records.cies
+    parts: list[Bytes] = []
+    for begin, end in zip(cies.begin.tolist(), cies.end.tolist(), strict=True):
+        parts += [np.zeros(1, np.uint8), records.data[begin:end]]
+    size = cies.end - cies.begin
+    end = np.cumsum(size + 1)
+    return np.concatenate(parts), Programs(end - size, end, cies.code_align, cies.data_align)
 
 
 def _rows_of_functions(records: FrameRecords, initial: Rules, limit: Ints, base: int, bad: Bools) -> list[Ints]:
@@ -160,11 +173,14 @@ def _ends(start: Ints, limit: Ints) -> Ints:
 
 def _merge(halves: Ints) -> npt.NDArray[np.uint64]:
     """Sort rows by pc, and leave out those that say what the one before says."""
-    rows = np.sort(halves.view(np.uint64))
-    half = np.uint64(32)
+    rows = halves.view(np.uint64)
+    rows.sort()
     rule = rows.astype(np.uint32)
     keep = np.ones(rows.size, bool)
     keep[1:] = rule[1:] != rule[:-1]
     rows = rows[keep]
-    merged: npt.NDArray[np.uint64] = rows >> half | rows << half
+    # The halves in their places.
+    merged: npt.NDArray[np.uint64] = rows >> np.uint64(32)
+    rows <<= np.uint64(32)
+    merged |= rows
     return merged

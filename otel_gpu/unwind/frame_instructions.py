@@ -6,6 +6,7 @@ The encodings are those of DWARF 5, section 7.24. All programs of a chunk are fo
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from .frame_records import Bools, Bytes, Ints
 
@@ -22,6 +23,9 @@ HEAD = 0x3F
 """Ours: the place before a program's first instruction, where the initial rules are set."""
 
 _HUGE = 1 << 40
+_MAX_LEB = 10
+_BLOCK = 3
+"""In place of a number of operands: an expression, which states its length."""
 
 _LOCKSTEP_MINIMUM = 64
 """Below this many programs one step of all costs more than the same by a loop."""
@@ -38,48 +42,32 @@ def _forms() -> tuple[Bytes, Bytes, Bools]:
     lebs[[DEF_CFA_OFFSET, DEF_CFA_OFFSET_SF, ARGS_SIZE]] = 1
     lebs[[OFFSET_EXTENDED, REGISTER, DEF_CFA, OFFSET_EXTENDED_SF, DEF_CFA_SF]] = 2
     lebs[[VAL_OFFSET, VAL_OFFSET_SF, NEGATIVE_OFFSET]] = 2
+    lebs[[DEF_CFA_EXPRESSION, EXPRESSION, VAL_EXPRESSION]] = _BLOCK
     relevant = (fixed > 0) | (lebs > 0)
     relevant[[NOP, ARGS_SIZE]] = False
     relevant[OFFSET : OFFSET + 64] = False
     relevant[RESTORE : RESTORE + 64] = False
     relevant[[OFFSET + RBP, OFFSET + RIP, RESTORE + RBP, RESTORE + RIP]] = True
-    relevant[[DEF_CFA_EXPRESSION, EXPRESSION, VAL_EXPRESSION, HEAD]] = True
+    relevant[HEAD] = True
     return fixed, lebs, relevant
 
 
 _FIXED, _LEBS, RELEVANT = _forms()
+# bytes.translate is several times faster than an indexed array.
+_SHORTEST, _LEBS_OF = (_FIXED + _LEBS + (_LEBS > 0)).tobytes(), _LEBS.tobytes()
 
 
 def tokenise(code: Bytes, begin: Ints, end: Ints) -> tuple[Bools, Bools]:
     """Mark where instructions begin; say which programs hold unknown or truncated ones."""
     size = code.size
-    places = np.arange(1, size + 1, dtype=np.int32)
-    # after[i]: just past the LEB128 number that begins at i; beyond the end where it does not end.
-    after = np.minimum.accumulate(np.where(code < 128, places, size + 1)[::-1])[::-1].astype(np.int32)
-    after = np.append(after, np.int32(size + 1))
-    following = places + (_FIXED[code] - np.int32(1))
-    lebs = _LEBS[code]
-    at = np.flatnonzero(lebs)
-    past = after[at + 1]
-    two = lebs[at] == 2
-    past[two] = after[np.minimum(past[two], size)]
-    following[at] = past
-    unknown = (_FIXED[code] == 0) & (lebs == 0)
-    following[unknown] = size + 1
-    for op in (DEF_CFA_EXPRESSION, EXPRESSION, VAL_EXPRESSION):
-        at = np.flatnonzero(code == op)
-        length_at = at + 1 if op == DEF_CFA_EXPRESSION else np.minimum(after[at + 1], size).astype(np.int64)
-        past = after[np.minimum(length_at, size)]
-        length = leb(code, length_at)
-        following[at] = np.minimum(past + length, size + 1)
-
+    following = _following(code)
     marks = np.zeros(size, bool)
     bad = np.zeros(begin.size, bool)
     who = np.flatnonzero(begin < end)
     p, stop = begin[who], end[who]
     while who.size > _LOCKSTEP_MINIMUM:
         marks[p] = True
-        p = following[p]
+        p = following[p].astype(np.int64)
         going = p < stop
         if not going.all():
             bad[who[p > stop]] = True
@@ -93,6 +81,45 @@ def tokenise(code: Bytes, begin: Ints, end: Ints) -> tuple[Bools, Bools]:
         marks[found] = True
         bad[program] = q > last
     return marks, bad
+
+
+def _following(code: Bytes) -> npt.NDArray[np.int32]:
+    """Return for each place where the next instruction would begin if one began here; beyond the end if none does."""
+    raw = code.tobytes()
+    shortest = np.frombuffer(raw.translate(_SHORTEST), np.uint8)
+    lebs = np.frombuffer(raw.translate(_LEBS_OF), np.uint8)
+    following = np.arange(code.size, dtype=np.int32)
+    following += shortest
+    # Now right wherever numbers have one byte. The others:
+    goes_on = np.zeros(code.size + 2, bool)
+    goes_on[:-2] = code >= 128
+    others = (lebs == _BLOCK) | ((lebs > 0) & goes_on[1:-1]) | ((lebs == 2) & goes_on[2:])
+    at = np.flatnonzero(others)
+    op = code[at]
+    past = _past(code, at + 1)
+    past = np.where(_LEBS[op] == 2, _past(code, past), past)
+    for kind in (DEF_CFA_EXPRESSION, EXPRESSION, VAL_EXPRESSION):
+        mine = np.flatnonzero(op == kind)
+        length_at = at[mine] + 1 if kind == DEF_CFA_EXPRESSION else past[mine]
+        past[mine] = _past(code, length_at) + leb(code, length_at)
+    following[at] = np.minimum(past, code.size + 1)
+    np.putmask(following, shortest == 0, code.size + 1)
+    return following
+
+
+def _past(code: Bytes, at: Ints) -> Ints:
+    """Return the places just past the LEB128 numbers that begin here; beyond the end for those of over 10 bytes."""
+    last = code.size - 1
+    at = at.copy()
+    going = np.flatnonzero(at <= last)
+    for _ in range(_MAX_LEB):
+        going = going[code[at[going]] >= 128]
+        at[going] += 1
+        going = going[at[going] <= last]
+        if not going.size:
+            break
+    at[going[code[at[going]] >= 128]] = last + 1
+    return at + 1
 
 
 def leb(code: Bytes, at: Ints, *, signed: bool = False) -> Ints:

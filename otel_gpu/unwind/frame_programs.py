@@ -140,13 +140,14 @@ class _Execution:
         value = self._operand(tokens, signed=signed, second=second) * self.programs.data_align[self.program[tokens]]
         return np.asarray(np.clip(value, -UNSUPPORTED, UNSUPPORTED))
 
-    def _block(self, token: int, *, second: bool) -> bytes:
-        """Return an expression's bytes, at most 64: longer ones are none that a row can say."""
-        tokens = np.array([token])
-        length_at = self._second(tokens) if second else self.at[tokens] + 1
-        length = int(dw.leb(self.code, length_at)[0])
-        p = int(length_at[0])
-        return self.code[p + 1 : p + 1 + length].tobytes() if length <= 64 else b""
+    def _blocks(self, tokens: Ints, *, second: bool = False) -> list[bytes]:
+        """Return the bytes of expressions, at most 64 of each: longer ones are none that a row can say."""
+        starts = self._second(tokens) if second else self.at[tokens] + 1
+        lengths = np.minimum(dw.leb(self.code, starts), 64)
+        return [
+            self.code[p + 1 : p + 1 + n].tobytes() if n < 64 else b""
+            for p, n in zip(starts.tolist(), lengths.tolist(), strict=True)
+        ]
 
     def _column(self, initial: Ints) -> tuple[Bools, Ints]:
         """Begin a column of rules: who sets it, and to what."""
@@ -160,10 +161,10 @@ class _Execution:
         found = self._where(dw.DEF_CFA, dw.DEF_CFA_REGISTER, dw.DEF_CFA_SF)
         setters[found] = True
         values[found] = np.minimum(self._operand(found), UNSET)
-        for token in self._where(dw.DEF_CFA_EXPRESSION).tolist():
-            setters[token] = True
-            kind, offset = recognise(self._block(token, second=False))
-            values[token] = EXPRESSION + (kind << 16) + (offset & 0xFFFF)
+        found = self._where(dw.DEF_CFA_EXPRESSION)
+        setters[found] = True
+        recognised = [recognise(block) for block in self._blocks(found)]
+        values[found] = [EXPRESSION + (kind << 16) + (offset & 0xFFFF) for kind, offset in recognised]
         return setters, values
 
     def _cfa_offset(self) -> tuple[Bools, Ints]:
@@ -212,7 +213,7 @@ class _Execution:
                 case dw.SAME_VALUE if column == RBP:
                     put(found, np.zeros(found.size, np.int64))
                 case dw.EXPRESSION if column == RBP:
-                    at_rbp = [is_at_rbp(self._block(token, second=True)) for token in found.tolist()]
+                    at_rbp = [is_at_rbp(block) for block in self._blocks(found, second=True)]
                     put(found, np.where(at_rbp, RBP_AT_RBP, UNSUPPORTED))
                 case _:
                     put(found, np.full(found.size, UNSUPPORTED if column == RBP else RETURN_UNSUPPORTED))
@@ -236,12 +237,10 @@ class _Execution:
 
     def _restored(self) -> Callable[[Bools, Ints, Ints], Ints]:
         """Pair each restore_state with its remember_state; return the reader of columns that follows them."""
-        order = np.arange(self.size)
+        order = np.arange(self.size, dtype=np.int32)
         restores = self._where(dw.RESTORE_STATE)
         if not restores.size:
-            return lambda setters, rows, column: np.asarray(
-                column[np.maximum.accumulate(np.where(setters, order, 0))[rows]]
-            )
+            return lambda setters, rows, column: np.asarray(column[np.maximum.accumulate(order * setters)[rows]])
         both = self._where(dw.REMEMBER_STATE, dw.RESTORE_STATE)
         is_remember = self.op[both] == dw.REMEMBER_STATE
         depth = np.zeros(self.size, np.int64)
@@ -257,11 +256,11 @@ class _Execution:
         paired = (self.op[before] == dw.REMEMBER_STATE) & (self.program[before] == self.program[restores])
         self.bad[self.program[restores[~paired]]] = True
         before = np.where(paired, before, self.heads[self.program[restores]])
-        ordinal = np.full(self.size, -1, np.int64)
+        ordinal = np.full(self.size, -1, np.int32)
         ordinal[restores] = np.arange(restores.size)
 
         def read(setters: Bools, rows: Ints, column: Ints) -> Ints:
-            source = np.maximum.accumulate(np.where(setters, order, 0))
+            source = np.maximum.accumulate(order * setters)
             origin = source[before]
             # What was remembered may itself have been restored: follow, doubling the distance in each round.
             while (pending := ordinal[origin] >= 0).any():

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from otel_gpu.elf import ElfFile
+from otel_gpu.unwind.apart import compile_apart
 from otel_gpu.unwind.cache import TableCache, default_directory
 from otel_gpu.unwind.eh_frame import compile_table
-from otel_gpu.unwind.rows import UnwindTable
+from otel_gpu.unwind.rows import UnwindError, UnwindTable
 
 PROGRAM = "/bin/sh"
 
@@ -101,3 +102,20 @@ def test_a_cache_that_cannot_be_written_is_counted_and_costs_only_time(tmp_path:
 def test_the_directory_follows_the_users_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert default_directory() == Path("/elsewhere/otel-gpu/unwind")
+
+
+def test_a_big_table_is_compiled_by_another_process(cache: TableCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_gpu.unwind.cache._BIG_SECTION", 0)
+    with ElfFile(PROGRAM) as elf:
+        expected = compile_table(elf)
+        monkeypatch.setattr("otel_gpu.unwind.cache.compile_table", lambda _: pytest.fail("compiled in this process"))
+
+        assert equal(cache.table(elf), expected)
+
+
+def test_why_another_process_could_not_compile_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no ELF file")
+
+    with pytest.raises(UnwindError, match=r"file: no unwinding table: .*not an ELF file"):
+        compile_apart(str(file), tmp_path / "tables")
