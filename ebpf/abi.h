@@ -98,11 +98,13 @@ _Static_assert(sizeof(struct live_key) == 16, "live_key crosses the border");
 struct live {
 	u64 size;
 	u64 since_ns; /* CLOCK_MONOTONIC */
+	u64 context;  /* with which it ends; 0 when it was made before we looked */
 	u8 type;
 	u8 device;
-	u8 pad[6];
+	u16 refs; /* of a VMM handle */
+	u32 maps; /* how often it is mapped; its memory goes with the last reference and mapping */
 };
-_Static_assert(sizeof(struct live) == 24, "live crosses the border");
+_Static_assert(sizeof(struct live) == 32, "live crosses the border");
 
 /* What went wrong in the kernel, one counter each. */
 enum loss {
@@ -114,6 +116,69 @@ enum loss {
 	LOSS_CAPTURES_FULL,  /* a capturing stream or event could not be remembered */
 	LOSS_EVENTS_FULL,    /* the ring buffer was full */
 	LOSS_COUNT,
+};
+
+/* What an event says. a, b, c and d are given behind each. */
+enum event_type {
+	EVENT_NAMED = 1,    /* a kernel got its name: handle, module, address of the name, - ; then the name */
+	EVENT_FIRST_LAUNCH, /* a row of launches was made: handle, -, -, - ; then struct origin */
+	EVENT_CAPTURED,	    /* a capture recorded a node: capture, node type, handle or bytes, see node_detail */
+	EVENT_CALL,	    /* a call succeeded: function, what it wrote to its out parameter, id, - ; then struct arguments */
+};
+
+/* Node types, as CUgraphNodeType. */
+enum node_type {
+	NODE_KERNEL = 0,
+	NODE_COPY = 1,
+	NODE_MEMSET = 2,
+};
+
+/* EVENT_CAPTURED's d: a kernel's buckets (grid, block << 8), a copy's kind and host memory (kind, host << 8). */
+#define NODE_DETAIL(low, high) ((u64)(low) | (u64)(high) << 8)
+
+struct event {
+	u32 type;
+	u32 tgid;
+	u32 incarnation;
+	u32 tid;
+	u64 time_ns;
+	u64 a, b, c, d;
+};
+_Static_assert(sizeof(struct event) == 56, "event crosses the border");
+
+#define NAME_SHORT 200 /* so that most names fit a record of 256 bytes */
+#define NAME_LONG 4096 /* longer ones are cut */
+
+struct short_name {
+	struct event event;
+	char name[NAME_SHORT];
+};
+struct long_name {
+	struct event event;
+	char name[NAME_LONG];
+};
+
+#define RECORDED_ARGUMENTS 6
+#define RECORDED_BYTES 256
+struct arguments {
+	u64 values[RECORDED_ARGUMENTS];
+	u8 data[RECORDED_BYTES]; /* what one of them pointed to, zeros where it was not readable */
+};
+struct call_event {
+	struct event event;
+	struct arguments arguments;
+};
+
+/* Where a launch came from: what the kernel's name can be told by when nobody saw it being loaded. */
+#define ORIGIN_WORDS 256
+struct origin {
+	u64 ip, sp, fp;
+	u64 saved[5]; /* callee-saved registers: rbx, r12-r15; x19-x23 */
+	u64 stack[ORIGIN_WORDS]; /* from sp on; zeros where it was not readable */
+};
+struct first_launch {
+	struct event event;
+	struct origin origin;
 };
 
 /* The attach cookie: what a program must know about the function it sits on. */
@@ -128,8 +193,14 @@ enum loss {
 #define COOKIE_SHIFT(c) ((u8)((c) >> 52) & 15)	/* log2 of the element size */
 #define ARGUMENT_NONE 15
 
+#define CALL_ENDS_CAPTURE 1 /* kind of a recorded call: its stream's capture is over, even if it fails */
+
 #define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */
 #define FLAG_DIRECT 2	  /* the address is an argument, not a result */
 #define FLAG_PITCHED 4	  /* the size is *pitch times a factor, known at return */
+#define FLAG_RESULT 8	  /* the out parameter points to data, not to a handle */
+#define FLAG_EXEC 16	  /* an executable graph changes: its launches count under a new id */
+#define FLAG_PUSH 32	  /* the context becomes current as well */
+#define FLAG_PINS 64	  /* the memory is page-locked host memory */
 
 #endif

@@ -54,11 +54,12 @@ static __always_inline void remember_capture(const struct caller *who, u32 kind,
 		lose(LOSS_CAPTURES_FULL);
 }
 
-static __always_inline int is_capturing(const struct caller *who, u64 stream, u8 flags)
+/* The capture that records a stream, 0 for none. */
+static __always_inline u64 capturing_stream(const struct caller *who, u64 stream, u8 flags)
 {
 	if (!captures)
 		return 0;
-	return capture_of(who, HANDLE_STREAM, normal_stream(who, stream, flags)) != 0;
+	return capture_of(who, HANDLE_STREAM, normal_stream(who, stream, flags));
 }
 
 /* `id` is the time of the call: unique enough among the captures of one process. */

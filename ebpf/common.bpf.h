@@ -220,7 +220,7 @@ static __always_inline u8 duration_bucket(u64 ns)
 		}                                                                                                      \
 	} while (0)
 
-/* Counts one call. Per-CPU rows still need atomic additions: a program may be preempted by another task's
+/* Adds to a row. Per-CPU rows still need atomic additions: a program may be preempted by another task's
  * probe on the same CPU. */
 static __always_inline void add(struct row *row, u64 count, u64 a, u64 b)
 {
@@ -253,19 +253,23 @@ static __noinline int count_overflow(struct row_key *key, u64 a, u64 b)
 	return 0;
 }
 
-static __always_inline void count(struct row_key *key, u64 a, u64 b)
+/* Counts one call; true when it made a new row. */
+static __always_inline int count(struct row_key *key, u64 a, u64 b)
 {
 	struct row *row = bpf_map_lookup_elem(&rows, key);
+	int made = 0;
+
 	if (!row) {
 		struct row zero = {};
-		bpf_map_update_elem(&rows, key, &zero, BPF_NOEXIST);
+		made = !bpf_map_update_elem(&rows, key, &zero, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(&rows, key);
 		if (!row) {
 			count_overflow(key, a, b);
-			return;
+			return 0;
 		}
 	}
 	add(row, 1, a, b);
+	return made;
 }
 
 static __always_inline void start_key(struct row_key *key, const struct caller *who, u8 family, u64 cookie)

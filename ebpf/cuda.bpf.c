@@ -3,6 +3,9 @@
  * attach cookie (abi.h), made from the hook table in otel_gpu/probes/table.py. */
 #include "common.bpf.h"
 #include "capture.bpf.h"
+#include "device.bpf.h"
+#include "events.bpf.h"
+#include "pinned.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -19,6 +22,7 @@ struct call {
 	u64 stream;
 	u64 pitch_at; /* where the pitch will stand */
 	struct live freed;
+	u64 arguments[RECORDED_ARGUMENTS];
 	u8 host; /* enum host_memory */
 	u8 kind;
 };
@@ -51,6 +55,16 @@ static __always_inline u64 attach_cookie(struct pt_regs *ctx)
 	return cookie;
 }
 
+/* The capture that a call with a stream parameter would be recorded by; 0 when it runs. */
+static __always_inline u64 capturing_call(struct pt_regs *ctx, const struct caller *who, u64 cookie)
+{
+	u32 stream = COOKIE_STREAM(cookie);
+
+	return captures && stream != ARGUMENT_NONE ?
+		       capturing_stream(who, argument(ctx, stream), COOKIE_FLAGS(cookie)) :
+		       0;
+}
+
 /* ---- launches: entry only, nothing is allocated, nothing is sent ---- */
 
 struct dims {
@@ -58,25 +72,25 @@ struct dims {
 	u32 block[3];
 };
 
-static __always_inline void count_launch(const struct caller *who, u64 cookie, u64 function, const struct dims *dims)
+static __always_inline void launch(struct pt_regs *ctx, const struct caller *who, u64 cookie, u64 function,
+				   const struct dims *dims, u64 stream)
 {
 	u64 blocks = (u64)dims->grid[0] * dims->grid[1] * dims->grid[2];
-	u64 threads = (u64)dims->block[0] * dims->block[1] * dims->block[2];
+	u64 threads_per_block = (u64)dims->block[0] * dims->block[1] * dims->block[2];
+	u64 capture = capturing_stream(who, stream, COOKIE_FLAGS(cookie));
 	struct row_key key;
 
 	start_key(&key, who, FAMILY_LAUNCH, 0);
 	key.subject = function;
 	key.bucket_a = bucket(blocks);
-	key.bucket_b = threads ? bucket(threads) : BUCKET_NONE;
-	count(&key, blocks, threads);
-}
-
-static __always_inline void launch(const struct caller *who, u64 cookie, u64 function, const struct dims *dims,
-				   u64 stream)
-{
-	if (is_capturing(who, stream, COOKIE_FLAGS(cookie)))
+	key.bucket_b = threads_per_block ? bucket(threads_per_block) : BUCKET_NONE;
+	if (capture) {
+		emit(who, EVENT_CAPTURED, capture, NODE_KERNEL, function, NODE_DETAIL(key.bucket_a, key.bucket_b));
 		return;
-	count_launch(who, cookie, function, dims);
+	}
+	key.device = device_of(who);
+	if (count(&key, blocks, threads_per_block))
+		emit_first_launch(ctx, who, function);
 }
 
 /* (CUfunction, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, CUstream, ...) */
@@ -95,12 +109,12 @@ int launch_kernel(struct pt_regs *ctx)
 	read_user(stack, sizeof(stack), ctx->sp + STACK_SKIP);
 	dims = (struct dims){ { ctx->si, ctx->dx, ctx->cx }, { ctx->r8, ctx->r9, stack[0] } };
 	stream = stack[2];
-	launch(&who, cookie, ctx->di, &dims, stream);
+	launch(ctx, &who, cookie, ctx->di, &dims, stream);
 #else
 	stream = argument(ctx, 8);
 	dims = (struct dims){ { ctx->regs[1], ctx->regs[2], ctx->regs[3] },
 			      { ctx->regs[4], ctx->regs[5], ctx->regs[6] } };
-	launch(&who, cookie, ctx->regs[0], &dims, stream);
+	launch(ctx, &who, cookie, ctx->regs[0], &dims, stream);
 #endif
 	return 0;
 }
@@ -124,7 +138,7 @@ int launch_kernel_ex(struct pt_regs *ctx)
 	if (!identify(&who))
 		return 0;
 	read_user(&config, sizeof(config), argument(ctx, 0));
-	launch(&who, cookie, argument(ctx, 1), &config.dims, config.stream);
+	launch(ctx, &who, cookie, argument(ctx, 1), &config.dims, config.stream);
 	return 0;
 }
 
@@ -142,9 +156,11 @@ struct launch_params {
 
 /* A list in the target's memory that is walked. */
 struct walk {
+	struct pt_regs *ctx;
 	struct caller who;
 	u64 cookie;
 	u64 at;
+	u64 capture;
 };
 
 static long launch_one(u64 i, struct walk *walk)
@@ -153,7 +169,7 @@ static long launch_one(u64 i, struct walk *walk)
 
 	if (!read_user(&params, sizeof(params), walk->at + i * sizeof(params)))
 		return 1;
-	launch(&walk->who, walk->cookie, params.function, &params.dims, params.stream);
+	launch(walk->ctx, &walk->who, walk->cookie, params.function, &params.dims, params.stream);
 	return 0;
 }
 
@@ -161,7 +177,7 @@ static long launch_one(u64 i, struct walk *walk)
 SEC("uprobe")
 int launch_multi_device(struct pt_regs *ctx)
 {
-	struct walk walk = { .cookie = attach_cookie(ctx), .at = argument(ctx, 0) };
+	struct walk walk = { .ctx = ctx, .cookie = attach_cookie(ctx), .at = argument(ctx, 0) };
 	u32 n = argument(ctx, 1);
 
 	if (!identify(&walk.who))
@@ -187,8 +203,25 @@ int launch_grid(struct pt_regs *ctx)
 		dims.grid[0] = argument(ctx, 1);
 		dims.grid[1] = argument(ctx, 2);
 	}
-	launch(&who, cookie, argument(ctx, 0), &dims, stream == ARGUMENT_NONE ? 0 : argument(ctx, stream));
+	launch(ctx, &who, cookie, argument(ctx, 0), &dims, stream == ARGUMENT_NONE ? 0 : argument(ctx, stream));
 	return 0;
+}
+
+/* Executable graphs -> what their launches count under: a new number at each change, so that a launch is known
+ * to be of the contents that the graph had then. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct context_key);
+	__type(value, u64);
+} graphs SEC(".maps");
+
+static __always_inline u64 version_of(const struct caller *who, u64 exec)
+{
+	struct context_key key = { who->tgid, who->incarnation, exec };
+	u64 *version = bpf_map_lookup_elem(&graphs, &key);
+
+	return version ? *version : exec;
 }
 
 /* (CUgraphExec, CUstream) */
@@ -199,10 +232,11 @@ int launch_graph(struct pt_regs *ctx)
 	struct row_key key;
 	struct caller who;
 
-	if (!identify(&who) || is_capturing(&who, argument(ctx, 1), COOKIE_FLAGS(cookie)))
+	if (!identify(&who) || capturing_stream(&who, argument(ctx, 1), COOKIE_FLAGS(cookie)))
 		return 0;
 	start_key(&key, &who, FAMILY_GRAPH_LAUNCH, 0);
-	key.subject = argument(ctx, 0);
+	key.subject = version_of(&who, argument(ctx, 0));
+	key.device = device_of(&who);
 	count(&key, 0, 0);
 	return 0;
 }
@@ -221,15 +255,11 @@ static __always_inline void count_copy(const struct caller *who, u8 kind, u8 hos
 	struct row_key key;
 
 	start_key(&key, who, FAMILY_COPY, 0);
+	key.device = device_of(who);
 	key.kind = kind;
 	key.detail = host;
 	key.bucket_a = bucket(bytes);
 	count(&key, bytes, 0);
-}
-
-static __always_inline u8 host_memory(const struct caller *who, u64 pointer)
-{
-	return HOST_MEMORY_NONE;
 }
 
 static __always_inline void count_error(const struct caller *who, u64 cookie, s32 code)
@@ -268,6 +298,7 @@ static __always_inline void count_wait(const struct caller *who, u64 cookie, u64
 	struct row_key key;
 
 	start_key(&key, who, FAMILY_WAIT, cookie);
+	key.device = device_of(who);
 	key.bucket_a = duration_bucket(ns);
 	count(&key, ns, 0);
 }
@@ -343,11 +374,13 @@ static __always_inline int copy_3d_of(struct pt_regs *ctx, u64 cookie, struct co
 /* Asynchronous copies are counted at the call. */
 static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *who, u64 cookie, const struct copy *copy)
 {
-	u32 stream = COOKIE_STREAM(cookie);
+	u64 capture = capturing_call(ctx, who, cookie);
+	u8 host = host_memory(who, copy->host);
 
-	if (stream != ARGUMENT_NONE && is_capturing(who, argument(ctx, stream), COOKIE_FLAGS(cookie)))
-		return 0;
-	count_copy(who, copy->kind, host_memory(who, copy->host), copy->bytes);
+	if (capture)
+		emit(who, EVENT_CAPTURED, capture, NODE_COPY, copy->bytes, NODE_DETAIL(copy->kind, host));
+	else
+		count_copy(who, copy->kind, host, copy->bytes);
 	return 0;
 }
 
@@ -413,13 +446,21 @@ static __always_inline u32 batch_size(u64 n)
 	return MAX_BATCH;
 }
 
+static __always_inline void count_batched(const struct walk *walk, u64 bytes)
+{
+	if (walk->capture)
+		emit(&walk->who, EVENT_CAPTURED, walk->capture, NODE_COPY, bytes, NODE_DETAIL(COPY_DEFAULT, 0));
+	else
+		count_copy(&walk->who, COPY_DEFAULT, HOST_MEMORY_NONE, bytes);
+}
+
 static long copy_one(u64 i, struct walk *walk)
 {
 	u64 bytes;
 
 	if (!read_user(&bytes, sizeof(bytes), walk->at + i * sizeof(bytes)))
 		return 1;
-	count_copy(&walk->who, COPY_DEFAULT, HOST_MEMORY_NONE, bytes);
+	count_batched(walk, bytes);
 	return 0;
 }
 
@@ -431,8 +472,9 @@ int copy_batch(struct pt_regs *ctx)
 	struct walk walk = { .cookie = cookie, .at = argument(ctx, COOKIE_SIZE(cookie)) };
 	u32 n = batch_size(argument(ctx, COOKIE_SIZE2(cookie)));
 
-	if (!identify(&walk.who) || is_capturing(&walk.who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie)))
+	if (!identify(&walk.who))
 		return 0;
+	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	repeat(n, copy_one, &walk);
 	return 0;
 }
@@ -447,7 +489,7 @@ static long copy_one_3d(u64 i, struct walk *walk)
 
 	if (!read_user(extent, sizeof(extent), walk->at + i * COPY_OPERATION_SIZE + COPY_OPERATION_EXTENT))
 		return 1;
-	count_copy(&walk->who, COPY_DEFAULT, HOST_MEMORY_NONE, extent[0] * extent[1] * extent[2]);
+	count_batched(walk, extent[0] * extent[1] * extent[2]);
 	return 0;
 }
 
@@ -459,8 +501,9 @@ int copy_3d_batch(struct pt_regs *ctx)
 	struct walk walk = { .cookie = cookie, .at = argument(ctx, COOKIE_SIZE(cookie)) };
 	u32 n = COOKIE_SIZE2(cookie) == ARGUMENT_NONE ? 1 : batch_size(argument(ctx, COOKIE_SIZE2(cookie)));
 
-	if (!identify(&walk.who) || is_capturing(&walk.who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie)))
+	if (!identify(&walk.who))
 		return 0;
+	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	repeat(n, copy_one_3d, &walk);
 	return 0;
 }
@@ -472,6 +515,7 @@ static __always_inline void count_memset(const struct caller *who, u64 bytes)
 	struct row_key key;
 
 	start_key(&key, who, FAMILY_MEMSET, 0);
+	key.device = device_of(who);
 	key.bucket_a = bucket(bytes);
 	count(&key, bytes, 0);
 }
@@ -480,18 +524,19 @@ static __always_inline void count_memset(const struct caller *who, u64 bytes)
 SEC("uprobe")
 int fill(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx), bytes;
-	u32 stream = COOKIE_STREAM(cookie);
+	u64 cookie = attach_cookie(ctx), bytes, capture;
 	struct caller who;
 
 	if (!identify(&who))
 		return 0;
-	if (stream != ARGUMENT_NONE && is_capturing(&who, argument(ctx, stream), COOKIE_FLAGS(cookie)))
-		return 0;
 	bytes = argument(ctx, COOKIE_SIZE(cookie)) << COOKIE_SHIFT(cookie);
 	if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
 		bytes *= argument(ctx, COOKIE_SIZE2(cookie));
-	count_memset(&who, bytes);
+	capture = capturing_call(ctx, &who, cookie);
+	if (capture)
+		emit(&who, EVENT_CAPTURED, capture, NODE_MEMSET, bytes, 0);
+	else
+		count_memset(&who, bytes);
 	return 0;
 }
 
@@ -523,11 +568,8 @@ int alloc(struct pt_regs *ctx)
 	call.address = argument(ctx, out);
 	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
 		call.pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
-	if (COOKIE_STREAM(cookie) != ARGUMENT_NONE) {
-		call.stream = argument(ctx, COOKIE_STREAM(cookie));
-		if (is_capturing(&who, call.stream, COOKIE_FLAGS(cookie)))
-			return 0; /* a graph's node: nothing is allocated now */
-	}
+	if (capturing_call(ctx, &who, cookie))
+		return 0; /* a graph's node: nothing is allocated now */
 	enter(ctx, &who, cookie, &call);
 	return 0;
 }
@@ -557,7 +599,9 @@ int alloc_done(struct pt_regs *ctx)
 	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
 		now.size = read_user(&pitch, sizeof(pitch), call.pitch_at) ? call.size * pitch : 0;
 	now.type = call.kind;
-	now.device = DEVICE_UNKNOWN;
+	now.device = device_of(&who);
+	now.context = context_of(&who);
+	now.refs = 1;
 	now.since_ns = bpf_ktime_get_ns();
 	count_memory(&who, FAMILY_ALLOC, &now, 0);
 	before = bpf_map_lookup_elem(&live, &key);
@@ -567,6 +611,8 @@ int alloc_done(struct pt_regs *ctx)
 	}
 	if (bpf_map_update_elem(&live, &key, &now, BPF_ANY))
 		lose(LOSS_LIVE_FULL);
+	if (COOKIE_FLAGS(cookie) & FLAG_PINS)
+		pin(&who, key.address, now.size, 0);
 	return 0;
 }
 
@@ -586,11 +632,8 @@ int release(struct pt_regs *ctx)
 	call.address = argument(ctx, COOKIE_OUT(cookie));
 	if (!call.address) /* cudaFree(0), the idiom that makes a context */
 		return 0;
-	if (COOKIE_STREAM(cookie) != ARGUMENT_NONE) {
-		call.stream = argument(ctx, COOKIE_STREAM(cookie));
-		if (is_capturing(&who, call.stream, COOKIE_FLAGS(cookie)))
-			return 0;
-	}
+	if (capturing_call(ctx, &who, cookie))
+		return 0;
 	key.tgid = who.tgid;
 	key.incarnation = who.incarnation;
 	key.address = call.address;
@@ -598,6 +641,8 @@ int release(struct pt_regs *ctx)
 	if (found) {
 		call.freed = *found;
 		bpf_map_delete_elem(&live, &key);
+		if (COOKIE_FLAGS(cookie) & FLAG_PINS)
+			pin(&who, key.address, call.freed.size, 1);
 	} else {
 		call.freed.type = MEMORY_UNKNOWN;
 		call.freed.device = DEVICE_UNKNOWN;
@@ -629,6 +674,157 @@ int release_done(struct pt_regs *ctx)
 	key.address = call.address;
 	if (bpf_map_update_elem(&live, &key, &call.freed, BPF_NOEXIST))
 		lose(LOSS_LIVE_FULL);
+	if (COOKIE_FLAGS(cookie) & FLAG_PINS)
+		pin(&who, key.address, call.freed.size, 0);
+	return 0;
+}
+
+/* Virtual memory: a handle's memory goes when it has neither references nor mappings. */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1048576);
+	__type(key, struct live_key); /* address of the mapping */
+	__type(value, u64); /* handle */
+} mapped SEC(".maps");
+
+static __always_inline struct live *find_handle(const struct caller *who, u64 handle, struct live_key *key)
+{
+	key->tgid = who->tgid;
+	key->incarnation = who->incarnation;
+	key->address = handle;
+	return bpf_map_lookup_elem(&live, key);
+}
+
+static __always_inline void free_handle(const struct caller *who, struct live_key *key, struct live *handle)
+{
+	struct live gone = *handle;
+
+	if (gone.refs || gone.maps)
+		return;
+	if (!bpf_map_delete_elem(&live, key))
+		count_memory(who, FAMILY_FREE, &gone, FREE_CALLED);
+}
+
+/* The calls about handles: what they do is done when they have succeeded. */
+SEC("uprobe")
+int handle_call(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	call.address = argument(ctx, COOKIE_OUT(cookie));
+	if (COOKIE_SIZE(cookie) != ARGUMENT_NONE)
+		call.size = argument(ctx, COOKIE_SIZE(cookie));
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+static __always_inline int handle_return(struct pt_regs *ctx, u64 cookie, struct caller *who, struct call *call)
+{
+	s32 code = RESULT(ctx);
+
+	if (!identify(who) || !leave(who, cookie, call))
+		return 0;
+	if (code)
+		count_error(who, cookie, code);
+	return !code;
+}
+
+/* cuMemRelease(handle) */
+SEC("uretprobe")
+int handle_released(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct live_key key = {};
+	struct live *handle;
+	struct caller who;
+	struct call call;
+
+	if (!handle_return(ctx, cookie, &who, &call))
+		return 0;
+	handle = find_handle(&who, call.address, &key);
+	if (handle) {
+		if (handle->refs)
+			handle->refs--;
+		free_handle(&who, &key, handle);
+	} else {
+		struct live unknown = { .type = MEMORY_UNKNOWN, .device = DEVICE_UNKNOWN };
+		count_memory(&who, FAMILY_FREE, &unknown, FREE_CALLED);
+	}
+	return 0;
+}
+
+/* cuMemRetainAllocationHandle(handle *, address) */
+SEC("uretprobe")
+int handle_retained(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), which;
+	struct live_key key = {};
+	struct live *handle;
+	struct caller who;
+	struct call call;
+
+	if (!handle_return(ctx, cookie, &who, &call) || !read_user(&which, sizeof(which), call.address))
+		return 0;
+	handle = find_handle(&who, which, &key);
+	if (handle)
+		handle->refs++;
+	return 0;
+}
+
+/* cuMemMap(address, size, offset, handle, flags) */
+SEC("uretprobe")
+int handle_mapped(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct live_key key = {};
+	struct live *handle;
+	struct caller who;
+	struct call call;
+
+	if (!handle_return(ctx, cookie, &who, &call))
+		return 0;
+	handle = find_handle(&who, call.size, &key);
+	if (!handle)
+		return 0;
+	handle->maps++;
+	key.address = call.address;
+	if (bpf_map_update_elem(&mapped, &key, &call.size, BPF_ANY))
+		lose(LOSS_LIVE_FULL);
+	return 0;
+}
+
+/* cuMemUnmap(address, size) */
+SEC("uretprobe")
+int handle_unmapped(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), *which;
+	struct live_key key = {};
+	struct live *handle;
+	struct caller who;
+	struct call call;
+
+	if (!handle_return(ctx, cookie, &who, &call))
+		return 0;
+	key.tgid = who.tgid;
+	key.incarnation = who.incarnation;
+	key.address = call.address;
+	which = bpf_map_lookup_elem(&mapped, &key);
+	if (!which)
+		return 0;
+	call.size = *which;
+	bpf_map_delete_elem(&mapped, &key);
+	handle = find_handle(&who, call.size, &key);
+	if (handle) {
+		if (handle->maps)
+			handle->maps--;
+		free_handle(&who, &key, handle);
+	}
 	return 0;
 }
 
@@ -697,18 +893,6 @@ int capture_begun(struct pt_regs *ctx)
 	return 0;
 }
 
-/* (CUstream, CUgraph *): the capture is over even when the call fails. */
-SEC("uprobe")
-int capture_end(struct pt_regs *ctx)
-{
-	u64 cookie = attach_cookie(ctx);
-	struct caller who;
-
-	if (identify(&who))
-		end_capture(&who, argument(ctx, 0), COOKIE_FLAGS(cookie));
-	return 0;
-}
-
 /* (CUevent, CUstream, ...) */
 SEC("uprobe")
 int event_record(struct pt_regs *ctx)
@@ -730,5 +914,152 @@ int stream_wait_event(struct pt_regs *ctx)
 
 	if (captures && identify(&who))
 		join_capture(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
+	return 0;
+}
+
+/* ---- names, graphs, contexts: rare calls, of which the agent is told ---- */
+
+/* (CUfunction or CUkernel *, CUmodule or CUlibrary, const char *name) */
+SEC("uprobe")
+int name(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	call.address = argument(ctx, 0);
+	call.arguments[0] = argument(ctx, 1);
+	call.arguments[1] = argument(ctx, 2);
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+SEC("uretprobe")
+int named(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), handle;
+	struct caller who;
+	struct call call;
+
+	if (identify(&who) && leave(&who, cookie, &call) && !RESULT(ctx) &&
+	    read_user(&handle, sizeof(handle), call.address))
+		emit_name(&who, handle, call.arguments[0], call.arguments[1]);
+	return 0;
+}
+
+SEC("uprobe")
+int call(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+#pragma unroll
+	for (int i = 0; i < RECORDED_ARGUMENTS; i++)
+		call.arguments[i] = argument(ctx, i);
+	if (COOKIE_OUT(cookie) != ARGUMENT_NONE)
+		call.address = argument(ctx, COOKIE_OUT(cookie));
+	if (COOKIE_SIZE(cookie) != ARGUMENT_NONE)
+		call.size = argument(ctx, COOKIE_SIZE(cookie));
+	call.stream = capturing_call(ctx, &who, cookie);
+	enter(ctx, &who, cookie, &call);
+	if (COOKIE_KIND(cookie) == CALL_ENDS_CAPTURE)
+		end_capture(&who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie));
+	return 0;
+}
+
+SEC("uretprobe")
+int call_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), out = 0, at, id;
+	struct call_event *e;
+	struct caller who;
+	struct call call;
+
+	if (!identify(&who) || !leave(&who, cookie, &call) || RESULT(ctx))
+		return 0;
+	if (COOKIE_OUT(cookie) != ARGUMENT_NONE && !(COOKIE_FLAGS(cookie) & FLAG_RESULT))
+		read_user(&out, sizeof(out), call.address);
+	id = call.stream;
+	if (COOKIE_FLAGS(cookie) & FLAG_EXEC) {
+		struct context_key key = { who.tgid, who.incarnation, out ? out : call.arguments[0] };
+		id = call.start_ns;
+		bpf_map_update_elem(&graphs, &key, &id, BPF_ANY);
+	}
+	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	if (!e) {
+		lose(LOSS_EVENTS_FULL);
+		return 0;
+	}
+	fill_event(&e->event, &who, EVENT_CALL, COOKIE_FUNCTION(cookie), out, id, 0);
+	__builtin_memcpy(e->arguments.values, call.arguments, sizeof(e->arguments.values));
+	__builtin_memset(e->arguments.data, 0, sizeof(e->arguments.data));
+	at = COOKIE_FLAGS(cookie) & FLAG_RESULT ? call.address : call.size;
+	if (at && bpf_probe_read_user(e->arguments.data, RECORDED_BYTES, (void *)at))
+		/* It may end before that: a quarter holds every structure's most important part. */
+		bpf_probe_read_user(e->arguments.data, RECORDED_BYTES / 4, (void *)at);
+	bpf_ringbuf_submit(e, 0);
+	return 0;
+}
+
+/* cuCtxCreate(CUcontext *, ..., CUdevice) and cuDevicePrimaryCtxRetain(CUcontext *, CUdevice) */
+SEC("uprobe")
+int context(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	call.address = argument(ctx, COOKIE_OUT(cookie));
+	call.size = argument(ctx, COOKIE_SIZE(cookie));
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+SEC("uretprobe")
+int context_made(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), made;
+	struct caller who;
+	struct call call;
+
+	if (!identify(&who) || !leave(&who, cookie, &call) || RESULT(ctx) ||
+	    !read_user(&made, sizeof(made), call.address))
+		return 0;
+	learn_context(&who, made, call.size);
+	if (COOKIE_FLAGS(cookie) & FLAG_PUSH)
+		set_context(&who, made, call.size, 1);
+	return 0;
+}
+
+/* cuCtxSetCurrent(CUcontext) and cuCtxPushCurrent(CUcontext) */
+SEC("uprobe")
+int context_set(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), which = argument(ctx, 0);
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	if (which)
+		set_context(&who, which, device_of_context(&who, which), COOKIE_FLAGS(cookie) & FLAG_PUSH);
+	else
+		forget_context(&who);
+	return 0;
+}
+
+SEC("uprobe")
+int context_pop(struct pt_regs *ctx)
+{
+	struct caller who;
+
+	if (identify(&who))
+		pop_context(&who);
 	return 0;
 }

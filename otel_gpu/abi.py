@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import struct
 
 import numpy as np
 
@@ -22,7 +23,17 @@ ROW_KEY = np.dtype(
 )
 ROW = np.dtype([("count", "<u8"), ("sum_a", "<u8"), ("sum_b", "<u8")])
 LIVE_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("address", "<u8")])
-LIVE = np.dtype([("size", "<u8"), ("since_ns", "<u8"), ("type", "u1"), ("device", "u1"), ("pad", "u1", 6)])
+LIVE = np.dtype(
+    [
+        ("size", "<u8"),
+        ("since_ns", "<u8"),
+        ("context", "<u8"),
+        ("type", "u1"),
+        ("device", "u1"),
+        ("refs", "<u2"),
+        ("maps", "<u4"),
+    ]
+)
 
 
 class Family(enum.IntEnum):
@@ -88,6 +99,33 @@ class Loss(enum.IntEnum):
     EVENTS_FULL = 6
 
 
+class EventType(enum.IntEnum):
+    """What an event says; a, b, c and d are given behind each."""
+
+    NAMED = 1
+    """A kernel got its name: handle, module, address of the name; then the name."""
+    FIRST_LAUNCH = 2
+    """A row of launches was made: handle; then where from."""
+    CAPTURED = 3
+    """A capture recorded a node: capture, node type, handle or bytes, detail."""
+    CALL = 4
+    """A call succeeded: function, what it wrote to its out parameter, id; then its arguments."""
+
+
+class NodeType(enum.IntEnum):
+    """What a graph's node does, as CUgraphNodeType."""
+
+    KERNEL = 0
+    COPY = 1
+    MEMSET = 2
+
+
+EVENT = struct.Struct("<IIIIQQQQQ")
+"""type, tgid, incarnation, tid, time_ns, a, b, c, d."""
+CALL_ARGUMENTS = struct.Struct("<6Q256s")
+ORIGIN = struct.Struct("<3Q5Q2048s")
+"""ip, sp, fp; callee-saved registers; the stack from sp on."""
+
 DEVICE_UNKNOWN = 0xFF
 BUCKET_ZERO = 0
 BUCKET_NONE = 0xFF
@@ -97,7 +135,8 @@ DURATION_SHIFT = 32
 """The same for durations in seconds, which are counted in units of 2**-30 s."""
 
 ARGUMENT_NONE = 15
-FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED = 1, 2, 4
+FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED, FLAG_RESULT, FLAG_EXEC, FLAG_PUSH, FLAG_PINS = 1, 2, 4, 8, 16, 32, 64
+CALL_ENDS_CAPTURE = 1
 COOKIE_PLACEHOLDER = 0x0C00C1E0C00C1E0C
 """Stands in the programs where kernels below 5.15 need the cookie as a number."""
 

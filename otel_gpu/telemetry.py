@@ -61,6 +61,7 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec("event", "What was lost."),
         AttributeSpec("otel.component.name", "The exporter, as the configuration calls it."),
         AttributeSpec("outcome", "What became of the points.", ("sent", "rejected", "failed", "dropped")),
+        AttributeSpec("reason", "Why a free had no allocation.", ("allocated_before", "implicit")),
         AttributeSpec("state", "Whether the probe is in place.", ("attached", "failed", "skipped")),
     )
 }
@@ -89,6 +90,16 @@ GRAPH_LAUNCH_CALLS = MetricSpec("gpu.cuda.graph.launch.calls", "{call}", _COUNTE
 GRAPH_KERNEL_CALLS = MetricSpec(
     "gpu.cuda.graph.kernel.calls", "{call}", _COUNTER, "Kernels executed by graph launches.", _KERNEL
 )
+GRAPH_MEMORY_COPIES = MetricSpec(
+    "gpu.cuda.graph.memory.copies",
+    "By",
+    _HISTOGRAM,
+    "Bytes of each copy executed by graph launches.",
+    ("cuda.memcpy.kind", "cuda.memory.host.type", *_DEVICE),
+)
+GRAPH_MEMSET_BYTES = MetricSpec(
+    "gpu.cuda.graph.memset.bytes", "By", _COUNTER, "Bytes filled by memsets of graph launches.", _DEVICE
+)
 MEMORY_COPIES = MetricSpec(
     "gpu.cuda.memory.copies",
     "By",
@@ -101,6 +112,13 @@ MEMORY_ALLOCATIONS = MetricSpec(
 )
 MEMORY_FREE_BYTES = MetricSpec(
     "gpu.cuda.memory.free.bytes", "By", _COUNTER, "Bytes freed.", ("cuda.memory.type", *_DEVICE)
+)
+MEMORY_UNKNOWN_FREES = MetricSpec(
+    "gpu.cuda.memory.unmatched.frees",
+    "{call}",
+    _COUNTER,
+    "Frees of memory that was allocated before the probes were there, and addresses given out again without a free.",
+    ("reason",),
 )
 MEMSET_BYTES = MetricSpec(
     "gpu.cuda.memset.bytes", "By", _COUNTER, "Bytes filled by memset calls.", ("cuda.memory.type", *_DEVICE)
@@ -169,9 +187,12 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         KERNEL_BLOCK_SIZE,
         GRAPH_LAUNCH_CALLS,
         GRAPH_KERNEL_CALLS,
+        GRAPH_MEMORY_COPIES,
+        GRAPH_MEMSET_BYTES,
         MEMORY_COPIES,
         MEMORY_ALLOCATIONS,
         MEMORY_FREE_BYTES,
+        MEMORY_UNKNOWN_FREES,
         MEMSET_BYTES,
         MEMORY_USAGE,
         MEMORY_UNTRACKED,

@@ -17,7 +17,7 @@ _MAP_CREATE, _PROG_LOAD = 0, 5
 _RINGBUF, _TASK_STORAGE = 27, 29
 _KPROBE, _SOCKET_FILTER = 2, 1
 _COOKIE_HELPER, _LOOP_HELPER = 174, 181
-_EXIT = bytes.fromhex("b700000000000000" "9500000000000000")
+_EXIT = bytes.fromhex("b7000000000000009500000000000000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,13 @@ class Features:
 
 
 class _MapCreate(ctypes.Structure):
-    _fields_ = (("type", c_uint32), ("key", c_uint32), ("value", c_uint32), ("entries", c_uint32), ("more", c_uint32 * 12))
+    _fields_ = (
+        ("type", c_uint32),
+        ("key", c_uint32),
+        ("value", c_uint32),
+        ("entries", c_uint32),
+        ("more", c_uint32 * 12),
+    )
 
 
 class _ProgLoad(ctypes.Structure):

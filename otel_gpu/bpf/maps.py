@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import functools
+from collections.abc import Iterator
 from ctypes import c_uint32, c_uint64
 from dataclasses import dataclass
 
@@ -78,7 +79,12 @@ class BpfMap:
             keys = np.empty((size, self.key_size), np.uint8)
             values = np.empty((size, self.stride), np.uint8)
             request = _Batch(
-                0 if first else token.ctypes.data, token.ctypes.data, keys.ctypes.data, values.ctypes.data, size, self.fd
+                0 if first else token.ctypes.data,
+                token.ctypes.data,
+                keys.ctypes.data,
+                values.ctypes.data,
+                size,
+                self.fd,
             )
             ended = False
             try:
@@ -100,6 +106,24 @@ class BpfMap:
         if len(chunks) == 1:
             return chunks[0]
         return np.concatenate([c[0] for c in chunks]), np.concatenate([c[1] for c in chunks])
+
+    def each_key(self) -> Iterator[bytes]:
+        """Yield the keys one by one: for kinds that know no batches (tries)."""
+        key: bytes | None = None
+        while True:
+            following = ctypes.create_string_buffer(self.key_size)
+            before = ctypes.create_string_buffer(key, len(key)) if key is not None else None
+            request = _Element(
+                self.fd, 0, ctypes.addressof(before) if before is not None else 0, ctypes.addressof(following), 0
+            )
+            try:
+                lib.bpf(_NEXT_KEY, request)
+            except OSError as e:
+                if e.errno == errno.ENOENT:
+                    return
+                raise
+            key = following.raw
+            yield key
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key (of all CPUs, one behind the other, for per-CPU maps)."""

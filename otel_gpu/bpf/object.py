@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -134,8 +135,15 @@ class BpfObject:
             raise LoadError(f"the BPF object {self.name} has no map {name}; reinstall otel-gpu")
         return int(pointer)
 
-    def _heard(self) -> _Heard:
-        return _Heard(self)
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Route libbpf's messages here meanwhile."""
+        self._messages.clear()
+        self._lib.libbpf_set_print(self._print)
+        try:
+            yield
+        finally:
+            self._lib.libbpf_set_print(None)
 
     def _on_print(self, level: int, text: bytes, arguments: int) -> int:
         buffer = ctypes.create_string_buffer(_LOG_LIMIT)
@@ -149,17 +157,3 @@ class BpfObject:
 
     def _reason(self) -> str:
         return "".join(self._messages).strip().splitlines()[-1] if self._messages else "unknown reason"
-
-
-class _Heard:
-    """Routes libbpf's messages to one object while it works."""
-
-    def __init__(self, owner: BpfObject) -> None:
-        self._owner = owner
-
-    def __enter__(self) -> None:
-        self._owner._messages.clear()
-        self._owner._lib.libbpf_set_print(self._owner._print)
-
-    def __exit__(self, *_: object) -> None:
-        self._owner._lib.libbpf_set_print(None)

@@ -130,5 +130,3 @@ class ProcessTable:
     def _current(self, pid: int) -> Process | None:
         programs = self._by_pid.get(pid)
         return programs[-1] if programs and not programs[-1].ended else None
-
-

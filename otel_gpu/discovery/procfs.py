@@ -89,9 +89,7 @@ def stat(pid: int) -> Stat:
     fields = tail.split()
     if len(fields) < 20:
         raise ProcessGoneError(f"process {pid} is gone")
-    return Stat(
-        head.partition(b"(")[2].decode("utf-8", "replace"), fields[0].decode(), int(fields[1]), int(fields[19])
-    )
+    return Stat(head.partition(b"(")[2].decode("utf-8", "replace"), fields[0].decode(), int(fields[1]), int(fields[19]))
 
 
 def is_alive(pid: int) -> bool:

@@ -75,9 +75,7 @@ def plan(
 def _plan_one(
     elf: ElfFile, hook: Hook, symbol: Symbol, cookie: int, policy: Policy, allow_single_step: bool
 ) -> PlannedProbe:
-    site = site_for_symbol(
-        elf, symbol, policy=policy, allow_single_step=allow_single_step, fast_nops=has_fast_nops()
-    )
+    site = site_for_symbol(elf, symbol, policy=policy, allow_single_step=allow_single_step, fast_nops=has_fast_nops())
     offset = None
     reason = site.reason
     if site.cost is not Cost.NONE:

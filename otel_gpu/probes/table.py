@@ -26,7 +26,8 @@ class Hook:
 
     prototype: str
     """The C declaration without its return type, which is always an int-sized code."""
-    family: Family
+    family: Family | None
+    """What is counted; None for calls that only inform."""
     program: str
     return_program: str | None = None
     kind: int = 0
@@ -142,6 +143,15 @@ def _free(prototype: str, **more: object) -> Hook:
     return Hook(prototype, Family.FREE, "release", "release_done", out="address", **more)  # type: ignore[arg-type]
 
 
+def _handle(prototype: str, return_program: str, *, out: str, size: str | None = None) -> Hook:
+    return Hook(prototype, Family.FREE, "handle_call", return_program, out=out, size=size)
+
+
+def _call(prototype: str, *, variants: tuple[str, ...] = ("",), flags: int = 0, data: str | None = None) -> Hook:
+    out = "out" if re.search(r"\bout\b", prototype) else None
+    return Hook(prototype, None, "call", "call_done", out=out, size=data, flags=flags, variants=variants)
+
+
 def _wait(prototype: str, variants: tuple[str, ...] = ("",)) -> Hook:
     return Hook(prototype, Family.WAIT, "wait", "wait_done", variants=variants)
 
@@ -238,40 +248,105 @@ DRIVER: tuple[Hook, ...] = (
         MemoryType.DEVICE, size="height", size2="pitch", flags=abi.FLAG_PITCHED, variants=("_v2",),
     ),
     _alloc("cuMemAllocManaged(u64 *out, size_t bytes, unsigned flags)", MemoryType.MANAGED),
-    _alloc("cuMemAllocHost(void **out, size_t bytes)", MemoryType.HOST, variants=("_v2",)),
-    _alloc("cuMemHostAlloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST),
-    _alloc("cuMemHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=abi.FLAG_DIRECT, variants=("", "_v2")),
+    _alloc("cuMemAllocHost(void **out, size_t bytes)", MemoryType.HOST, flags=abi.FLAG_PINS, variants=("_v2",)),
+    _alloc("cuMemHostAlloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST, flags=abi.FLAG_PINS),
+    _alloc("cuMemHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=abi.FLAG_DIRECT | abi.FLAG_PINS, variants=("", "_v2")),
     _alloc("cuMemAllocAsync(u64 *out, size_t bytes, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
     _alloc("cuMemAllocFromPoolAsync(u64 *out, size_t bytes, void *pool, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
     _alloc("cuMemCreate(u64 *out, size_t bytes, const void *properties, u64 flags)", MemoryType.VIRTUAL),
     _free("cuMemFree(u64 address)", variants=("_v2",)),
-    _free("cuMemFreeHost(void *address)"),
-    _free("cuMemHostUnregister(void *address)"),
+    _free("cuMemFreeHost(void *address)", flags=abi.FLAG_PINS),
+    _free("cuMemHostUnregister(void *address)", flags=abi.FLAG_PINS),
     _free("cuMemFreeAsync(u64 address, void *stream)", stream="stream", variants=_STREAM),
-    _free("cuMemRelease(u64 address)"),
+    _handle("cuMemRelease(u64 handle)", "handle_released", out="handle"),
+    _handle("cuMemRetainAllocationHandle(u64 *out, void *address)", "handle_retained", out="out"),
+    _handle("cuMemMap(u64 address, size_t size, size_t offset, u64 handle, u64 flags)", "handle_mapped", out="address", size="handle"),
+    _handle("cuMemUnmap(u64 address, size_t size)", "handle_unmapped", out="address"),
     # Waiting.
     _wait("cuStreamSynchronize(void *stream)", _STREAM),
     _wait("cuEventSynchronize(void *event)"),
     _wait("cuCtxSynchronize(void)", ("", "_v2")),
     # Stream capture: what is recorded does not run.
     *(
-        Hook(prototype, Family.LAUNCH, "capture_begin", "capture_begun", stream="stream", variants=variants)
+        Hook(prototype, None, "capture_begin", "capture_begun", stream="stream", variants=variants)
         for prototype, variants in (
             ("cuStreamBeginCapture(void *stream, int mode)", ("", "_ptsz", "_v2", "_v2_ptsz")),
             ("cuStreamBeginCaptureToGraph(void *stream, void *graph, void *nodes, void *edges, size_t n, int mode)", _STREAM),
             ("cuStreamBeginRecaptureToGraph(void *stream, int mode, void *graph, void *f, void *data)", _STREAM),
         )
     ),
-    Hook("cuStreamEndCapture(void *stream, void **graph)", Family.LAUNCH, "capture_end", stream="stream", variants=_STREAM),
-    Hook("cuEventRecord(void *event, void *stream)", Family.LAUNCH, "event_record", stream="stream", variants=_STREAM),
-    Hook("cuEventRecordWithFlags(void *event, void *stream, unsigned flags)", Family.LAUNCH, "event_record", stream="stream", variants=_STREAM),
-    Hook("cuStreamWaitEvent(void *stream, void *event, unsigned flags)", Family.LAUNCH, "stream_wait_event", stream="stream", variants=_STREAM),
+    Hook(
+        "cuStreamEndCapture(void *stream, void **out)",
+        None, "call", "call_done", kind=abi.CALL_ENDS_CAPTURE, stream="stream", out="out", variants=_STREAM,
+    ),
+    Hook("cuEventRecord(void *event, void *stream)", None, "event_record", stream="stream", variants=_STREAM),
+    Hook("cuEventRecordWithFlags(void *event, void *stream, unsigned flags)", None, "event_record", stream="stream", variants=_STREAM),
+    Hook("cuStreamWaitEvent(void *stream, void *event, unsigned flags)", None, "stream_wait_event", stream="stream", variants=_STREAM),
+    # Names.
+    *(
+        Hook(prototype, None, "name", "named", out="out")
+        for prototype in (
+            "cuModuleGetFunction(void **out, void *module, const char *name)",
+            "cuLibraryGetKernel(void **out, void *library, const char *name)",
+        )
+    ),
+    _call("cuKernelGetFunction(void **out, void *kernel)"),
+    _call("cuModuleUnload(void *module)"),
+    _call("cuLibraryUnload(void *library)"),
+    # Graphs: what is in them.
+    _call("cuGraphAddKernelNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", variants=("", "_v2"), data="params"),
+    _call("cuGraphAddMemcpyNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
+    _call("cuGraphAddMemsetNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
+    _call("cuGraphAddChildGraphNode(void **out, void *graph, void *dependencies, size_t n, void *child)"),
+    _call("cuGraphAddNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", data="params"),
+    _call("cuGraphAddNode_v2(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", variants=("",)),
+    _call("cuGraphAddNode_v3(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", variants=("",)),
+    _call("cuGraphClone(void **out, void *graph)"),
+    _call("cuGraphDestroyNode(void *node)"),
+    _call("cuGraphDestroy(void *graph)"),
+    _call("cuGraphKernelNodeSetParams(void *node, const void *params)", variants=("", "_v2"), data="params"),
+    _call("cuGraphMemcpyNodeSetParams(void *node, const void *params)", data="params"),
+    _call("cuGraphMemsetNodeSetParams(void *node, const void *params)", data="params"),
+    _call("cuGraphNodeSetParams(void *node, const void *params)", variants=("", "_v2"), data="params"),
+    _call("cuGraphInstantiate(void **out, void *graph, void *failed, void *log, size_t size)", variants=("", "_v2"), flags=abi.FLAG_EXEC),
+    _call("cuGraphInstantiateWithFlags(void **out, void *graph, u64 flags)", flags=abi.FLAG_EXEC),
+    _call("cuGraphInstantiateWithParams(void **out, void *graph, void *params)", variants=_STREAM, flags=abi.FLAG_EXEC),
+    _call("cuGraphExecUpdate(void *exec, void *graph, void *failed, void *result)", flags=abi.FLAG_EXEC),
+    _call("cuGraphExecUpdate_v2(void *exec, void *graph, void *result)", flags=abi.FLAG_EXEC),
+    _call("cuGraphExecKernelNodeSetParams(void *exec, void *node, const void *params)", variants=("", "_v2"), data="params", flags=abi.FLAG_EXEC),
+    _call("cuGraphExecMemcpyNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=abi.FLAG_EXEC),
+    _call("cuGraphExecMemsetNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=abi.FLAG_EXEC),
+    _call("cuGraphExecChildGraphNodeSetParams(void *exec, void *node, void *child)", flags=abi.FLAG_EXEC),
+    _call("cuGraphExecNodeSetParams(void *exec, void *node, const void *params)", variants=("",), data="params", flags=abi.FLAG_EXEC),
+    _call("cuGraphNodeSetEnabled(void *exec, void *node, unsigned enabled)", flags=abi.FLAG_EXEC),
+    _call("cuGraphExecDestroy(void *exec)"),
+    # Contexts and devices.
+    *(
+        Hook(prototype, None, "context", "context_made", out="out", size="device", flags=flags, variants=variants)
+        for prototype, variants, flags in (
+            ("cuCtxCreate(void **out, unsigned flags, int device)", ("_v2",), abi.FLAG_PUSH),
+            ("cuCtxCreate_v3(void **out, void *params, int n, unsigned flags, int device)", ("",), abi.FLAG_PUSH),
+            ("cuCtxCreate_v4(void **out, void *params, unsigned flags, int device)", ("",), abi.FLAG_PUSH),
+            ("cuDevicePrimaryCtxRetain(void **out, int device)", ("",), 0),
+        )
+    ),
+    Hook("cuCtxSetCurrent(void *context)", None, "context_set"),
+    Hook("cuCtxPushCurrent(void *context)", None, "context_set", flags=abi.FLAG_PUSH, variants=("_v2",)),
+    Hook("cuCtxPopCurrent(void **context)", None, "context_pop", variants=("_v2",)),
+    _call("cuCtxDestroy(void *context)", variants=("_v2",)),
+    _call("cuDevicePrimaryCtxReset(int device)", variants=("", "_v2")),
+    _call("cuDeviceGetUuid(void *out, int device)", variants=("", "_v2"), flags=abi.FLAG_RESULT),
 )  # fmt: skip
 
-FUNCTIONS: tuple[str, ...] = tuple(dict.fromkeys(hook.name.removesuffix("_v2") for hook in DRIVER))
-"""Function names by number, as cookies and rows carry them."""
+
+def _plain(name: str) -> str:
+    return re.sub(r"_v\d$", "", name)
+
+
+FUNCTIONS: tuple[str, ...] = tuple(dict.fromkeys(_plain(hook.name) for hook in DRIVER))
+"""Function names without their version, by the number that cookies and rows carry."""
 
 
 def function_number(hook: Hook) -> int:
-    """Return the number under which rows report a hook's function."""
-    return FUNCTIONS.index(hook.name.removesuffix("_v2"))
+    """Return the number under which rows and events report a hook's function."""
+    return FUNCTIONS.index(_plain(hook.name))

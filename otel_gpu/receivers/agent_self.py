@@ -26,18 +26,15 @@ class SelfReceiver:
     ) -> None:
         self._cuda = cuda
         self._exporters = exporters
-        self._resource = Resource(
-            attributes(
-                host(),
-                **{
-                    "service.name": "otel-gpu",
-                    "service.version": version,
-                    "process.pid": os.getpid(),
-                    "telemetry.distro.name": "otel-gpu",
-                    "telemetry.distro.version": version,
-                },
-            )
-        )
+        identity: dict[str, AttributeValue | None] = {
+            **host(),
+            "service.name": "otel-gpu",
+            "service.version": version,
+            "process.pid": os.getpid(),
+            "telemetry.distro.name": "otel-gpu",
+            "telemetry.distro.version": version,
+        }
+        self._resource = Resource(attributes(identity))
         self._before: dict[tuple[str, object], float] = {}
         self._durations: list[tuple[MetricSpec, dict[str, AttributeValue], float]] = []
 
@@ -69,9 +66,7 @@ class SelfReceiver:
                 ("rejected", stats.rejected_points),
                 ("dropped", stats.dropped_points),
             ):
-                self._sum(
-                    found, telemetry.EXPORT_POINTS, points, {"otel.component.name": name, "outcome": outcome}
-                )
+                self._sum(found, telemetry.EXPORT_POINTS, points, {"otel.component.name": name, "outcome": outcome})
         for metric, attrs, seconds in self._durations:
             self._put(found, metric, _one_duration(seconds), attrs)
         self._durations.clear()
@@ -80,10 +75,14 @@ class SelfReceiver:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _put(self, found: list[Measurement], metric: MetricSpec, value: Value, attrs: dict[str, AttributeValue]) -> None:
+    def _put(
+        self, found: list[Measurement], metric: MetricSpec, value: Value, attrs: dict[str, AttributeValue]
+    ) -> None:
         found.append(Measurement(self._resource, metric, attributes(attrs), value))
 
-    def _sum(self, found: list[Measurement], metric: MetricSpec, total: float, attrs: dict[str, AttributeValue]) -> None:
+    def _sum(
+        self, found: list[Measurement], metric: MetricSpec, total: float, attrs: dict[str, AttributeValue]
+    ) -> None:
         key = (metric.name, attributes(attrs))
         self._put(found, metric, total - self._before.get(key, 0), attrs)
         self._before[key] = total

@@ -6,37 +6,30 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
 
-from .. import abi, telemetry
-from ..abi import CopyKind, Family, HostMemory, Loss, MemoryType
+from .. import abi
+from ..abi import Loss
 from ..bpf.features import probe
 from ..bpf.linker import LinkMode, ObjectLinker
 from ..bpf.maps import possible_cpus
 from ..bpf.object import BpfObject
+from ..bpf.ringbuf import RingReader
 from ..discovery.libraries import FileId, Library, LibraryKind
-from ..discovery.processes import Process, ProcessTable
+from ..discovery.processes import ProcessTable
 from ..elf import ElfFile
 from ..errors import ElfError, UnsupportedKernelError
-from ..model import Attributes, Buckets, Measurement, MetricSpec, Resource, Value, attributes
+from ..model import Measurement
 from ..probes.attach import AttachedLibrary, PlannedProbe, plan
 from ..probes.sites import Policy
-from ..probes.table import DRIVER, FUNCTIONS
-from .cuda_errors import error_name
-from .rows import RowDelta, RowReader
+from ..probes.table import DRIVER
+from ..symbols.kernels import KernelBook
+from .cuda_facts import CudaFacts
+from .cuda_ledger import Ledger
+from .cuda_sums import CudaSums
+from .rows import RowReader
 
 _log = logging.getLogger(__name__)
 
-COPY_KINDS = {
-    CopyKind.HOST_TO_HOST: "MemcpyHostToHost",
-    CopyKind.HOST_TO_DEVICE: "MemcpyHostToDevice",
-    CopyKind.DEVICE_TO_HOST: "MemcpyDeviceToHost",
-    CopyKind.DEVICE_TO_DEVICE: "MemcpyDeviceToDevice",
-    CopyKind.DEFAULT: "MemcpyDefault",
-    CopyKind.PEER: "MemcpyPeer",
-}
-_HOST_MEMORY = {HostMemory.PAGEABLE: "pageable", HostMemory.PINNED: "pinned"}
-_MEMORY_TYPES = {t: t.name.lower() for t in MemoryType if t is not MemoryType.UNKNOWN}
 _PREALLOCATE_BYTES = 64 << 20
 
 
@@ -75,7 +68,11 @@ class CudaReceiver:
             raise
         self._rows = RowReader(self._object.map("rows"))
         self._overflow = RowReader(self._object.map("overflow"))
-        self._losses: dict[Loss, int] = {}
+        self._ledger = Ledger(self._object.map("live"), self._object.map("mapped"), self._object.map("pinned"))
+        self.kernels = KernelBook()
+        self._facts = CudaFacts(self.kernels, self._ledger)
+        self._ring = RingReader(self._object.map("events"), self._facts.handle)
+        self._unexpanded = 0
 
     def _load(self, map_entries: int, only: tuple[int, ...]) -> None:
         namespace = os.stat("/proc/self/ns/pid")
@@ -97,6 +94,7 @@ class CudaReceiver:
 
     def close(self) -> None:
         """Detach from everything and unload; idempotent."""
+        self._ring.close()
         with self._lock:
             for library in self._libraries.values():
                 library.close()
@@ -130,16 +128,24 @@ class CudaReceiver:
         return library.id in self._libraries
 
     def collect(self) -> list[Measurement]:
-        """Return what was counted since the last call; rows of ended processes are removed."""
+        """Return what was counted since the last call; what is kept of ended processes is dropped."""
         ended = [p for p in self._processes.ended() if p.incarnation is not None]
-        sums = _Sums()
-        for delta in self._rows.read():
-            sums.add(self._processes.owner(delta.tgid, delta.incarnation), delta)
-        for delta in self._overflow.read():
-            sums.add(self._processes.owner(delta.tgid, delta.incarnation), delta)
+        # Events first: what a row counts was made known before it was counted.
+        self._ring.drain()
+        sums = CudaSums(self._facts.kernel_name, self._facts.graph_contents)
+        with self._facts.lock:
+            for reader in (self._rows, self._overflow):
+                for delta in reader.read():
+                    sums.add(self._processes.owner(delta.tgid, delta.incarnation), delta)
+            for gone in self._ledger.take_gone():
+                sums.freed(self._processes.owner(*gone.program), gone.device, gone.type, gone.size)
+        self._unexpanded += sums.unexpanded_graph_launches
         programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
         self._rows.forget(programs)
         self._overflow.forget(programs)
+        self._ledger.forget(programs)
+        for program in programs:
+            self._facts.forget(program)
         return list(sums.measurements())
 
     def losses(self) -> dict[Loss, int]:
@@ -150,6 +156,10 @@ class CudaReceiver:
             value = table.get(loss.to_bytes(4, "little")) or b""
             found[loss] = sum(int.from_bytes(value[i : i + 8], "little") for i in range(0, len(value), 8))
         return found
+
+    def unexpanded_graph_launches(self) -> int:
+        """Return how many graph launches could not be told apart into kernels."""
+        return self._unexpanded
 
     def fill(self) -> dict[str, tuple[int, int]]:
         """Return entries and capacity of the count tables."""
@@ -168,94 +178,3 @@ class CudaReceiver:
                 for reason in library.failures.values():
                     failed[reason] += 1
         return attached, dict(failed)
-
-
-class _Sums:
-    """Adds rows up into series."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[Resource, MetricSpec, Attributes], int] = defaultdict(int)
-        self._histograms: dict[tuple[Resource, MetricSpec, Attributes], Buckets] = defaultdict(Buckets)
-
-    def add(self, process: Process, row: RowDelta) -> None:
-        """Add one row to the series it counts in."""
-        _ADD[Family(row.family)](self, process.resource, row)
-
-    def measurements(self) -> Iterator[Measurement]:
-        tables: tuple[dict[tuple[Resource, MetricSpec, Attributes], Value], ...]
-        tables = (self._numbers, self._histograms)  # type: ignore[assignment]
-        for table in tables:
-            for (resource, metric, attrs), value in table.items():
-                yield Measurement(resource, metric, attrs, value)
-
-    def _bucket(
-        self,
-        key: tuple[Resource, MetricSpec, Attributes],
-        bucket: int,
-        count: int,
-        total: float,
-        shift: int = abi.BUCKET_SHIFT,
-    ) -> None:
-        if bucket == abi.BUCKET_NONE:
-            return
-        histogram = self._histograms[key]
-        histogram.sum += total
-        histogram.count += count
-        if bucket == abi.BUCKET_ZERO:
-            histogram.zero_count += count
-        else:
-            histogram.counts[bucket - shift] = histogram.counts.get(bucket - shift, 0) + count
-
-    def launch(self, resource: Resource, row: RowDelta) -> None:
-        attrs = attributes({"cuda.kernel.name": f"libcuda+{row.subject:#x}"})
-        self._numbers[resource, telemetry.KERNEL_LAUNCH_CALLS, attrs] += row.count
-        self._bucket((resource, telemetry.KERNEL_GRID_SIZE, attrs), row.bucket_a, row.count, row.sum_a)
-        self._bucket((resource, telemetry.KERNEL_BLOCK_SIZE, attrs), row.bucket_b, row.count, row.sum_b)
-
-    def graph_launch(self, resource: Resource, row: RowDelta) -> None:
-        self._numbers[resource, telemetry.GRAPH_LAUNCH_CALLS, ()] += row.count
-
-    def copy(self, resource: Resource, row: RowDelta) -> None:
-        attrs = attributes(
-            {
-                "cuda.memcpy.kind": COPY_KINDS[CopyKind(row.kind)],
-                "cuda.memory.host.type": _HOST_MEMORY.get(HostMemory(row.detail)),
-            }
-        )
-        self._bucket((resource, telemetry.MEMORY_COPIES, attrs), row.bucket_a, row.count, row.sum_a)
-
-    def memset(self, resource: Resource, row: RowDelta) -> None:
-        self._numbers[resource, telemetry.MEMSET_BYTES, ()] += row.sum_a
-
-    def alloc(self, resource: Resource, row: RowDelta) -> None:
-        attrs = attributes({"cuda.memory.type": _MEMORY_TYPES[MemoryType(row.kind)]})
-        self._numbers[resource, telemetry.MEMORY_ALLOCATIONS, attrs] += row.sum_a
-        self._numbers[resource, telemetry.MEMORY_USAGE, attrs] += row.sum_a
-
-    def free(self, resource: Resource, row: RowDelta) -> None:
-        kind = _MEMORY_TYPES.get(MemoryType(row.kind))
-        if kind is None:
-            return
-        attrs = attributes({"cuda.memory.type": kind})
-        self._numbers[resource, telemetry.MEMORY_FREE_BYTES, attrs] += row.sum_a
-        self._numbers[resource, telemetry.MEMORY_USAGE, attrs] -= row.sum_a
-
-    def wait(self, resource: Resource, row: RowDelta) -> None:
-        key = (resource, telemetry.SYNCHRONIZE_DURATION, attributes({"cuda.function": FUNCTIONS[row.function]}))
-        self._bucket(key, row.bucket_a, row.count, row.sum_a / 1e9, abi.DURATION_SHIFT)
-
-    def error(self, resource: Resource, row: RowDelta) -> None:
-        attrs = attributes({"cuda.function": FUNCTIONS[row.function], "error.type": error_name(row.subject)})
-        self._numbers[resource, telemetry.ERRORS, attrs] += row.count
-
-
-_ADD = {
-    Family.LAUNCH: _Sums.launch,
-    Family.GRAPH_LAUNCH: _Sums.graph_launch,
-    Family.COPY: _Sums.copy,
-    Family.MEMSET: _Sums.memset,
-    Family.ALLOC: _Sums.alloc,
-    Family.FREE: _Sums.free,
-    Family.WAIT: _Sums.wait,
-    Family.ERROR: _Sums.error,
-}

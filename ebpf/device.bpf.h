@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which device does a thread work on? Contexts know their device; threads have a stack of contexts. */
+#ifndef OTEL_GPU_DEVICE_BPF_H
+#define OTEL_GPU_DEVICE_BPF_H
+
+#include "common.bpf.h"
+
+struct context_key {
+	u32 tgid;
+	u32 incarnation;
+	u64 context;
+};
+
+/* Contexts -> device ordinal. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct context_key);
+	__type(value, u8);
+} contexts SEC(".maps");
+
+#define CONTEXT_STACK 16 /* a power of two; contexts pushed deeper overwrite the bottom */
+
+struct thread {
+	u32 depth;
+	u32 pad;
+	u64 contexts[CONTEXT_STACK]; /* bottom first; the current one is at depth - 1 */
+	u8 devices[CONTEXT_STACK];
+};
+
+static __always_inline u32 top_of(const struct thread *t)
+{
+	u32 top = (t->depth - 1) & (CONTEXT_STACK - 1);
+
+	asm volatile("" : "+r"(top)); /* the verifier must see the mask */
+	return top & (CONTEXT_STACK - 1);
+}
+
+/* Threads -> their contexts' devices. Least recently used threads are forgotten: ended ones. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, u64);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+static __always_inline u8 device_of(const struct caller *who)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
+
+	return t && t->depth ? t->devices[top_of(t)] : DEVICE_UNKNOWN;
+}
+
+static __always_inline u64 context_of(const struct caller *who)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
+
+	return t && t->depth ? t->contexts[top_of(t)] : 0;
+}
+
+static __always_inline u8 device_of_context(const struct caller *who, u64 context)
+{
+	struct context_key key = { who->tgid, who->incarnation, context };
+	u8 *device = bpf_map_lookup_elem(&contexts, &key);
+
+	return device ? *device : DEVICE_UNKNOWN;
+}
+
+static __always_inline void learn_context(const struct caller *who, u64 context, u8 device)
+{
+	struct context_key key = { who->tgid, who->incarnation, context };
+
+	bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
+}
+
+/* The thread's top context becomes this one, of `device`; DEVICE_UNKNOWN for contexts made before we looked. */
+static __always_inline void set_context(const struct caller *who, u64 context, u8 device, int push)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
+
+	if (!t) {
+		struct thread fresh = { .depth = 1, .contexts = { context }, .devices = { device } };
+		bpf_map_update_elem(&threads, &who->pid_tgid, &fresh, BPF_ANY);
+		return;
+	}
+	if (push || !t->depth)
+		t->depth++;
+	t->contexts[top_of(t)] = context;
+	t->devices[top_of(t)] = device;
+}
+
+static __always_inline void pop_context(const struct caller *who)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
+
+	if (t && t->depth)
+		t->depth--;
+}
+
+static __always_inline void forget_context(const struct caller *who)
+{
+	bpf_map_delete_elem(&threads, &who->pid_tgid);
+}
+
+#endif

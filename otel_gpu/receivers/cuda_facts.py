@@ -1,0 +1,102 @@
+"""What did rare calls tell? Kernel names, graphs, contexts: the events of the kernel, kept by program."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .. import abi
+from ..abi import EventType, NodeType
+from ..discovery.processes import Process
+from ..probes.table import FUNCTIONS
+from ..symbols.kernels import KernelBook, Program
+from .cuda_graphs import Contents, Graphs, Node
+from .cuda_ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLaunch:
+    """A kernel that launched for the first time since we look, and the launching thread's stack."""
+
+    program: Program
+    tid: int
+    handle: int
+    ip: int
+    sp: int
+    fp: int
+    saved: tuple[int, ...]
+    stack: bytes
+
+
+class CudaFacts:
+    """Handles the receiver's events. `lock` guards what they change."""
+
+    def __init__(self, kernels: KernelBook, ledger: Ledger) -> None:
+        self.lock = threading.RLock()
+        self.on_first_launch: Callable[[FirstLaunch], None] | None = None
+        self._kernels = kernels
+        self._ledger = ledger
+        self._graphs: dict[Program, Graphs] = {}
+        self.device_uuids: dict[Program, dict[int, str]] = {}
+
+    def handle(self, record: bytes) -> None:
+        """Take in one event."""
+        kind, tgid, incarnation, tid, when_ns, a, b, c, d = abi.EVENT.unpack_from(record)
+        program = (tgid, incarnation)
+        rest = record[abi.EVENT.size :]
+        with self.lock:
+            match kind:
+                case EventType.NAMED:
+                    name = rest.split(b"\0", 1)[0].decode("utf-8", "replace")
+                    if name:
+                        self._kernels.learn(program, a, name, module=b)
+                case EventType.CAPTURED:
+                    self._of(program).captured(a, Node(NodeType(b), c, d))
+                case EventType.CALL:
+                    *arguments, data = abi.CALL_ARGUMENTS.unpack_from(rest)
+                    self._called(program, FUNCTIONS[a], b, c, tuple(arguments), data, when_ns)
+                case EventType.FIRST_LAUNCH if self.on_first_launch is not None:
+                    ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
+                    self.on_first_launch(FirstLaunch(program, tid, a, ip, sp, fp, tuple(saved), stack))
+                case _:
+                    pass
+
+    def kernel_name(self, process: Process, handle: int) -> str:
+        """Return a kernel's name, or its handle where the name is not known."""
+        name = None if process.incarnation is None else self._kernels.name((process.pid, process.incarnation), handle)
+        return name if name is not None else f"libcuda+{handle:#x}"
+
+    def graph_contents(self, process: Process, version: int) -> Contents | None:
+        """Return what one launch of a graph executes; None where it is not known."""
+        if process.incarnation is None:
+            return None
+        graphs = self._graphs.get((process.pid, process.incarnation))
+        return None if graphs is None else graphs.contents(version)
+
+    def forget(self, program: Program) -> None:
+        """Drop a program that has ended."""
+        with self.lock:
+            self._graphs.pop(program, None)
+            self.device_uuids.pop(program, None)
+            self._kernels.forget(program)
+
+    def _of(self, program: Program) -> Graphs:
+        return self._graphs.setdefault(program, Graphs())
+
+    def _called(
+        self, program: Program, function: str, out: int, ident: int, arguments: tuple[int, ...], data: bytes, when: int
+    ) -> None:
+        match function:
+            case "cuKernelGetFunction":
+                self._kernels.alias(program, out, arguments[1])
+            case "cuModuleUnload" | "cuLibraryUnload":
+                self._kernels.unload(program, arguments[0])
+            case "cuCtxDestroy":
+                self._ledger.context_ended(program, context=arguments[0], device=None, when_ns=when)
+            case "cuDevicePrimaryCtxReset":
+                self._ledger.context_ended(program, context=None, device=arguments[0] & 0xFFFFFFFF, when_ns=when)
+            case "cuDeviceGetUuid":
+                self.device_uuids.setdefault(program, {})[arguments[1] & 0xFFFFFFFF] = data[:16].hex()
+            case _:
+                self._of(program).called(function, out, ident, arguments, data)
