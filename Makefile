@@ -111,7 +111,8 @@ bench: ground ## measure, and print the table that the README quotes
 .PHONY: wheel
 wheel: setup ## build dist/*.whl and the source distribution
 	$(Q)rm -rf dist build
-	$(Q)OTEL_GPU_RELEASE=1 $(BIN)/python -m build -o dist $(if $(Q),>/dev/null)
+	$(Q)mkdir dist && OTEL_GPU_RELEASE=1 $(BIN)/python -m build -o dist >dist/build.log 2>&1 || { cat dist/build.log; exit 1; }
+	$(Q)rm dist/build.log
 	$(Q)$(BIN)/python scripts/check_wheel.py dist/*.whl
 
 .PHONY: clean
