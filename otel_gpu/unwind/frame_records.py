@@ -22,6 +22,8 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _MAX_SECTION = 256 << 20
+_MAX_FUNCTIONS = 4 << 20
+"""Twelve times those of libtorch_cpu: bounds the memory that the walk takes."""
 _MAX_CIES = 65_536
 _MAX_TERMINATORS = 4_096
 _MAX_ALIGNMENT = 64
@@ -172,6 +174,8 @@ def _walk(raw: bytes, skipped: Counter[str]) -> tuple[Ints, Ints]:
         if pointer and length >= 8:
             at.append(p)
             cie_at.append(p + 4 - pointer)
+            if len(at) > _MAX_FUNCTIONS:
+                raise UnwindError(f"more than {_MAX_FUNCTIONS} functions in one .eh_frame are not believable")
         p += 4 + length
     return np.array(at, np.int64), np.array(cie_at, np.int64)
 
