@@ -119,7 +119,7 @@ class Config:
     """Stop after this long; None runs until told to stop."""
     log_level: LogLevel = "info"
     resource_attributes: tuple[tuple[str, str], ...] = ()
-    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME of the agent; the latter never names an observed process."""
+    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME of the agent."""
     disabled: bool = False
     """OTEL_SDK_DISABLED: nothing is to be observed or sent."""
     signal_exporters: Mapping[tuple[str, str], ExporterSettings] = field(default_factory=dict)
@@ -146,6 +146,11 @@ class Config:
                         f"service.pipelines.{pipeline_id}.{kind}: {component!r} is not declared under {kind}; "
                         f"{nearest(component, declared)}"
                     )
+
+    @property
+    def shared_attributes(self) -> dict[str, str]:
+        """What holds for observed processes too: all resource attributes but those that say who the agent is."""
+        return {k: v for k, v in self.resource_attributes if not k.startswith("service.")}
 
     def exporter(self, component: str, signal: str) -> ExporterSettings:
         """Return the settings with which an exporter sends a signal."""

@@ -320,6 +320,7 @@ class TestVariables:
         )
 
         assert dict(config.resource_attributes) == {"service.name": "watcher", "k8s.cluster.name": "a b"}
+        assert config.shared_attributes == {"k8s.cluster.name": "a b"}
         assert (config.interval_s, config.disabled, config.log_level) == (1.5, True, "warn")
 
     @pytest.mark.parametrize(("name", "exporters"), [("console", {"console"}), ("none", set()), ("otlp", {"otlp"})])
