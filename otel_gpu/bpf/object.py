@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -15,9 +14,10 @@ from ..errors import LoadError
 from . import libbpf as lib
 from .maps import BpfMap
 
-_log = logging.getLogger(__name__)
 _OBJECTS = Path(__file__).parent / "objects"
 _LOG_LIMIT = 1 << 16
+_WARNING = 0
+"""libbpf's level: what went wrong, with the verifier's log."""
 
 
 class BpfObject:
@@ -146,13 +146,11 @@ class BpfObject:
             self._lib.libbpf_set_print(None)
 
     def _on_print(self, level: int, text: bytes, arguments: int) -> int:
+        if level > _WARNING:
+            return 0
         buffer = ctypes.create_string_buffer(_LOG_LIMIT)
         ctypes.CDLL(None).vsnprintf(buffer, _LOG_LIMIT, text, ctypes.c_void_p(arguments))
-        message = buffer.value.decode("utf-8", "replace")
-        if level <= 1:
-            self._messages.append(message)
-        else:
-            _log.debug("libbpf: %s", message.rstrip())
+        self._messages.append(buffer.value.decode("utf-8", "replace"))
         return 0
 
     def _reason(self) -> str:

@@ -23,6 +23,7 @@ from ..probes.attach import AttachedLibrary, PlannedProbe, plan
 from ..probes.sites import Policy
 from ..probes.table import DRIVER
 from ..symbols.kernels import KernelBook
+from ..symbols.origins import Origins
 from .cuda_facts import CudaFacts
 from .cuda_ledger import Ledger
 from .cuda_sums import CudaSums
@@ -31,6 +32,8 @@ from .rows import RowReader
 _log = logging.getLogger(__name__)
 
 _PREALLOCATE_BYTES = 64 << 20
+_NAMES_S = 3.0
+"""How long a read waits for the names of kernels that just turned up."""
 
 
 class CudaReceiver:
@@ -70,7 +73,8 @@ class CudaReceiver:
         self._overflow = RowReader(self._object.map("overflow"))
         self._ledger = Ledger(self._object.map("live"), self._object.map("mapped"), self._object.map("pinned"))
         self.kernels = KernelBook()
-        self._facts = CudaFacts(self.kernels, self._ledger)
+        self._origins = Origins(self.kernels)
+        self._facts = CudaFacts(self.kernels, self._origins, self._ledger)
         self._ring = RingReader(self._object.map("events"), self._facts.handle)
         self._unexpanded = 0
 
@@ -95,6 +99,7 @@ class CudaReceiver:
     def close(self) -> None:
         """Detach from everything and unload; idempotent."""
         self._ring.close()
+        self._origins.close()
         with self._lock:
             for library in self._libraries.values():
                 library.close()
@@ -132,6 +137,7 @@ class CudaReceiver:
         ended = [p for p in self._processes.ended() if p.incarnation is not None]
         # Events first: what a row counts was made known before it was counted.
         self._ring.drain()
+        self._origins.settle(_NAMES_S)
         sums = CudaSums(self._facts.kernel_name, self._facts.graph_contents)
         with self._facts.lock:
             for reader in (self._rows, self._overflow):

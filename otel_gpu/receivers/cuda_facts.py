@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from .. import abi
 from ..abi import EventType, NodeType
 from ..discovery.processes import Process
 from ..probes.table import FUNCTIONS
 from ..symbols.kernels import KernelBook, Program
+from ..symbols.origins import Launch, Origins
 from .cuda_graphs import Contents, Graphs, Node
 from .cuda_ledger import Ledger
-
-
-@dataclass(frozen=True, slots=True)
-class FirstLaunch:
-    """A kernel that launched for the first time since we look, and the launching thread's stack."""
-
-    program: Program
-    tid: int
-    handle: int
-    ip: int
-    sp: int
-    fp: int
-    saved: tuple[int, ...]
-    stack: bytes
 
 
 class CudaFacts:
     """Handles the receiver's events. `lock` guards what they change."""
 
-    def __init__(self, kernels: KernelBook, ledger: Ledger) -> None:
+    def __init__(self, kernels: KernelBook, origins: Origins, ledger: Ledger) -> None:
         self.lock = threading.RLock()
-        self.on_first_launch: Callable[[FirstLaunch], None] | None = None
+        self._origins = origins
         self._kernels = kernels
         self._ledger = ledger
         self._graphs: dict[Program, Graphs] = {}
@@ -42,7 +27,7 @@ class CudaFacts:
 
     def handle(self, record: bytes) -> None:
         """Take in one event."""
-        kind, tgid, incarnation, tid, when_ns, a, b, c, d = abi.EVENT.unpack_from(record)
+        kind, tgid, incarnation, _tid, when_ns, a, b, c, d = abi.EVENT.unpack_from(record)
         program = (tgid, incarnation)
         rest = record[abi.EVENT.size :]
         with self.lock:
@@ -56,16 +41,17 @@ class CudaFacts:
                 case EventType.CALL:
                     *arguments, data = abi.CALL_ARGUMENTS.unpack_from(rest)
                     self._called(program, FUNCTIONS[a], b, c, tuple(arguments), data, when_ns)
-                case EventType.FIRST_LAUNCH if self.on_first_launch is not None:
+                case EventType.FIRST_LAUNCH:
                     ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
-                    self.on_first_launch(FirstLaunch(program, tid, a, ip, sp, fp, tuple(saved), stack))
+                    self._origins.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
                 case _:
                     pass
 
     def kernel_name(self, process: Process, handle: int) -> str:
-        """Return a kernel's name, or its handle where the name is not known."""
-        name = None if process.incarnation is None else self._kernels.name((process.pid, process.incarnation), handle)
-        return name if name is not None else f"libcuda+{handle:#x}"
+        """Return a kernel's name, or the file that launches it and its handle where the name is not known."""
+        program = (process.pid, process.incarnation or 0)
+        name = self._kernels.name(program, handle)
+        return name if name is not None else f"{self._origins.caller(program, handle) or 'unknown'}+{handle:#x}"
 
     def graph_contents(self, process: Process, version: int) -> Contents | None:
         """Return what one launch of a graph executes; None where it is not known."""
@@ -80,6 +66,7 @@ class CudaFacts:
             self._graphs.pop(program, None)
             self.device_uuids.pop(program, None)
             self._kernels.forget(program)
+            self._origins.forget(program)
 
     def _of(self, program: Program) -> Graphs:
         return self._graphs.setdefault(program, Graphs())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 _MAX_KERNELS = 200_000
 """Of one process; what is named beyond that stays a handle."""
-_MAX_NAME = 1024
+_MAX_NAME = 4096
 _CONTROL = {c: f"\\x{c:02x}" for c in (*range(32), 127)}
 
 Program = tuple[int, int]
