@@ -114,7 +114,7 @@ class _StubReader:
                 stub, name = self._stub(call), self._name(call)
                 if stub is not None and name is not None and len(names) < MAX_KERNELS:
                     names[stub] = name
-                elif stub is not None or name is not None:
+                elif name is not None:
                     skipped += 1
         stubs = sorted(names)
         handles, users = self._uses(stubs, {span.start for span, _ in constructors})
@@ -161,7 +161,7 @@ class _StubReader:
     def _name(self, call: Call) -> str | None:
         """Read the third and fourth argument, which are the same string."""
         name = call.registers.get("rcx")
-        return self._string(name) if name is not None and name == call.registers.get("rdx") else None
+        return self._string(name) if name and name == call.registers.get("rdx") else None
 
     def _string(self, vaddr: int) -> str | None:
         try:

@@ -45,3 +45,8 @@ def library_path() -> str:
         if code == 0:
             paths.append(f"{out.split(chr(9))[-1]}/{below}")
     return ":".join(paths)
+
+
+def libraries() -> Path:
+    """Return the directory of NVIDIA's cuBLAS and NCCL."""
+    return _path("libraries.sh")

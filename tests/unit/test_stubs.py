@@ -11,7 +11,6 @@ import pytest
 from otel_gpu.elf import ElfFile
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.static_runtime import find_runtime_functions
-from otel_gpu.symbols.stub_maps import stub_map_of
 from otel_gpu.symbols.stubs import StubMap, clean_name, read_stub_map
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
@@ -142,19 +141,35 @@ def test_damaged_code_gives_no_wrong_names(tmp_path: Path) -> None:
     assert set(found.names) <= set(NAMES.values())
 
 
-def test_the_map_is_kept_on_disk_and_worked_out_again_when_damaged(tmp_path: Path) -> None:
+def test_the_map_is_kept_on_disk_and_lost_when_damaged(tmp_path: Path) -> None:
     program = build(tmp_path, ["-O2"])
     cache = SymbolCache(tmp_path / "cache")
 
     with ElfFile(program) as elf:
-        first = stub_map_of(elf, cache)
-        (kept,) = (tmp_path / "cache").iterdir()
-        again = stub_map_of(elf, cache)
+        first = read_stub_map(elf)
+        before = cache.read(elf, "stubs", StubMap)
+        cache.write(elf, "stubs", first)
+        (kept,) = cache.directory.iterdir()
+        again = cache.read(elf, "stubs", StubMap)
         kept.write_bytes(kept.read_bytes()[:-3])
-        after_damage = stub_map_of(elf, cache)
+        after_damage = cache.read(elf, "stubs", StubMap)
 
-    assert first == again == after_damage
-    assert len(first) == 3
+    assert before is None
+    assert again == first
+    assert after_damage is None
+
+
+@pytest.mark.parametrize("length", [0, 3, 19, 20, 30])
+def test_a_file_of_any_length_in_the_cache_is_survived(tmp_path: Path, length: int) -> None:
+    program = build(tmp_path, ["-O2"])
+    cache = SymbolCache(tmp_path / "cache")
+
+    with ElfFile(program) as elf:
+        cache.write(elf, "stubs", StubMap())
+        (kept,) = cache.directory.iterdir()
+        kept.write_bytes(kept.read_bytes()[:length])
+
+        assert cache.read(elf, "stubs", StubMap) is None
 
 
 def test_the_cache_stays_below_its_size(tmp_path: Path) -> None:
@@ -176,7 +191,10 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
     program = build(tmp_path, ["-O2"])
 
     with ElfFile(program) as elf:
-        assert len(stub_map_of(elf, SymbolCache(blocked / "cache"))) == 3
+        cache = SymbolCache(blocked / "cache")
+        cache.write(elf, "stubs", StubMap())
+
+        assert cache.read(elf, "stubs", StubMap) is None
 
 
 @pytest.mark.parametrize(

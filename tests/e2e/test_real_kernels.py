@@ -1,0 +1,121 @@
+"""Are the kernels of NVIDIA's real libraries, and of what nvcc builds, named as their symbol tables and fatbins say?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.elf import STT_FUNC, ElfFile
+from otel_gpu.symbols.demangle import demangle, shorten
+from otel_gpu.symbols.fatbin import kernels_of_library
+from otel_gpu.symbols.static_runtime import find_runtime_functions
+from otel_gpu.symbols.stubs import StubMap, read_stub_map
+from tests.e2e import ground
+
+CUBLAS, NCCL = "libcublas.so.12", "libnccl.so.2"
+PROGRAMS = (
+    "runtime_calls_13_static",
+    "runtime_calls_13_stripped",
+    "runtime_calls_13_shared",
+    "runtime_calls_13_perthread",
+    "runtime_calls_12_static",
+    "runtime_calls_12_shared",
+)
+
+
+def _functions(elf: ElfFile) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for symbol in elf.symbols(".symtab"):
+        if symbol.type == STT_FUNC:
+            found.setdefault(symbol.value, set()).add(symbol.name)
+    return found
+
+
+def _wrong(stubs: StubMap, truth: dict[int, set[str]]) -> list[tuple[str, set[str]]]:
+    """Return the kernels whose stub is another function. nvcc makes some stubs static: `_ZL1fv` for the kernel `_Z1fv`."""
+    wrong = []
+    for address, name in zip(stubs.stubs, stubs.names, strict=True):
+        names = truth.get(address, set())
+        if demangle(name) not in {demangle(n) for n in names}:
+            wrong.append((name, names))
+    return wrong
+
+
+def test_every_kernel_of_nccl_has_the_name_in_its_symbol_table() -> None:
+    with ElfFile(ground.libraries() / NCCL) as elf:
+        stubs = read_stub_map(elf)
+        truth = _functions(elf)
+        device = kernels_of_library(elf)
+
+    assert _wrong(stubs, truth) == []
+    assert set(stubs.names) == device.kernels
+    assert (device.unreadable, stubs.skipped) == (0, 0)
+    assert len(stubs) == 242
+
+
+def test_every_kernel_in_the_fatbins_of_cublas_has_a_stub() -> None:
+    with ElfFile(ground.libraries() / CUBLAS) as elf:
+        stubs = read_stub_map(elf)
+        device = kernels_of_library(elf)
+
+    assert set(stubs.names) == device.kernels
+    assert (device.unreadable, stubs.skipped) == (0, 0)
+    assert (len(stubs), len(device.kernels)) == (3946, 3608)
+
+
+def test_every_mangled_kernel_of_cublas_and_nccl_is_demangled() -> None:
+    for library in (CUBLAS, NCCL):
+        with ElfFile(ground.libraries() / library) as elf:
+            names = set(read_stub_map(elf).names)
+
+        assert [n for n in names if demangle(n).startswith(("_Z", "__nv_static"))] == []
+        assert [n for n in names if re.search(r"[<>\s]", shorten(n).replace("(anonymous namespace)", ""))] == []
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_nvcc_builds_tells_its_stubs_and_handles(program: str) -> None:
+    with ElfFile(_program(program)) as elf:
+        stubs = read_stub_map(elf)
+        truth = _functions(elf)
+        symbols = {s.value: s.name for s in elf.symbols(".symtab")}
+        device = kernels_of_library(elf)
+
+    assert set(stubs.names) == device.kernels
+    assert sorted(name for _, name in stubs.handles()) == sorted(stubs.names)
+    if truth:
+        assert _wrong(stubs, truth) == []
+        # The variable is local to the function __device_stub_<name>, so its symbol says whose handle it holds.
+        assert [n for v, n in stubs.handles() if f"__device_stub_{n}" not in symbols[v]] == []
+
+
+@pytest.mark.parametrize("program", ["runtime_calls_13_static", "runtime_calls_12_static"])
+def test_the_static_runtime_is_found_where_the_symbol_table_has_it(program: str) -> None:
+    with ElfFile(_program(program)) as elf:
+        truth = {s.name: s.value for s in elf.symbols(".symtab") if re.fullmatch(r"cuda[A-Z]\w+", s.name)}
+        found = find_runtime_functions(elf, truth)
+
+    assert {name: address for name, address in found.items() if truth[name] != address} == {}
+    assert len(found) >= 0.9 * len(truth)
+    assert {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMalloc", "cudaFree", "cudaMemcpyAsync"} <= found.keys()
+
+
+def test_the_static_runtime_of_stripped_cublas_is_found() -> None:
+    names = [
+        "cudaLaunchKernel",
+        "cudaMemcpyAsync",
+        "cudaStreamSynchronize",
+        "cudaMalloc",
+        "cudaFree",
+        "cudaGraphLaunch",
+    ]
+    with ElfFile(ground.libraries() / CUBLAS) as elf:
+        assert find_runtime_functions(elf, names).keys() == set(names)
+
+
+def _program(name: str) -> Path:
+    path = ground.part("cuprograms") / name
+    if not path.exists():
+        pytest.skip(f"{name} was not built: its runtime cannot be had")
+    return path
