@@ -26,6 +26,11 @@ _MAX_TABLE = 512 << 20
 _MAX_DEBUGDATA = 64 << 20
 _MAX_NAME = 4096
 _STT_NOTYPE = 0
+_LABEL = 2
+"""The rank of symbols without a type; global functions have 0, weak and local ones 1."""
+_MAX_ADDRESS = 1 << 48
+_BLOCK = 1 << 16
+"""Symbols read at a time: bounds the memory, as most symbols of a big table may be no functions."""
 _NESTED = 4
 """How many symbols back the one that encloses an address is searched for."""
 
@@ -124,8 +129,11 @@ class NativeSymbols:
         functions = np.concatenate(found)
         # The best name of an address first: a global function before a weak or local one before a label, then one
         # that has a size, then the table read first.
-        order = np.lexsort((functions["table"], functions["size"] == 0, functions["rank"], functions["value"]))
-        functions = functions[order]
+        key = functions["value"] << np.uint64(16)
+        key |= functions["rank"].astype(np.uint64) << np.uint64(12)
+        key |= (functions["size"] == 0).astype(np.uint64) << np.uint64(8)
+        key |= functions["table"]
+        functions = functions[np.argsort(key)]
         keep = np.ones(functions.size, bool)
         keep[1:] = functions["value"][1:] != functions["value"][:-1]
         return functions[keep]
@@ -163,24 +171,32 @@ class NativeSymbols:
             if section.link >= len(elf.sections) or section.size > _MAX_TABLE:
                 raise ElfError(f"{elf.path}: {name} of {section.size} bytes is not believable")
             strings = elf.sections[section.link]
-            data = elf.section_data(section)
+            number = section.size // _SYMBOL.itemsize
+            blocks = [self._select(elf, section.offset, n, number) for n in range(0, number, _BLOCK)]
         except ElfError as e:
             self.failures.append(str(e))
             return nothing
-        symbols = np.frombuffer(data[: len(data) // _SYMBOL.itemsize * _SYMBOL.itemsize], _SYMBOL)
+        functions = np.concatenate([nothing, *blocks])
+        functions["table"] = len(self._tables)
+        self._tables.append(_Table(elf, strings.offset, strings.size))
+        return _without_inner_labels(functions)
+
+    def _select(self, elf: ElfFile, offset: int, first: int, number: int) -> npt.NDArray[np.void]:
+        """Read a block of symbols, of which the functions stay."""
+        count = min(_BLOCK, number - first)
+        symbols = np.frombuffer(elf.read(offset + first * _SYMBOL.itemsize, count * _SYMBOL.itemsize), _SYMBOL)
         kind, binding = symbols["info"] & 15, symbols["info"] >> 4
         is_function = (kind == STT_FUNC) | (kind == STT_GNU_IFUNC)
         # Entry points written in assembly have no type; local labels of that kind are no functions.
         is_label = (kind == _STT_NOTYPE) & (binding != 0) & self._in_code(symbols["value"])
         wanted = (is_function | is_label) & (symbols["section"] != 0) & (symbols["value"] != 0) & (symbols["name"] != 0)
+        wanted &= symbols["value"] < _MAX_ADDRESS
         kept = symbols[wanted]
-        functions = np.empty(kept.size, _FUNCTION)
+        functions = np.zeros(kept.size, _FUNCTION)
         functions["value"], functions["name"] = kept["value"], kept["name"]
         functions["size"] = np.minimum(kept["size"], 0xFFFFFFFF)
-        functions["table"] = len(self._tables)
-        functions["rank"] = np.where(is_label[wanted], 2, np.where(binding[wanted] == 1, 0, 1))
-        self._tables.append(_Table(elf, strings.offset, strings.size))
-        return _without_inner_labels(functions)
+        functions["rank"] = np.where(is_label[wanted], _LABEL, np.where(binding[wanted] == 1, 0, 1))
+        return functions
 
     def _in_code(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         inside = np.zeros(values.size, bool)
@@ -192,13 +208,14 @@ class NativeSymbols:
 
 def _without_inner_labels(functions: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     """Leave out labels that stand inside a function: the function's name is the one to show."""
-    is_label = functions["rank"] == 2
-    if not is_label.any():
+    is_label = functions["rank"] == _LABEL
+    real = functions[~is_label]
+    if not is_label.any() or not real.size:
         return functions
-    real = np.sort(functions[~is_label], order="value")
-    if not real.size:
-        return functions
-    at = np.searchsorted(real["value"], functions["value"], side="right").astype(np.int64) - 1
-    before = real[np.maximum(at, 0)]
-    inner = is_label & (at >= 0) & (functions["value"] - before["value"] < before["size"])
-    return np.asarray(functions[~inner])
+    order = np.argsort(real["value"])
+    starts, sizes = real["value"][order], real["size"][order]
+    labels = functions[is_label]
+    at = np.searchsorted(starts, labels["value"], side="right").astype(np.int64) - 1
+    before = np.maximum(at, 0)
+    inner = (at >= 0) & (labels["value"] - starts[before] < sizes[before])
+    return np.concatenate([real, labels[~inner]])
