@@ -285,4 +285,14 @@ static __always_inline void start_key(struct row_key *key, const struct caller *
 	};
 }
 
+static __always_inline u64 attach_cookie(struct pt_regs *ctx)
+{
+	u64 cookie;
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_attach_cookie))
+		return bpf_get_attach_cookie(ctx);
+	/* Kernels below 5.15: the agent loads the program once a site, with this number replaced. */
+	asm volatile("%0 = 0x0c00c1e0c00c1e0c ll" : "=r"(cookie));
+	return cookie;
+}
+
 #endif

@@ -3,6 +3,7 @@
  * attach cookie (abi.h), made from the hook table in otel_gpu/probes/table.py. */
 #include "common.bpf.h"
 #include "capture.bpf.h"
+#include "copy.bpf.h"
 #include "device.bpf.h"
 #include "events.bpf.h"
 #include "pinned.bpf.h"
@@ -44,16 +45,6 @@ struct {
 	__type(key, struct live_key);
 	__type(value, struct live);
 } live SEC(".maps");
-
-static __always_inline u64 attach_cookie(struct pt_regs *ctx)
-{
-	u64 cookie;
-	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_attach_cookie))
-		return bpf_get_attach_cookie(ctx);
-	/* Kernels below 5.15: the agent loads the program once a site, with this number replaced. */
-	asm volatile("%0 = 0x0c00c1e0c00c1e0c ll" : "=r"(cookie));
-	return cookie;
-}
 
 /* The capture that a call with a stream parameter would be recorded by; 0 when it runs. */
 static __always_inline u64 capturing_call(struct pt_regs *ctx, const struct caller *who, u64 cookie)
@@ -243,13 +234,6 @@ int launch_graph(struct pt_regs *ctx)
 
 /* ---- copies ---- */
 
-/* What a copy is, whatever its function looks like. */
-struct copy {
-	u64 bytes;
-	u64 host; /* pointer on the host's side, 0 where there is none */
-	u8 kind;
-};
-
 static __always_inline void count_copy(const struct caller *who, u8 kind, u8 host, u64 bytes)
 {
 	struct row_key key;
@@ -301,74 +285,6 @@ static __always_inline void count_wait(const struct caller *who, u64 cookie, u64
 	key.device = device_of(who);
 	key.bucket_a = duration_bucket(ns);
 	count(&key, ns, 0);
-}
-
-static __always_inline int copy_linear_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
-{
-	copy->kind = COOKIE_KIND(cookie);
-	copy->bytes = argument(ctx, COOKIE_SIZE(cookie));
-	copy->host = COOKIE_HOST(cookie) == ARGUMENT_NONE ? 0 : argument(ctx, COOKIE_HOST(cookie));
-	return 1;
-}
-
-/* One side of CUDA_MEMCPY2D and CUDA_MEMCPY3D: CUmemorytype and the host pointer behind it. */
-struct side {
-	u32 type;
-	u32 pad;
-	u64 host;
-};
-enum { SIDE_HOST = 1, SIDE_DEVICE, SIDE_ARRAY, SIDE_UNIFIED };
-
-static __always_inline void resolve_sides(const struct side *from, const struct side *to, struct copy *copy)
-{
-	int from_host = from->type == SIDE_HOST, to_host = to->type == SIDE_HOST;
-
-	if (from->type == SIDE_UNIFIED || to->type == SIDE_UNIFIED)
-		copy->kind = COPY_DEFAULT;
-	else if (from_host)
-		copy->kind = to_host ? COPY_HOST_TO_HOST : COPY_HOST_TO_DEVICE;
-	else
-		copy->kind = to_host ? COPY_DEVICE_TO_HOST : COPY_DEVICE_TO_DEVICE;
-	copy->host = from_host ? from->host : to_host ? to->host : 0;
-}
-
-/* Where CUDA_MEMCPY2D and CUDA_MEMCPY3D(_PEER) keep what is read; cuda.h. */
-#define COPY2D_FROM 16
-#define COPY2D_TO 72
-#define COPY2D_EXTENT 112
-#define COPY3D_FROM 32
-#define COPY3D_TO 120
-#define COPY3D_EXTENT 176
-
-static __always_inline int copy_2d_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
-{
-	u64 at = argument(ctx, 0), extent[2];
-	struct side from, to;
-
-	if (!read_user(&from, sizeof(from), at + COPY2D_FROM) || !read_user(&to, sizeof(to), at + COPY2D_TO) ||
-	    !read_user(extent, sizeof(extent), at + COPY2D_EXTENT))
-		return 0;
-	copy->bytes = extent[0] * extent[1];
-	resolve_sides(&from, &to, copy);
-	return 1;
-}
-
-static __always_inline int copy_3d_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
-{
-	u64 at = argument(ctx, 0), extent[3];
-	struct side from, to;
-
-	if (!read_user(&from, sizeof(from), at + COPY3D_FROM) || !read_user(&to, sizeof(to), at + COPY3D_TO) ||
-	    !read_user(extent, sizeof(extent), at + COPY3D_EXTENT))
-		return 0;
-	copy->bytes = extent[0] * extent[1] * extent[2];
-	if (COOKIE_KIND(cookie) == COPY_PEER) {
-		copy->kind = COPY_PEER;
-		copy->host = 0;
-	} else {
-		resolve_sides(&from, &to, copy);
-	}
-	return 1;
 }
 
 /* Asynchronous copies are counted at the call. */
