@@ -32,6 +32,7 @@ def assert_launches(exported: Metrics, truth: Truth) -> None:
 
 def assert_totals(exported: Metrics, truth: Truth) -> None:
     """Every call and byte, whatever series it is in."""
+    assert exported.restarted() == []
     assert exported.total(LAUNCHES) == truth.launches.total()
     assert exported.total(GRAPHS) == truth.graph_launches
     copied = exported.histogram(COPIES)

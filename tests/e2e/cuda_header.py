@@ -10,7 +10,7 @@ from pathlib import Path
 
 _SCALARS = {"unsigned char": 1, "unsigned short": 2, "unsigned int": 4, "int": 4}
 _WIDE = ("size_t", "unsigned long long", "cuuint64_t", "CUdeviceptr", "CUmemGenericAllocationHandle")
-_ENUMS = ("CUstreamCaptureMode",)
+_INTS = ("CUdevice", "CUstreamCaptureMode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Parameter:
         """Bytes of the argument: 8 for pointers and handles."""
         if self.type in _SCALARS:
             return _SCALARS[self.type]
-        if self.type in _ENUMS:
+        if self.type in _INTS:
             return 4
         return 8
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,19 +101,13 @@ def test_duration_ends_the_run(tmp_path: Path) -> None:
     comparison.assert_launches(read_metrics(tmp_path / "out").of(truth.pid), truth)
 
 
-@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
-def test_an_endpoint_that_refuses_does_not_stop_the_agent(protocol: str, tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    _run_against(port, protocol, tmp_path)
-
-
-@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
-def test_an_endpoint_that_hangs_does_not_stop_the_agent(protocol: str, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def _never_answering() -> Iterator[int]:
+    """Listen on a port where connections are taken and nothing is ever said."""
     taken: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def take() -> None:
-            # Connections are taken and never answered.
             try:
                 while True:
                     taken.append(server.accept()[0])
@@ -120,33 +116,43 @@ def test_an_endpoint_that_hangs_does_not_stop_the_agent(protocol: str, tmp_path:
 
         thread = threading.Thread(target=take, daemon=True)
         thread.start()
-        _run_against(server.getsockname()[1], protocol, tmp_path)
+        yield server.getsockname()[1]
         server.shutdown(socket.SHUT_RDWR)
     thread.join(10)
     for connection in taken:
         connection.close()
 
 
-def _run_against(port: int, protocol: str, directory: Path) -> None:
-    with Program(_storm("--phases", "2"), directory) as program:
+def test_endpoints_that_refuse_or_hang_do_not_stop_the_agent(tmp_path: Path) -> None:
+    (refusing,) = free_ports(1)
+    with contextlib.ExitStack() as stack:
+        hanging = stack.enter_context(_never_answering())
+        program = stack.enter_context(Program(_storm("--phases", "2"), tmp_path))
         program.ready()
-        with Agent(["--pid", str(program.pid), "--output", "otlp"], directory, _otlp(protocol, port)) as agent:
+        # All at once, for each gives its last interval ten seconds to be taken.
+        arguments = ["--pid", str(program.pid), "--output", "otlp"]
+        agents = [
+            (port, stack.enter_context(Agent(arguments, tmp_path, _otlp(protocol, port))))
+            for port in (refusing, hanging)
+            for protocol in ("grpc", "http/protobuf")
+        ]
+        for _, agent in agents:
             agent.wait_attached()
-            program.run_phase()
-            time.sleep(2)
+        program.run_phase()
+        time.sleep(2)
+        for _, agent in agents:
             assert agent.process.poll() is None, agent.error_text
-            started = time.monotonic()
             agent.process.send_signal(signal.SIGTERM)
-            code = agent.wait(30)
-        assert time.monotonic() - started < 20
-        # The last interval could not be delivered: that is said in a line, not in a traceback.
-        assert "Traceback" not in agent.error_text
-        assert code in (0, 1)
-        assert f"127.0.0.1:{port}" in agent.error_text
+        deadline = time.monotonic() + 20
+        for port, agent in agents:
+            code = agent.wait(deadline - time.monotonic())
+            # The last interval could not be delivered: that is said in a line, not in a traceback.
+            assert code in (0, 1)
+            assert "Traceback" not in agent.error_text
+            assert f"127.0.0.1:{port}" in agent.error_text
         program.ready()
         program.run_phase()
-        truth = program.finish()
-    assert truth.launches.total() == 2000
+        assert program.finish().launches.total() == 2000
 
 
 def test_a_target_that_dies_is_not_waited_for(tmp_path: Path) -> None:

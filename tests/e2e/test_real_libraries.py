@@ -17,17 +17,9 @@ from otel_gpu.probes.table import DRIVER
 from tests.e2e import abi_calls, ground
 from tests.e2e.abi_calls import Call
 from tests.e2e.call_bench import Bench, open_bench
-from tests.e2e.cuda_header import Parameter
+from tests.e2e.cuda_header import Parameter, prototypes
 
 NOT_INITIALIZED = 3
-NEWER_THAN_535 = {
-    *(f"{name}{suffix}" for suffix in ("", "_ptsz") for name in (
-        "cuMemcpyWithAttributesAsync", "cuMemcpyBatchAsync", "cuMemcpyBatchAsync_v2", "cuMemcpy3DBatchAsync",
-        "cuMemcpy3DBatchAsync_v2", "cuMemcpy3DWithAttributesAsync", "cuStreamBeginCaptureToGraph",
-        "cuStreamBeginRecaptureToGraph",
-    )),
-    "cuCtxSynchronize_v2",
-}  # fmt: skip
 
 
 def _plan(path: Path) -> dict[str, PlannedProbe]:
@@ -35,10 +27,11 @@ def _plan(path: Path) -> dict[str, PlannedProbe]:
         return {probe.symbol: probe for probe in plan(elf, DRIVER)}
 
 
-def test_the_real_driver_exports_what_the_table_names() -> None:
-    names = {symbol for hook in DRIVER for symbol, _ in hook.symbols()}
+def test_the_real_driver_exports_what_the_table_and_its_own_header_name() -> None:
+    named = {symbol for hook in DRIVER for symbol, _ in hook.symbols()}
+    declared = prototypes(ground.part("header535")).keys()
 
-    assert names - _plan(ground.part("driver")).keys() == NEWER_THAN_535
+    assert _plan(ground.part("driver")).keys() == named & declared
 
 
 def test_every_site_in_the_real_driver_is_the_emulated_branch_behind_the_guard() -> None:

