@@ -19,6 +19,7 @@ _SORTED_TABLE = (1, 0x03, 0x3B)  # version 1, a udata4 count, rows of data-relat
 _MAX_FUNCTIONS = 4_000_000
 _MAX_FUNCTION_SIZE = 1 << 20
 _SHF_EXECINSTR = 4
+_MAX_SPANS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,30 @@ def code_spans(elf: ElfFile) -> list[Span]:
         ]
     except ElfError:
         spans = []
-    return spans or [Span(s.vaddr, s.vaddr + s.file_size) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X]
+    spans = spans or [
+        Span(s.vaddr, s.vaddr + s.file_size) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X
+    ]
+    return merge(spans)[:_MAX_SPANS]
+
+
+def merge(spans: list[Span]) -> list[Span]:
+    """Return spans that do not overlap: a file could name the same gigabyte in 65,536 sections."""
+    merged: list[Span] = []
+    for span in sorted(spans, key=lambda s: s.start):
+        if merged and span.start < merged[-1].end:
+            merged[-1] = Span(merged[-1].start, max(merged[-1].end, span.end))
+        else:
+            merged.append(span)
+    return merged
 
 
 def read_code(elf: ElfFile, chunk: int, overlap: int) -> Iterator[tuple[int, bytes]]:
     """Yield all code in pieces of `chunk` bytes and `overlap` more, and let go of each piece of the file behind it."""
     for span in code_spans(elf):
-        start = elf.to_offset(span.start)
+        try:
+            start = elf.to_offset(span.start)
+        except ElfError:
+            continue  # a section that is not loaded
         size = min(span.end - span.start, len(elf.data) - start)
         for at in range(0, size, chunk):
             yield span.start + at, elf.read(start + at, min(chunk + overlap, size - at))

@@ -11,6 +11,8 @@ from .functions import forget
 
 _R_X86_64_64, _R_GLOB_DAT, _R_RELATIVE = 1, 6, 8
 _MAX_RELOCATIONS_BYTES = 512 << 20
+_ROW = 24
+_PIECE = _ROW << 15
 
 
 class LoadedPointers:
@@ -54,21 +56,25 @@ class LoadedPointers:
         slots, values = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         section = self._elf.section(".rela.dyn")
         if section is not None and section.type == SHT_RELA and section.size <= _MAX_RELOCATIONS_BYTES:
-            data = self._elf.section_data(section)
-            rows = np.frombuffer(data[: len(data) // 24 * 24], "<i8").reshape(-1, 3)
-            kind, symbol = rows[:, 1] & 0xFFFF_FFFF, rows[:, 1] >> 32
-            relative = rows[kind == _R_RELATIVE]
-            slots.append(relative[:, 0])
-            values.append(relative[:, 2])
-            chosen = (kind == _R_GLOB_DAT) | (kind == _R_X86_64_64)
             addresses = self._dynamic_symbols()
-            chosen &= (symbol >= 0) & (symbol < len(addresses))
-            slots.append(rows[chosen, 0])
-            values.append(addresses[symbol[chosen]] + rows[chosen, 2])
-            forget(self._elf, section.offset, section.size)
-        slot, value = np.concatenate(slots), np.concatenate(values)
-        order = np.argsort(slot, kind="stable")
-        return slot[order], value[order]
+            # Piece by piece: a large library has a million of them, and numpy's steps would multiply that.
+            for at in range(0, section.size - section.size % _ROW, _PIECE):
+                size = min(_PIECE, section.size - section.size % _ROW - at)
+                rows = np.frombuffer(self._elf.read(section.offset + at, size), "<i8").reshape(-1, 3)
+                forget(self._elf, section.offset + at, size)
+                kind, symbol = rows[:, 1] & 0xFFFF_FFFF, rows[:, 1] >> 32
+                relative = kind == _R_RELATIVE
+                named = ((kind == _R_GLOB_DAT) | (kind == _R_X86_64_64)) & (symbol >= 0) & (symbol < len(addresses))
+                slots += [rows[relative, 0], rows[named, 0]]
+                values += [rows[relative, 2], addresses[symbol[named]] + rows[named, 2]]
+        slot = np.concatenate(slots)
+        slots.clear()
+        value = np.concatenate(values)
+        values.clear()
+        if not (slot[1:] >= slot[:-1]).all():
+            order = np.argsort(slot, kind="stable")
+            slot, value = slot[order], value[order]
+        return slot, value
 
     def _dynamic_symbols(self) -> Any:
         import numpy as np
@@ -77,4 +83,6 @@ class LoadedPointers:
         if section is None:
             return np.zeros(0, np.int64)
         data = self._elf.section_data(section)
-        return np.frombuffer(data[: len(data) // 24 * 24], "<i8").reshape(-1, 3)[:, 1]
+        addresses = np.frombuffer(data[: len(data) // _ROW * _ROW], "<i8").reshape(-1, 3)[:, 1].copy()
+        forget(self._elf, section.offset, section.size)
+        return addresses

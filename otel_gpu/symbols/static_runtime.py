@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ..elf import PT_LOAD, SHT_NOBITS, ElfFile
-from .functions import FunctionTable, forget
+from ..errors import ElfError
+from .functions import FunctionTable, Span, forget, merge
 from .references import find_references
 
 _SHF_ALLOC, _SHF_EXECINSTR = 2, 4
@@ -57,15 +58,18 @@ def _find_strings(elf: ElfFile, names: set[bytes]) -> dict[int, str]:
 def _constant_data(elf: ElfFile) -> list[tuple[int, int, int]]:
     """Return (address, offset, size) of what may hold strings; device code, hundreds of megabytes, holds none."""
     sections = [
-        (s.vaddr, s.offset, s.size)
+        Span(s.offset, s.offset + s.size)
         for s in elf.sections
         if s.flags & _SHF_ALLOC
         and not s.flags & _SHF_EXECINSTR
         and s.type != SHT_NOBITS
         and s.name.startswith(".rodata")
     ]
-    return sections or [
-        (s.vaddr, s.offset, min(s.file_size, len(elf.data) - s.offset))
-        for s in elf.segments
-        if s.type == PT_LOAD and s.offset < len(elf.data)
-    ]
+    segments = [Span(s.offset, s.offset + s.file_size) for s in elf.segments if s.type == PT_LOAD]
+    found = []
+    for span in merge(sections or segments):
+        try:
+            found.append((elf.to_vaddr(span.start), span.start, min(span.end, len(elf.data)) - span.start))
+        except ElfError:
+            continue  # a section that is not loaded
+    return found

@@ -33,6 +33,7 @@ _PF_W = 2
 # `mov r8d, -1` and `or r8d, -1`: the argument thread_limit of every __cudaRegisterFunction that nvcc and clang write.
 _THREAD_LIMIT = re.compile(rb"\x41\xb8\xff\xff\xff\xff|\x41\x83\xc8\xff|\x49\xc7\xc0\xff\xff\xff\xff")
 _LAST_CALL = 256
+_MAX_DECODED = 64 << 20  # torch's kernels take 2 MiB; at most a minute for a file that is made to cost time
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
@@ -50,7 +51,7 @@ class StubMap:
     user_ends: tuple[int, ...] = ()
     user_stubs: tuple[int, ...] = ()
     skipped: int = 0
-    """Registrations that were not understood or were beyond MAX_KERNELS."""
+    """Registrations that were not understood or were beyond MAX_KERNELS, and functions that could not be read."""
 
     def __len__(self) -> int:
         return len(self.stubs)
@@ -99,6 +100,8 @@ class _StubReader:
         self._functions = FunctionTable(elf)
         self._pointers = LoadedPointers(elf)
         self._code = code_spans(elf)
+        self._budget = _MAX_DECODED
+        self._unread = 0
         self._variables = [
             Span(s.vaddr, s.vaddr + s.mem_size) for s in elf.segments if s.type == PT_LOAD and s.flags & _PF_W
         ]
@@ -126,7 +129,7 @@ class _StubReader:
             tuple(span.start for span, _ in users),
             tuple(span.end for span, _ in users),
             tuple(stub for _, stub in users),
-            skipped,
+            skipped + self._unread,
         )
 
     def _thread_limits(self) -> Iterator[int]:
@@ -148,10 +151,18 @@ class _StubReader:
 
     def _calls(self, span: Span, last: int) -> Iterator[Call]:
         size = min(span.end, last + _LAST_CALL) - span.start
-        offset = self._elf.to_offset(span.start)
-        code = self._elf.read(offset, size)
+        self._budget -= size
+        if self._budget < 0:
+            self._unread += 1
+            return
+        try:
+            offset = self._elf.to_offset(span.start)
+            code = self._elf.read(offset, size)
+        except ElfError:
+            self._unread += 1
+            return
         forget(self._elf, offset, size)
-        return calls(code, span.start, self._pointers.read)
+        yield from calls(code, span.start, self._pointers.read)
 
     def _stub(self, call: Call) -> int | None:
         """Read the second argument of __cudaRegisterFunction(module, stub, name, name, -1, ...)."""

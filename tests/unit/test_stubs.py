@@ -7,9 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from otel_gpu.elf import ElfFile
+from otel_gpu.errors import ElfError
+from otel_gpu.symbols import stubs
 from otel_gpu.symbols.cache import SymbolCache
+from otel_gpu.symbols.fatbin import kernels_of_library
+from otel_gpu.symbols.functions import Span, merge
 from otel_gpu.symbols.static_runtime import find_runtime_functions
 from otel_gpu.symbols.stubs import StubMap, clean_name, read_stub_map
 
@@ -139,6 +145,43 @@ def test_damaged_code_gives_no_wrong_names(tmp_path: Path) -> None:
         found = read_stub_map(elf)
 
     assert set(found.names) <= set(NAMES.values())
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return build(tmp_path_factory.mktemp("image"), ["-O2"]).read_bytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=20), st.integers(0, 1 << 16))
+def test_a_damaged_file_is_refused_or_read_without_failing(
+    image: bytes, damage: list[tuple[int, int]], length: int
+) -> None:
+    data = bytearray(image)
+    for position, value in damage:
+        data[position % len(data)] = value
+
+    try:
+        elf = ElfFile.from_bytes(bytes(data[: len(data) - length % 4096]))
+        found = read_stub_map(elf)
+        find_runtime_functions(elf, ["cudaLaunchKernel", "cudaFree"])
+        kernels_of_library(elf)
+    except ElfError:
+        return
+
+    assert len(found) <= 10
+
+
+def test_many_sections_over_the_same_code_are_read_once() -> None:
+    assert merge([Span(0, 10), Span(5, 20), Span(0, 10), Span(30, 40)]) == [Span(0, 20), Span(30, 40)]
+
+
+def test_decoding_has_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stubs, "_MAX_DECODED", 10)
+    with ElfFile(build(tmp_path, ["-O2"])) as elf:
+        found = read_stub_map(elf)
+
+    assert (len(found), found.skipped) == (0, 1)
 
 
 def test_the_map_is_kept_on_disk_and_lost_when_damaged(tmp_path: Path) -> None:
