@@ -55,6 +55,7 @@ def test_every_launch_is_counted_with_its_kernel_and_dimensions(storm: Storm) ->
 
 def test_graph_launches_are_counted_and_recorded_launches_are_not(storm: Storm) -> None:
     assert storm.exported.total(comparison.GRAPHS) == GRAPHS
+    assert storm.exported.total(comparison.GRAPH_KERNELS) == storm.truth.graph_kernels == storm.said["graph_kernels"]
     assert storm.exported.total(comparison.LAUNCHES) == THREADS * LAUNCHES
 
 
@@ -68,6 +69,17 @@ def test_every_copy_is_counted_by_kind_and_size(storm: Storm) -> None:
         said[copied["kind"], "count"] += copied["count"]
         said[copied["kind"], "bytes"] += copied["bytes"]
     assert exported == {kind: (said[kind, "count"], said[kind, "bytes"]) for kind, _ in said}
+
+
+def test_page_locked_copies_are_told_apart(storm: Storm) -> None:
+    for kind in ("MemcpyHostToDevice", "MemcpyDeviceToHost"):
+        of_kind = storm.exported.where(lambda s, kind=kind: s.attributes.get("cuda.memcpy.kind") == kind)
+        by_type = of_kind.by(comparison.COPIES, "cuda.memory.host.type")
+        said = {c["host"]: c["bytes"] for c in storm.said["copies"] if c["kind"] == kind}
+
+        assert by_type["pinned"] == said["pinned"]
+        # Memory that a process may have locked before the agent came is not called pageable.
+        assert by_type["pageable"] + by_type["None"] == said["pageable"]
 
 
 def test_every_memset_byte_is_counted(storm: Storm) -> None:
