@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -100,6 +101,26 @@ def test_attachment_follows_the_mapping_within_200_ms(tmp_path: Path) -> None:
         agent.stop()
 
     comparison.assert_all(read_metrics(tmp_path / "out").of(truth.pid), truth)
+
+
+def test_a_process_that_becomes_another_program_is_counted_as_both(tmp_path: Path) -> None:
+    command = [sys.executable, ground.PROGRAMS / "ctypes_calls.py", "--launches", "400", "--then"]
+    with Program(command + _storm("--gate", "--launches", "3000"), tmp_path) as program:
+        program.ready()
+        with Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            program.ready()
+            program.run_phase()
+            truth = program.finish()
+            agent.stop()
+
+    exported = read_metrics(tmp_path / "out").of(truth.pid)
+    by_program = {
+        name: exported.where(lambda s, name=name: s.resource["service.name"] == name).total(comparison.LAUNCHES)
+        for name in {s.resource["service.name"] for s in exported.samples}
+    }
+    assert by_program == {"ctypes_calls": 500, "launch_storm": 3000}
 
 
 def test_only_the_asked_for_process_is_counted(tmp_path: Path) -> None:

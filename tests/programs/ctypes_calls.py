@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--phases", type=int, default=1)
     parser.add_argument("--launches", type=int, default=1000)
     parser.add_argument("--late-dlopen", type=float, default=0.0)
+    parser.add_argument("--then", nargs=argparse.REMAINDER, help="a command to become at the end")
     options = parser.parse_args()
 
     time.sleep(options.late_dlopen)
@@ -86,6 +87,8 @@ def main() -> None:
         sys.stdin.readline()
         did = run_phase(driver, functions, options.launches)
         print(json.dumps({"event": "phase", "pid": os.getpid(), "phase": phase, **did}), flush=True)
+    if options.then:
+        os.execv(options.then[0], options.then)
 
 
 if __name__ == "__main__":
