@@ -1,93 +1,35 @@
 """Which constants are in the argument registers when a function is called?
 
-A small simulation of straight-line code: it follows addresses and numbers through `lea`, `mov` and `xor`, forgets every
+A small simulation of straight-line code: it follows addresses and numbers from register to register, forgets every
 register that anything else writes, and starts anew behind each branch or call. What it reports is therefore certain.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-_MASK32 = 0xFFFF_FFFF
-_WIDE = (
-    "rax eax ax al ah|rbx ebx bx bl bh|rcx ecx cx cl ch|rdx edx dx dl dh|rsi esi si sil|rdi edi di dil|rbp ebp bp bpl|"
-    "rsp esp sp spl|" + "|".join(f"r{n} r{n}d r{n}w r{n}b" for n in range(8, 16))
-)
-_FAMILY = {name: names.split()[0] for names in _WIDE.split("|") for name in names.split()}
-_IS_32_BIT = frozenset(names.split()[1] for names in _WIDE.split("|"))
-_KEEP = frozenset(("push", "cmp", "test", "nop", "endbr64", "bt", "ucomiss", "ucomisd", "comiss", "comisd"))
+from ..elf import EM_AARCH64, EM_X86_64
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call instruction and what is known of the registers at it, by their 64-bit names."""
+    """One call instruction, what it names as its target, and its first five arguments where they are known."""
 
     address: int
     target: str
-    registers: dict[str, int]
+    arguments: tuple[int | None, ...]
 
 
-def calls(code: bytes, vaddr: int, read_pointer: Callable[[int], int | None]) -> Iterator[Call]:
+def calls(machine: int, code: bytes, vaddr: int, read_pointer: Callable[[int], int | None]) -> Iterator[Call]:
     """Yield the calls in `code`, which must begin with an instruction; `read_pointer` says what the loader wrote where."""
-    registers: dict[str, int] = {}
-    for address, size, mnemonic, operands in _decoder().disasm_lite(code, vaddr):
-        if mnemonic == "call":
-            yield Call(address, operands, registers)
-            registers = {}
-        elif mnemonic[0] == "j" or mnemonic.startswith(("ret", "loop")):
-            registers = {}
-        elif mnemonic not in _KEEP:
-            _execute(registers, mnemonic, operands, address + size, read_pointer)
+    # Each takes a decoder of its own machine, so only the one that is needed is loaded.
+    if machine == EM_X86_64:
+        from . import constants_x86
 
+        return constants_x86.calls(code, vaddr, read_pointer)
+    if machine == EM_AARCH64:
+        from . import constants_arm64
 
-def _execute(
-    registers: dict[str, int], mnemonic: str, operands: str, following: int, read_pointer: Callable[[int], int | None]
-) -> None:
-    target, _, source = operands.partition(", ")
-    family = _FAMILY.get(target)
-    if family is None:
-        if mnemonic in ("xchg", "cpuid", "cmpxchg", "xadd", "mul", "div", "idiv", "imul", "cdq", "cqo", "cdqe"):
-            registers.clear()
-        return
-    value = None
-    if mnemonic in ("mov", "movabs"):
-        value = _value(registers, source)
-        if value is None and source.startswith("qword ptr [rip"):
-            value = read_pointer(following + _displacement(source))
-    elif mnemonic == "lea" and source.startswith("[rip"):
-        value = following + _displacement(source)
-    elif mnemonic == "or" and source in ("-1", "0xffffffff", "0xffffffffffffffff"):
-        value = _MASK32
-    elif mnemonic == "xor" and source == target:
-        value = 0
-    if value is None:
-        registers.pop(family, None)
-        if mnemonic in ("xchg", "xadd", "mul", "imul", "div"):
-            registers.clear()
-    else:
-        registers[family] = value & _MASK32 if target in _IS_32_BIT else value
-
-
-def _value(registers: dict[str, int], source: str) -> int | None:
-    family = _FAMILY.get(source)
-    if family is not None:
-        return registers.get(family)
-    try:
-        return int(source, 0)
-    except ValueError:
-        return None
-
-
-def _displacement(source: str) -> int:
-    inside = source[source.index("[") + 4 : source.index("]")].replace(" ", "")
-    return int(inside, 0) if inside else 0
-
-
-@functools.cache
-def _decoder() -> Any:
-    import capstone  # here, because an agent without targets need not carry its 10 MB
-
-    return capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+        return constants_arm64.calls(code, vaddr, read_pointer)
+    return iter(())

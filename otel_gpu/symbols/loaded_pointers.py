@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ..elf import SHT_RELA, ElfFile
+from ..elf import EM_AARCH64, EM_X86_64, SHT_RELA, ElfFile
 from ..errors import ElfError
 from .functions import forget
 
-_R_X86_64_64, _R_GLOB_DAT, _R_RELATIVE = 1, 6, 8
+# By machine: an absolute address, an entry of the global offset table, an address in this file.
+_KINDS = {EM_X86_64: (1, 6, 8), EM_AARCH64: (257, 1025, 1027)}
 _MAX_RELOCATIONS_BYTES = 512 << 20
 _ROW = 24
 _PIECE = _ROW << 15
@@ -55,6 +56,7 @@ class LoadedPointers:
 
         slots, values = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         section = self._elf.section(".rela.dyn")
+        absolute, table_entry, in_file = _KINDS[self._elf.machine]
         if section is not None and section.type == SHT_RELA and section.size <= _MAX_RELOCATIONS_BYTES:
             addresses = self._dynamic_symbols()
             # Piece by piece: a large library has a million of them, and numpy's steps would multiply that.
@@ -63,8 +65,8 @@ class LoadedPointers:
                 rows = np.frombuffer(self._elf.read(section.offset + at, size), "<i8").reshape(-1, 3)
                 forget(self._elf, section.offset + at, size)
                 kind, symbol = rows[:, 1] & 0xFFFF_FFFF, rows[:, 1] >> 32
-                relative = kind == _R_RELATIVE
-                named = ((kind == _R_GLOB_DAT) | (kind == _R_X86_64_64)) & (symbol >= 0) & (symbol < len(addresses))
+                relative = kind == in_file
+                named = ((kind == table_entry) | (kind == absolute)) & (symbol >= 0) & (symbol < len(addresses))
                 slots += [rows[relative, 0], rows[named, 0]]
                 values += [rows[relative, 2], addresses[symbol[named]] + rows[named, 2]]
         slot = np.concatenate(slots)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..elf import EM_X86_64, PT_LOAD, ElfFile
+from ..elf import EM_AARCH64, EM_X86_64, PT_LOAD, ElfFile
 from ..errors import ElfError
 from .constants import Call, calls
 from .functions import FunctionTable, Span, code_spans, forget, read_code
@@ -30,8 +30,12 @@ MAX_NAME = 4_096
 _CHUNK = 1 << 20
 _NO_THREAD_LIMIT = 0xFFFF_FFFF
 _PF_W = 2
-# `mov r8d, -1` and `or r8d, -1`: the argument thread_limit of every __cudaRegisterFunction that nvcc and clang write.
-_THREAD_LIMIT = re.compile(rb"\x41\xb8\xff\xff\xff\xff|\x41\x83\xc8\xff|\x49\xc7\xc0\xff\xff\xff\xff")
+# How the argument thread_limit, -1, of every __cudaRegisterFunction that nvcc and clang write is set:
+# `mov r8d, -1`, `or r8d, -1`, `mov r8, -1`; `mov w4, #-1`.
+_THREAD_LIMIT = {
+    EM_X86_64: re.compile(rb"\x41\xb8\xff\xff\xff\xff|\x41\x83\xc8\xff|\x49\xc7\xc0\xff\xff\xff\xff"),
+    EM_AARCH64: re.compile(rb"\x04\x00\x80\x12"),
+}
 _LAST_CALL = 256
 _MAX_DECODED = 64 << 20  # torch's kernels take 2 MiB; at most a minute for a file that is made to cost time
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -82,8 +86,8 @@ class StubMap:
 
 
 def read_stub_map(elf: ElfFile) -> StubMap:
-    """Read the kernels that a file registers; an empty map for a file without, or for one not built for x86-64."""
-    if elf.machine != EM_X86_64:
+    """Read the kernels that a file registers; an empty map for a file without, or for another machine."""
+    if elf.machine not in _THREAD_LIMIT:
         return StubMap()
     return _StubReader(elf).read()
 
@@ -112,7 +116,7 @@ class _StubReader:
         constructors = self._functions_with(self._thread_limits())
         for span, last in constructors:
             for call in self._calls(span, last):
-                if call.registers.get("r8") != _NO_THREAD_LIMIT:
+                if call.arguments[4] != _NO_THREAD_LIMIT:
                     continue
                 stub, name = self._stub(call), self._name(call)
                 if stub is not None and name is not None and len(names) < MAX_KERNELS:
@@ -134,7 +138,7 @@ class _StubReader:
 
     def _thread_limits(self) -> Iterator[int]:
         for vaddr, code in read_code(self._elf, _CHUNK, 8):
-            for match in _THREAD_LIMIT.finditer(code):
+            for match in _THREAD_LIMIT[self._elf.machine].finditer(code):
                 if match.start() < _CHUNK:
                     yield vaddr + match.start()
 
@@ -162,17 +166,17 @@ class _StubReader:
             self._unread += 1
             return
         forget(self._elf, offset, size)
-        yield from calls(code, span.start, self._pointers.read)
+        yield from calls(self._elf.machine, code, span.start, self._pointers.read)
 
     def _stub(self, call: Call) -> int | None:
         """Read the second argument of __cudaRegisterFunction(module, stub, name, name, -1, ...)."""
-        stub = call.registers.get("rsi")
+        stub = call.arguments[1]
         return stub if stub is not None and any(stub in span for span in self._code) else None
 
     def _name(self, call: Call) -> str | None:
         """Read the third and fourth argument, which are the same string."""
-        name = call.registers.get("rcx")
-        return self._string(name) if name and name == call.registers.get("rdx") else None
+        name = call.arguments[3]
+        return self._string(name) if name and name == call.arguments[2] else None
 
     def _string(self, vaddr: int) -> str | None:
         try:
@@ -217,7 +221,7 @@ class _StubReader:
             return []
         for span, site in functions:
             for call in self._calls(span, site):
-                variable, stub = call.registers.get("rdi"), call.registers.get("rsi")
+                variable, stub = call.arguments[:2]
                 if variable is not None and stub in stubs and any(variable in v for v in self._variables):
                     by_callee.setdefault(call.target, {})[variable] = stub
         # Other functions take (pointer, stub) as well, hardly ever with a static variable: the commonest callee it is.
