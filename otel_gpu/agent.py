@@ -9,18 +9,25 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from . import __version__, telemetry
-from .config import Config, CudaSettings, KernelNamesSettings, SelfSettings
+from .config import Config, CudaSettings, KernelNamesSettings, NvmlSettings, SelfSettings
 from .discovery import drivers
 from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
+from .discovery.resource import host
 from .discovery.watch import Watcher
 from .exporters import ExporterStats, MetricsExporter
 from .exporters.build import build
+from .model import Resource, attributes
 from .pipeline import Pipeline, Point
+from .processors import Processor
+from .processors.devices import DeviceNames
 from .processors.kernel_names import KernelNames
+from .processors.untracked_memory import UntrackedMemory
 from .receivers import Receiver
 from .receivers.agent_self import SelfReceiver
 from .receivers.cuda import CudaReceiver
+from .receivers.nvml import NvmlReceiver
+from .receivers.process_devices import DeviceBook
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 10.0
@@ -36,6 +43,8 @@ class Agent:
         self._config = config or Config()
         self._processes = ProcessTable(dict(self._config.resource_attributes))
         self._cuda: CudaReceiver | None = None
+        self._nvml: NvmlReceiver | None = None
+        self._devices: DeviceBook | None = None
         self._self: SelfReceiver | None = None
         self._watcher: Watcher | None = None
         self._exporters: list[MetricsExporter] = []
@@ -68,7 +77,7 @@ class Agent:
     def _start(self) -> None:
         config = self._config
         pids = () if config.discovery.everything else config.discovery.pids
-        settings = [s for s in config.receivers.values() if isinstance(s, CudaSettings)]
+        settings = [s for s in config.used_receivers if isinstance(s, CudaSettings)]
         if settings:
             cuda = settings[0]
             self._cuda = CudaReceiver(
@@ -81,16 +90,20 @@ class Agent:
             )
             for library, path in drivers.installed(cuda.libraries):
                 self._cuda.attach(library, path)
+            self._devices = DeviceBook(self._processes, self._cuda.device_uuids)
             self._watcher = Watcher(self._processes, self._on_library, pids=pids, on_exit=self._on_exit)
             self._watcher.scan()
             self._watcher.start()
         # The exporters come last: their libraries take longer to load than everything above.
         self._exporters = build(config)
         receivers: list[Receiver] = [self._cuda] if self._cuda is not None else []
-        if any(isinstance(s, SelfSettings) for s in config.receivers.values()):
+        if any(isinstance(s, SelfSettings) for s in config.used_receivers):
             self._self = SelfReceiver(self._cuda, self._exporter_stats, __version__)
             receivers.append(self._self)
-        processors = [KernelNames(s.top) for s in config.processors.values() if isinstance(s, KernelNamesSettings)]
+        processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
+        processors += [
+            KernelNames(s.top, s.demangle) for s in config.processors.values() if isinstance(s, KernelNamesSettings)
+        ]
         self._pipeline = Pipeline(receivers, processors, self._exporters)
         self._thread.start()
         _log.info("observing %s", f"{len(pids)} processes" if pids else "every GPU process of this host")
@@ -117,6 +130,9 @@ class Agent:
         if self._cuda is not None:
             self._cuda.close()
             self._cuda = None
+        if self._nvml is not None:
+            self._nvml.close()
+            self._nvml = None
 
     def snapshot(self) -> list[Point]:
         """Return every series as it stands now, without any exporter."""
@@ -125,7 +141,9 @@ class Agent:
         self._collect()
         return self._pipeline.snapshot()
 
-    def _on_library(self, _process: Process, library: Library, opener: str) -> None:
+    def _on_library(self, process: Process, library: Library, opener: str) -> None:
+        if self._devices is not None:
+            self._devices.observe(process)
         if self._cuda is not None:
             self._cuda.attach(library, opener)
 
@@ -133,7 +151,21 @@ class Agent:
         self._exited.set()
         self._wake.set()
 
+    def _open_nvml(self) -> None:
+        """Load NVIDIA's library, where it is: it can take seconds to wake a GPU, which nobody shall wait for."""
+        if self._pipeline is None or not any(isinstance(s, NvmlSettings) for s in self._config.used_receivers):
+            return
+        shared = Resource(attributes({**host(), **self._config.shared_attributes}))
+        tell = self._devices.resource if self._devices is not None else lambda _: None
+        nvml = NvmlReceiver(shared, process_resource=tell)
+        if not nvml.available:
+            _log.info("no hardware metrics: %s", nvml.reason)
+            return
+        self._nvml = nvml
+        self._pipeline.add(nvml)
+
     def _run(self) -> None:
+        self._open_nvml()
         next_export = time.monotonic() + self._config.interval_s
         while not self._stop.is_set():
             self._wake.wait(max(next_export - time.monotonic(), 0))
@@ -158,6 +190,8 @@ class Agent:
         assert self._pipeline is not None
         ended = self._processes.ended()
         began = time.perf_counter()
+        if self._nvml is not None and self._devices is not None:
+            self._devices.learn(self._nvml.gpus(), self._nvml.process_memory())
         self._pipeline.collect([p.resource for p in ended])
         if self._self is not None:
             self._self.duration(telemetry.COLLECT_DURATION, time.perf_counter() - began)

@@ -57,6 +57,8 @@ class KernelNamesSettings:
 
     top: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 50
     """Kernels of a process that keep their name, the rest being `other`; 0 turns names off."""
+    demangle: Literal["full", "short", "off"] = "full"
+    """As in the source code, without template arguments and parameters, or as the driver knows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def component_type(component: str) -> str:
 
 
 def _default_receivers() -> Mapping[str, ReceiverSettings]:
-    return {"cuda": CudaSettings(), "self": SelfSettings()}
+    return {"cuda": CudaSettings(), "nvml": NvmlSettings(), "self": SelfSettings()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,12 @@ class Config:
     def shared_attributes(self) -> dict[str, str]:
         """What holds for observed processes too: all resource attributes but those that say who the agent is."""
         return {k: v for k, v in self.resource_attributes if not k.startswith("service.")}
+
+    @property
+    def used_receivers(self) -> list[ReceiverSettings]:
+        """Return the receivers that stand in a pipeline; as in the Collector, others are not started."""
+        used = {component for pipeline in self.pipelines.values() for component in pipeline.receivers}
+        return [settings for component, settings in self.receivers.items() if component in used]
 
     def exporter(self, component: str, signal: str) -> ExporterSettings:
         """Return the settings with which an exporter sends a signal."""

@@ -61,6 +61,9 @@ def _checked(schema: type, data: object, where: str) -> dict[str, object]:
         hint = hints[key]
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             cleaned[key] = _checked(hint, value, _join(where, key))
+        elif value is False and "off" in typing.get_args(hint):
+            # YAML 1.1 takes the word for a boolean.
+            cleaned[key] = "off"
         elif value is not None or type(None) in typing.get_args(hint):
             cleaned[key] = value
     return cleaned

@@ -33,13 +33,18 @@ class Pipeline:
     def __init__(
         self, receivers: Sequence[Receiver], processors: Sequence[Processor], exporters: Sequence[MetricsExporter]
     ) -> None:
-        self._receivers = receivers
+        self._receivers = list(receivers)
         self._processors = processors
         self._exporters = exporters
         self._store = SeriesStore()
         self._lock = threading.Lock()
         self._since_ns = time.time_ns()
         self._durations: list[tuple[str, float]] = []
+
+    def add(self, receiver: Receiver) -> None:
+        """Read another receiver from now on, after the others."""
+        with self._lock:
+            self._receivers.append(receiver)
 
     def collect(self, ended: Sequence[Resource] = ()) -> None:
         """Read the receivers and fold what they measured; then note the resources that have ended."""

@@ -130,9 +130,11 @@ MEMORY_UNTRACKED = MetricSpec(
     "gpu.cuda.memory.untracked",
     "By",
     _GAUGE,
-    "What the driver says the process uses, less what was seen being allocated.",
+    "What the driver says the process uses, less the device, async and virtual memory that was seen being allocated: "
+    "contexts, reserves, managed memory on the GPU, and what was there before the agent.",
     _DEVICE,
 )
+HARDWARE_PROCESS_MEMORY = nvml_metrics.PROCESS_MEMORY
 SYNCHRONIZE_DURATION = MetricSpec(
     "gpu.cuda.synchronize.duration",
     "s",

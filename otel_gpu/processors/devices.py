@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from ..model import Measurement, Resource, attributes
+from ..model import Attributes, AttributeValue, Measurement, Resource, attributes
 
 INDEX, MODEL, UUID = "cuda.device.index", "cuda.device.model", "cuda.device.uuid"
 
@@ -94,40 +95,78 @@ def _by_uuid(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
     return found[0] if len(found) == 1 else None
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessDevices:
+    """What is known of a process's devices."""
+
+    by_ordinal: Mapping[int, Gpu]
+    only: tuple[int | None, Gpu] | None = None
+    """The one device that it can see or uses, with its ordinal where that is known."""
+
+
+class DeviceSource(Protocol):
+    """Who knows the devices of processes."""
+
+    def devices(self, resource: Resource) -> ProcessDevices | None:
+        """Return what is known of a process's devices; None where it is nothing."""
+
+    def forget(self, resource: Resource) -> None:
+        """Drop a process that has ended."""
+
+
 class DeviceNames:
-    """Adds UUID and model to measurements that know only a device's ordinal."""
+    """Adds UUID and model to measurements that know only a device's ordinal, or nothing of the only device."""
 
-    def __init__(self) -> None:
-        self._devices: dict[Resource, tuple[Gpu, ...]] = {}
-
-    def learn(self, resource: Resource, devices: tuple[Gpu, ...] | None) -> None:
-        """Remember a process's devices by ordinal; None is nothing to know."""
-        if devices:
-            self._devices[resource] = devices
-
-    def gpu(self, resource: Resource, ordinal: int) -> Gpu | None:
-        """Return the GPU behind a process's ordinal."""
-        devices = self._devices.get(resource, ())
-        return devices[ordinal] if 0 <= ordinal < len(devices) else None
+    def __init__(self, source: DeviceSource) -> None:
+        self._source = source
+        self._names: dict[Resource, tuple[ProcessDevices, dict[Attributes, Attributes]]] = {}
 
     def process(self, measurements: list[Measurement]) -> list[Measurement]:
-        """Return the measurements, those with an ordinal and no UUID completed where the GPU is known."""
-        return [self._named(m) for m in measurements]
+        """Return the measurements, those of device metrics completed where the GPU is known."""
+        wanted = [INDEX in m.metric.attributes for m in measurements]
+        known = {r: self._known(r) for r in {m.resource for m, w in zip(measurements, wanted) if w}}
+        return [self._named(m, known[m.resource]) if w else m for m, w in zip(measurements, wanted)]
 
     def forget(self, resource: Resource) -> None:
         """Drop the devices of a process that has ended."""
-        self._devices.pop(resource, None)
+        self._names.pop(resource, None)
+        self._source.forget(resource)
 
-    def _named(self, measurement: Measurement) -> Measurement:
-        if measurement.resource not in self._devices:
+    def _known(self, resource: Resource) -> tuple[ProcessDevices, dict[Attributes, Attributes]] | None:
+        """Return what is known of a process, and the attribute sets made of that before."""
+        devices = self._source.devices(resource)
+        if devices is None:
+            return None
+        known = self._names.get(resource)
+        if known is None or known[0] != devices:
+            known = self._names[resource] = (devices, {})
+        return known
+
+    def _named(
+        self, measurement: Measurement, known: tuple[ProcessDevices, dict[Attributes, Attributes]] | None
+    ) -> Measurement:
+        if known is None:
             return measurement
-        known = dict(measurement.attributes)
-        ordinal = known.get(INDEX)
-        if not isinstance(ordinal, int) or UUID in known:
-            return measurement
-        gpu = self.gpu(measurement.resource, ordinal)
-        if gpu is None:
-            return measurement
-        # OBI writes the UUID without its prefix.
-        added = {UUID: gpu.uuid.removeprefix("GPU-"), MODEL: gpu.model}
-        return replace(measurement, attributes=attributes({**known, **added}))
+        devices, names = known
+        if (attrs := names.get(measurement.attributes)) is None:
+            attrs = names[measurement.attributes] = _completed(measurement.attributes, devices)
+        return replace(measurement, attributes=attrs)
+
+
+def _completed(attrs: Attributes, devices: ProcessDevices) -> Attributes:
+    known = dict(attrs)
+    ordinal = known.get(INDEX)
+    if UUID in known:
+        return attrs
+    if isinstance(ordinal, int):
+        gpu = devices.by_ordinal.get(ordinal)
+        return attrs if gpu is None else attributes({**known, **_description(gpu)})
+    if devices.only is None:
+        return attrs
+    ordinal, gpu = devices.only
+    return attributes({**known, INDEX: ordinal, **_description(gpu)})
+
+
+def _description(gpu: Gpu) -> dict[str, AttributeValue | None]:
+    # OBI writes the UUID without its prefix.
+    return {UUID: gpu.uuid.removeprefix("GPU-"), MODEL: gpu.model or None}

@@ -2,19 +2,24 @@
 
 A kernel is among the top by its launches or by the blocks it launched, whichever ranks it higher. A kernel that
 becomes important later takes the place of the least important one, whose series stands still from then on; a
-process never gets more than 2 K names in its life.
+process never gets more than 2 K names in its life. Names are demangled before they are ranked, so that kernels that
+differ only in what `short` leaves out are one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from .. import telemetry
 from ..model import Attributes, Buckets, Measurement, Resource
+from ..symbols.demangle import demangle, shorten
 
 NAME = "cuda.kernel.name"
 OTHER = "other"
+_DEMANGLERS: dict[str, Callable[[str], str]] = {"full": demangle, "short": shorten, "off": str}
 _LIFETIME = 2
 _DISPLACE = 2
 """How many times as important a kernel must be to take another's place."""
@@ -31,14 +36,15 @@ class _Ranking:
 class KernelNames:
     """Keeps the cardinality of kernel names bounded."""
 
-    def __init__(self, top: int) -> None:
+    def __init__(self, top: int, demangle: Literal["full", "short", "off"] = "full") -> None:
         """Keep `top` names a process; 0 takes names away altogether."""
         self._top = top
+        self._demangle = _DEMANGLERS[demangle]
         self._rankings: dict[Resource, _Ranking] = {}
 
     def process(self, measurements: list[Measurement]) -> list[Measurement]:
         """Replace names outside the top K by `other`, and fold what becomes equal."""
-        named = [(m, name) for m in measurements if (name := _name(m.attributes)) is not None]
+        named = [(m, self._demangle(name)) for m in measurements if (name := _name(m.attributes)) is not None]
         if not named:
             return measurements
         if self._top:
@@ -82,10 +88,9 @@ class KernelNames:
     def _renamed(self, m: Measurement, name: str) -> Measurement:
         if not self._top:
             attrs = tuple(a for a in m.attributes if a[0] != NAME)
-        elif name in self._rankings[m.resource].named:
-            return m
         else:
-            attrs = tuple((k, OTHER) if k == NAME else (k, v) for k, v in m.attributes)
+            shown = name if name in self._rankings[m.resource].named else OTHER
+            attrs = tuple((k, shown) if k == NAME else (k, v) for k, v in m.attributes)
         return Measurement(m.resource, m.metric, attrs, m.value)
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 
 from .. import abi
 from ..abi import Loss
@@ -15,7 +16,7 @@ from ..bpf.maps import possible_cpus
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader
 from ..discovery.libraries import FileId, Library, LibraryKind
-from ..discovery.processes import ProcessTable
+from ..discovery.processes import Process, ProcessTable
 from ..elf import ElfFile
 from ..errors import ElfError, UnsupportedKernelError
 from ..model import Measurement
@@ -162,6 +163,10 @@ class CudaReceiver:
             value = table.get(loss.to_bytes(4, "little")) or b""
             found[loss] = sum(int.from_bytes(value[i : i + 8], "little") for i in range(0, len(value), 8))
         return found
+
+    def device_uuids(self, process: Process) -> Mapping[int, str]:
+        """Return the UUIDs that a process asked the driver for, in hexadecimal digits, by ordinal."""
+        return self._facts.device_uuids(process)
 
     def unexpanded_graph_launches(self) -> int:
         """Return how many graph launches could not be told apart into kernels."""

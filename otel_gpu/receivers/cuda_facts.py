@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from .. import abi
 from ..abi import EventType, NodeType
@@ -12,6 +15,9 @@ from ..symbols.kernels import KernelBook, Program
 from ..symbols.origins import Launch, Origins
 from .cuda_graphs import Contents, Graphs, Node
 from .cuda_ledger import Ledger
+
+_MAX_DEVICE_PROGRAMS = 4096
+_NONE: Mapping[int, str] = MappingProxyType({})
 
 
 class CudaFacts:
@@ -23,7 +29,8 @@ class CudaFacts:
         self._kernels = kernels
         self._ledger = ledger
         self._graphs: dict[Program, Graphs] = {}
-        self.device_uuids: dict[Program, dict[int, str]] = {}
+        # Those of ended programs are still asked for when their last counts are exported, so only age ends them.
+        self._device_uuids: OrderedDict[Program, dict[int, str]] = OrderedDict()
 
     def handle(self, record: bytes) -> None:
         """Take in one event."""
@@ -60,16 +67,27 @@ class CudaFacts:
         graphs = self._graphs.get((process.pid, process.incarnation))
         return None if graphs is None else graphs.contents(version)
 
+    def device_uuids(self, process: Process) -> Mapping[int, str]:
+        """Return the UUIDs that a process was told, in hexadecimal digits, by ordinal."""
+        with self.lock:
+            return dict(self._device_uuids.get((process.pid, process.incarnation or 0), _NONE))
+
     def forget(self, program: Program) -> None:
         """Drop a program that has ended."""
         with self.lock:
             self._graphs.pop(program, None)
-            self.device_uuids.pop(program, None)
             self._kernels.forget(program)
             self._origins.forget(program)
 
     def _of(self, program: Program) -> Graphs:
         return self._graphs.setdefault(program, Graphs())
+
+    def _device_uuid(self, program: Program, ordinal: int, uuid: bytes) -> None:
+        # Ordinals are bytes where devices are counted; and a UUID of zeros is none.
+        if ordinal < abi.DEVICE_UNKNOWN and any(uuid):
+            self._device_uuids.setdefault(program, {})[ordinal] = uuid.hex()
+            if len(self._device_uuids) > _MAX_DEVICE_PROGRAMS:
+                self._device_uuids.popitem(last=False)
 
     def _called(
         self, program: Program, function: str, out: int, ident: int, arguments: tuple[int, ...], data: bytes, when: int
@@ -84,6 +102,6 @@ class CudaFacts:
             case "cuDevicePrimaryCtxReset":
                 self._ledger.context_ended(program, context=None, device=arguments[0] & 0xFFFFFFFF, when_ns=when)
             case "cuDeviceGetUuid":
-                self.device_uuids.setdefault(program, {})[arguments[1] & 0xFFFFFFFF] = data[:16].hex()
+                self._device_uuid(program, arguments[1] & 0xFFFFFFFF, data[:16])
             case _:
                 self._of(program).called(function, out, ident, arguments, data)

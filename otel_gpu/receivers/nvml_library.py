@@ -136,8 +136,12 @@ class Nvml:
 
     def devices(self) -> list[Device]:
         """Return the GPUs and their MIG instances as they are now; a GPU that is lost stays as it was."""
-        driver = str(self._api.nvmlSystemGetDriverVersion())
-        for index in range(min(self._api.nvmlDeviceGetCount(), _MAX_GPUS)):
+        try:
+            driver, count = str(self._api.nvmlSystemGetDriverVersion()), self._api.nvmlDeviceGetCount()
+        except self._api.NVMLError:
+            self.failed["nvmlDeviceGetCount"] += 1
+            driver, count = "", 0
+        for index in range(min(count, _MAX_GPUS)):
             try:
                 handle = self._api.nvmlDeviceGetHandleByIndex(index)
                 self._devices[index] = self._describe(index, handle, driver)

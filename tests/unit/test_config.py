@@ -91,7 +91,7 @@ class TestWithoutAFile:
         assert config == Config()
         assert config.discovery.everything
         assert otlp(config) == OtlpSettings(endpoint="http://localhost:4317", protocol="grpc")
-        assert config.pipelines == {"metrics": Pipeline(("cuda", "self"), ("kernel_names",), ("otlp",))}
+        assert config.pipelines == {"metrics": Pipeline(("cuda", "nvml", "self"), ("kernel_names",), ("otlp",))}
 
     def test_the_command_line_names_processes_output_and_duration(self) -> None:
         config = Config.load(environ={}, pids=(1, 2), output="file:out", duration_s=3)
@@ -111,6 +111,12 @@ class TestWithoutAFile:
         config = Config(exporters={"console": ConsoleSettings()}, discovery=Discovery((7,)))
 
         assert config.pipelines["metrics"].exporters == ("console",)
+
+    def test_only_receivers_in_a_pipeline_are_used(self) -> None:
+        config = Config(pipelines={"metrics": Pipeline(("self",), (), ("otlp",))})
+
+        assert config.used_receivers == [SelfSettings()]
+        assert Config().used_receivers == [CudaSettings(), NvmlSettings(), SelfSettings()]
 
     def test_a_config_made_in_code_is_checked_too(self) -> None:
         with pytest.raises(ConfigError, match=r"service\.pipelines\.metrics\.exporters: 'otpl'.*'otlp'"):
@@ -177,7 +183,10 @@ class TestMistakesInTheFile:
             ("exporters: {otlp: {tls: {insecur: true}}}", r"exporters\.otlp\.tls\.insecur: .*'insecure'"),
             ("exporters: {jaeger/x: {}}", r"exporters\.jaeger/x: .*valid are"),
             ("service: {pipelines: {metric: {receivers: [cuda], exporters: [otlp]}}}", "no such signal.*'metrics'"),
-            ("service: {pipelines: {metrics: {receivers: [nvml], exporters: [otlp]}}}", "'nvml' is not declared"),
+            (
+                "service: {pipelines: {metrics: {receivers: [cuda/two], exporters: [otlp]}}}",
+                "'cuda/two' is not declared",
+            ),
             ("service: {pipelines: {metrics: {exporters: [otlp]}}}", r"metrics\.receivers: a pipeline needs"),
             ("receivers: {cuda: {map_entries: 0}}", r"receivers\.cuda\.map_entries: expected int >= 1"),
             ("receivers: {cuda: {map_entries: many}}", r"receivers\.cuda\.map_entries: expected int, got str"),
@@ -387,6 +396,18 @@ class TestValues:
         text = ",".join(f"{k}={quote(v, safe='')}" for k, v in pairs.items())
 
         assert dict(parse_pairs(text, "x")) == pairs
+
+
+class TestKernelNames:
+    @pytest.mark.parametrize("written", ["off", "'off'", "short", "full"])
+    def test_yaml_does_not_make_a_boolean_of_off(self, load, written: str) -> None:
+        config = load(f"processors: {{kernel_names: {{demangle: {written}}}}}")
+
+        assert config.processors["kernel_names"] == KernelNamesSettings(demangle=written.strip("'"))
+
+    def test_another_word_is_refused(self, load) -> None:
+        with pytest.raises(ConfigError, match=r"processors\.kernel_names\.demangle"):
+            load("processors: {kernel_names: {demangle: loud}}")
 
 
 class TestDocument:

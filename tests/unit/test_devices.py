@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 
 from otel_gpu.model import Instrument, Measurement, MetricSpec, Resource, attributes
-from otel_gpu.processors.devices import DeviceNames, Gpu, visible_devices
+from otel_gpu.processors.devices import DeviceNames, Gpu, ProcessDevices, visible_devices
 
 A, B, C, D = (Gpu(n, f"GPU-{c}{c}{c}{c}-0001", "H200") for n, c in enumerate("abcd"))
 SLOW = Gpu(1, "GPU-eeee-0001", "L4")
@@ -72,21 +74,37 @@ def test_a_container_with_one_mig_instance_has_that_one() -> None:
     assert visible_devices((PARTED, A), environment, in_container=True) == PARTED.instances[1:]
 
 
-def test_an_ordinal_gets_uuid_and_model_until_its_process_ends() -> None:
-    metric = MetricSpec("m", "1", Instrument.COUNTER, "")
-    process, other = (Resource(attributes({"process.pid": n})) for n in (1, 2))
-    names = DeviceNames()
-    names.learn(process, (B, A))
-    told = Measurement(process, metric, attributes({"cuda.device.index": 0}), 1)
+METRIC = MetricSpec("m", "1", Instrument.COUNTER, "", ("cuda.device.index",))
+PROCESS, OTHER = (Resource(attributes({"process.pid": n})) for n in (1, 2))
+
+
+@dataclass
+class Told:
+    """A source that knows one process."""
+
+    known: ProcessDevices | None
+    forgotten: list[Resource] = field(default_factory=list)
+
+    def devices(self, resource: Resource) -> ProcessDevices | None:
+        return self.known if resource == PROCESS else None
+
+    def forget(self, resource: Resource) -> None:
+        self.forgotten.append(resource)
+
+
+def measured(resource: Resource = PROCESS, metric: MetricSpec = METRIC, **attrs: object) -> Measurement:
+    return Measurement(resource, metric, attributes({k.replace("_", "."): v for k, v in attrs.items()}), 1)
+
+
+def test_an_ordinal_gets_uuid_and_model() -> None:
     unknown = [
-        Measurement(other, metric, attributes({"cuda.device.index": 0}), 1),
-        Measurement(process, metric, attributes({"cuda.device.index": 2}), 1),
-        Measurement(process, metric, attributes({"cuda.device.index": 0, "cuda.device.uuid": "said"}), 1),
-        Measurement(process, metric, (), 1),
+        measured(OTHER, cuda_device_index=0),
+        measured(cuda_device_index=2),
+        measured(cuda_device_index=0, cuda_device_uuid="said"),
+        measured(),
     ]
 
-    first, *rest = names.process([told, *unknown])
-    names.forget(process)
+    first, *rest = DeviceNames(Told(ProcessDevices({0: B, 1: A}))).process([measured(cuda_device_index=0), *unknown])
 
     assert dict(first.attributes) == {
         "cuda.device.index": 0,
@@ -94,4 +112,46 @@ def test_an_ordinal_gets_uuid_and_model_until_its_process_ends() -> None:
         "cuda.device.model": "H200",
     }
     assert rest == unknown
-    assert names.process([told]) == [told]
+
+
+def test_a_measurement_without_an_ordinal_is_of_the_only_device() -> None:
+    (named,) = DeviceNames(Told(ProcessDevices({}, only=(0, C)))).process([measured(cuda_memory_type="device")])
+    (nameless,) = DeviceNames(Told(ProcessDevices({}, only=(None, Gpu(-1, "GPU-1", ""))))).process([measured()])
+
+    assert dict(named.attributes) == {
+        "cuda.device.index": 0,
+        "cuda.device.uuid": "cccc-0001",
+        "cuda.device.model": "H200",
+        "cuda.memory.type": "device",
+    }
+    assert dict(nameless.attributes) == {"cuda.device.uuid": "1"}
+
+
+def test_a_metric_that_has_no_device_gets_none() -> None:
+    plain = MetricSpec("errors", "1", Instrument.COUNTER, "", ("cuda.function",))
+
+    assert DeviceNames(Told(ProcessDevices({}, only=(0, C)))).process([measured(metric=plain)]) == [
+        measured(metric=plain)
+    ]
+
+
+def test_what_is_learnt_later_holds_from_then_on() -> None:
+    source = Told(None)
+    names = DeviceNames(source)
+    before = names.process([measured(cuda_device_index=0)])
+    source.known = ProcessDevices({0: A})
+
+    (after,) = names.process([measured(cuda_device_index=0)])
+
+    assert before == [measured(cuda_device_index=0)]
+    assert dict(after.attributes)["cuda.device.uuid"] == "aaaa-0001"
+
+
+def test_an_ended_process_is_forgotten_by_the_source_too() -> None:
+    source = Told(ProcessDevices({0: A}))
+    names = DeviceNames(source)
+    names.process([measured(cuda_device_index=0)])
+
+    names.forget(PROCESS)
+
+    assert source.forgotten == [PROCESS]

@@ -1,0 +1,71 @@
+"""How much GPU memory does a process use that nobody saw being allocated? The driver's figure less the ledger's.
+
+What is left is the context itself, the driver's rounding, what a pool or allocator of the driver keeps in reserve, managed
+memory that lies on the GPU, and whatever was allocated before the probes were there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from .. import telemetry
+from ..model import Attributes, Measurement, Resource, attributes
+from .devices import INDEX, MODEL, UUID
+
+_ON_THE_GPU = ("device", "async", "virtual")
+"""Types of memory that the driver counts for the process; managed memory moves, and is on the GPU in part."""
+
+
+class UntrackedMemory:
+    """Follows the usage that both receivers tell, and adds the difference when NVML has spoken."""
+
+    def __init__(self) -> None:
+        self._tracked: dict[Resource, dict[str | None, int]] = {}
+        self._held: dict[Resource, dict[str, int]] = {}
+        self._devices: dict[Resource, dict[str, Attributes]] = {}
+
+    def process(self, measurements: list[Measurement]) -> list[Measurement]:
+        """Return the measurements, and the untracked memory of the processes that NVML told of."""
+        told: set[tuple[Resource, str]] = set()
+        for m in measurements:
+            if m.metric is telemetry.MEMORY_USAGE:
+                self._note_tracked(m)
+            elif m.metric is telemetry.HARDWARE_PROCESS_MEMORY:
+                uuid = str(dict(m.attributes)["hw.id"])
+                assert isinstance(m.value, int)
+                held = self._held.setdefault(m.resource, {})
+                held[uuid] = held.get(uuid, 0) + m.value
+                told.add((m.resource, uuid))
+        return measurements + [
+            found for resource, uuid in sorted(told, key=str) for found in self._untracked(resource, uuid)
+        ]
+
+    def forget(self, resource: Resource) -> None:
+        """Drop what is remembered of a process that has ended."""
+        for table in (self._tracked, self._held, self._devices):
+            table.pop(resource, None)
+
+    def _note_tracked(self, m: Measurement) -> None:
+        known = dict(m.attributes)
+        if known.get("cuda.memory.type") not in _ON_THE_GPU:
+            return
+        assert isinstance(m.value, int)
+        uuid = known.get(UUID)
+        key = None if uuid is None else _hardware_id(str(uuid))
+        self._tracked.setdefault(m.resource, defaultdict(int))[key] += m.value
+        if key is not None:
+            device = attributes({name: known.get(name) for name in (INDEX, MODEL, UUID)})
+            self._devices.setdefault(m.resource, {})[key] = device
+
+    def _untracked(self, resource: Resource, uuid: str) -> list[Measurement]:
+        tracked = self._tracked.get(resource, {})
+        if tracked.get(None):
+            # Memory on a device that nobody knows: of which one's usage should it be taken off?
+            return []
+        attrs = self._devices.get(resource, {}).get(uuid) or attributes({UUID: uuid.removeprefix("GPU-")})
+        size_bytes = self._held[resource][uuid] - tracked.get(uuid, 0)
+        return [Measurement(resource, telemetry.MEMORY_UNTRACKED, attrs, size_bytes)]
+
+
+def _hardware_id(uuid: str) -> str:
+    return uuid if uuid.startswith("MIG-") else f"GPU-{uuid}"

@@ -1,0 +1,121 @@
+"""What a process asked the driver goes before its variables, and nothing is told that may be wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from otel_gpu.discovery.processes import Process, ProcessTable
+from otel_gpu.processors.devices import Gpu, ProcessDevices
+from otel_gpu.receivers.process_devices import DeviceBook
+
+DIGITS = "0123456789abcdef0123456789abcdef"
+A = Gpu(0, "GPU-01234567-89ab-cdef-0123-456789abcdef", "H200")
+B = Gpu(1, "GPU-bbbb", "H200")
+PARTS = (Gpu(0, "MIG-1111", "H200 MIG"), Gpu(0, "MIG-2222", "H200 MIG"))
+PARTED = Gpu(0, A.uuid, "H200", instances=PARTS)
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def table() -> ProcessTable:
+    return ProcessTable()
+
+
+@pytest.fixture
+def start(table: ProcessTable) -> Iterator[Start]:
+    running = []
+
+    def start(*, late: bool = False, **environment: str) -> Process:
+        child = subprocess.Popen([sys.executable, "-Sc", "input()"], env=environment, stdin=subprocess.PIPE)
+        running.append(child)
+        return table.observe(child.pid, late=late)
+
+    yield start
+    for child in running:
+        child.communicate()
+
+
+def test_what_a_process_asked_the_driver_goes_before_its_variables(table: ProcessTable, start: Start) -> None:
+    process = start(CUDA_VISIBLE_DEVICES="1,0")
+    book = DeviceBook(table, lambda _: {0: DIGITS})
+    book.learn((A, B), ())
+
+    assert book.devices(process.resource) == ProcessDevices({0: A, 1: A})
+
+
+def test_without_nvml_a_uuid_has_no_model(table: ProcessTable, start: Start) -> None:
+    process = start()
+
+    found = DeviceBook(table, lambda _: {3: DIGITS}).devices(process.resource)
+
+    assert found == ProcessDevices({3: Gpu(-1, A.uuid, "")})
+
+
+def test_variables_say_the_order_and_the_only_device(table: ProcessTable, start: Start) -> None:
+    two, one = start(CUDA_VISIBLE_DEVICES="1,0"), start(CUDA_VISIBLE_DEVICES="1")
+    book = DeviceBook(table, lambda _: {})
+    book.learn((A, B), ())
+
+    assert book.devices(two.resource) == ProcessDevices({0: B, 1: A})
+    assert book.devices(one.resource) == ProcessDevices({0: B}, only=(0, B))
+
+
+def test_a_process_that_was_there_before_is_on_the_gpu_where_nvml_finds_it(table: ProcessTable, start: Start) -> None:
+    late, early, spread = start(late=True), start(), start(late=True)
+    book = DeviceBook(table, lambda _: {})
+    book.learn((A, B), {(B.uuid, late.pid), (B.uuid, early.pid), (A.uuid, spread.pid), (B.uuid, spread.pid)})
+
+    assert book.devices(late.resource) == ProcessDevices({0: A, 1: B}, only=(1, B))
+    assert book.devices(early.resource) == ProcessDevices({0: A, 1: B})
+    assert book.devices(spread.resource) == ProcessDevices({0: A, 1: B})
+
+
+def test_variables_that_nvml_contradicts_are_not_believed(table: ProcessTable, start: Start) -> None:
+    process = start(late=True, CUDA_VISIBLE_DEVICES="0")
+    book = DeviceBook(table, lambda _: {})
+    book.learn((A, B), {(B.uuid, process.pid)})
+
+    assert book.devices(process.resource) == ProcessDevices({}, only=(None, B))
+
+
+@pytest.mark.parametrize(("variable", "expected"), [("MIG-2222", PARTS[1]), ("x", PARTED)])
+def test_a_program_told_of_the_whole_gpu_is_on_the_instance_it_sees(
+    table: ProcessTable, start: Start, variable: str, expected: Gpu
+) -> None:
+    process = start(CUDA_VISIBLE_DEVICES=variable)
+    book = DeviceBook(table, lambda _: {0: DIGITS})
+    book.learn((PARTED,), ())
+
+    found = book.devices(process.resource)
+
+    assert found is not None
+    assert found.by_ordinal == {0: expected}
+
+
+def test_the_environment_is_read_while_the_process_is_there(table: ProcessTable, start: Start) -> None:
+    process = start(CUDA_VISIBLE_DEVICES="1")
+    book = DeviceBook(table, lambda _: {})
+    book.learn((A, B), ())
+    book.observe(process)
+    table.exited(process.pid)
+
+    assert book.devices(process.resource) == ProcessDevices({0: B}, only=(0, B))
+    assert book.resource(process.pid) is None
+
+
+def test_nothing_is_told_of_whom_nobody_observes(table: ProcessTable, start: Start) -> None:
+    process = start()
+    book = DeviceBook(table, lambda _: {})
+    book.learn((A,), ())
+    assert book.resource(process.pid) == process.resource
+    table.exited(process.pid)
+    table.forget(process)
+    book.forget(process.resource)
+
+    assert book.devices(process.resource) is None
+    assert book.resource(1) is None
