@@ -14,7 +14,7 @@ import threading
 import time
 from types import TracebackType
 
-from bench.ground import ROOT
+from bench.ground import ROOT, UnavailableError
 
 _PATIENCE_S = 60.0
 _LOOKS = 100
@@ -41,22 +41,25 @@ class AgentProcess:
             text=True,
         )
         self._lines: queue.Queue[tuple[float, str]] = queue.Queue()
+        self._said: list[str] = []
         self._reader = threading.Thread(target=self._read, name="bench-agent-log", daemon=True)
         self._reader.start()
 
     def wait_for(self, pattern: str | re.Pattern[str]) -> float:
         """Wait for a line of the log and return how many seconds after the start it came."""
-        seen: list[str] = []
         while True:
             try:
                 at, line = self._lines.get(timeout=_PATIENCE_S)
             except queue.Empty:
-                raise RuntimeError(f"the agent never said {pattern!r}, but: {''.join(seen)}") from None
+                raise UnavailableError(f"the agent never said {pattern!r}, but: {self.log()}") from None
             if not line:
-                raise RuntimeError(f"the agent ended: {''.join(seen)}")
-            seen.append(line)
+                raise UnavailableError(f"the agent ended: {self.log()}")
             if re.search(pattern, line):
                 return at - self._began
+
+    def log(self) -> str:
+        """Return what it has said so far."""
+        return "".join(self._said)
 
     def wait_attached(self, library: str) -> float:
         """Wait until the probes are in a library, and return how many seconds after the start that was."""
@@ -113,5 +116,6 @@ class AgentProcess:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self._lines.put((time.monotonic(), line))
+            self._said.append(line)
         self._lines.put((time.monotonic(), ""))
         self._process.stderr.close()

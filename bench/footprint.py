@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 from bench import ground
 from bench.agent_process import AgentProcess
+from bench.ground import UnavailableError
 from bench.results import Result
 from bench.sink import Sink
 from bench.target import Target
@@ -41,9 +42,10 @@ def measure(starts: int) -> Iterator[Result]:
 
 
 def _rss_mb(processes: int) -> float:
-    with Sink() as sink, AgentProcess(sink.endpoint, _INTERVAL_S) as agent, ExitStack() as stack:
+    with ExitStack() as stack:
         targets = [stack.enter_context(Target.on_driver()) for _ in range(processes)]
-        agent.wait_attached(str(ground.mock_driver()))
+        sink = stack.enter_context(Sink())
+        agent = stack.enter_context(AgentProcess(sink.endpoint, _INTERVAL_S))
         agent.wait_for("observing")
         deadline = time.monotonic() + _PATIENCE_S
         pids = {target.pid for target in targets}
@@ -51,7 +53,8 @@ def _rss_mb(processes: int) -> float:
             target.do(f"launch {_LAUNCHES}")
         while not pids <= sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name).keys():
             if time.monotonic() > deadline:
-                raise RuntimeError("not every process was exported")
+                missing = pids - sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name).keys()
+                raise UnavailableError(f"{len(missing)} of {processes} processes were never exported: {agent.log()}")
             time.sleep(_INTERVAL_S)
         settled = sink.requests + _SETTLE_REQUESTS
         while sink.requests < settled and time.monotonic() < deadline:

@@ -16,7 +16,7 @@ _SKIP = 77
 
 
 class UnavailableError(Exception):
-    """A part cannot be had on this machine; the message says why."""
+    """Something cannot be had, or measured, here or this time; the message says why."""
 
 
 @functools.cache

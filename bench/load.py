@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench import ground
 from bench.agent_process import AgentProcess
 from bench.results import Result
 from bench.sink import Sink
@@ -39,7 +38,6 @@ def measure(rounds: int) -> Iterator[Result]:
     """Measure an agent in its steady state: windows of one interval at each rate, in turns."""
     with Sink() as sink, Target.on_driver() as target:
         with AgentProcess(sink.endpoint, INTERVAL_S) as agent:
-            agent.wait_attached(str(ground.mock_driver()))
             agent.wait_for("observing")
             target.do(f"pace {_FEW} {2 * INTERVAL_S * 1000:.0f}")  # the first exports build what later ones keep
             windows = _windows(agent, target, rounds)

@@ -13,7 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from bench import ground
+from bench.ground import UnavailableError
 from bench.target import Target
 from otel_gpu import abi
 from otel_gpu.bpf.linker import ObjectLinker
@@ -70,7 +73,7 @@ class Ours:
         attached = AttachedLibrary(str(library), probes, self._receiver._linker, str(library))
         try:
             if attached.attached != len(functions):
-                raise RuntimeError(f"attached {attached.attached} of {functions}: {attached.failures}")
+                raise UnavailableError(f"attached {attached.attached} of {functions}: {attached.failures}")
             yield _Rows(self._receiver._object.map("rows"))
         finally:
             attached.close()
@@ -128,15 +131,18 @@ class Rivals:
 
 
 class Drain:
-    """Takes records out of a ring without looking at them: the cheapest consumer there can be."""
+    """Takes records out of a ring and reads each word once: the least that a consumer does."""
 
     def __init__(self, fd: int, size: int) -> None:
         page = os.sysconf("SC_PAGE_SIZE")
         # kernel/bpf/ringbuf.c: the consumer's page, the producer's, then the data.
         self._consumer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=0)
         self._producer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
+        # The data follow twice, so that no record is ever in two pieces.
+        self._data = mmap.mmap(fd, 2 * size, mmap.MAP_SHARED, mmap.PROT_READ, offset=2 * page)
         self._size = size
         self._began = self._position()
+        self.checksum = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench-drain", daemon=True)
 
@@ -152,15 +158,19 @@ class Drain:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._stop.set()
         self._thread.join()
-        self._consumer.close()
-        self._producer.close()
+        for memory in (self._consumer, self._producer, self._data):
+            memory.close()
 
     def _position(self) -> int:
         return int(struct.unpack_from("<Q", self._producer)[0])
 
     def _run(self) -> None:
+        words = np.frombuffer(self._data, np.uint64)
         while not self._stop.wait(_DRAIN_S):
-            self._consumer[:8] = struct.pack("<Q", self._position())
+            (at,), until = struct.unpack_from("<Q", self._consumer), self._position()
+            start = at % self._size // 8
+            self.checksum += int(words[start : start + (until - at) // 8].sum())
+            self._consumer[:8] = struct.pack("<Q", until)
 
 
 def interleave(
@@ -190,5 +200,5 @@ def _once(target: Target, order: str, placed: object) -> float:
     before = placed.records if isinstance(placed, Counting) else 0
     answer = target.do(order)
     if isinstance(placed, Counting) and placed.records - before < answer.calls:
-        raise RuntimeError(f"{order}: {placed.records - before} of {answer.calls} calls were seen")
+        raise UnavailableError(f"{order}: {placed.records - before} of {answer.calls} calls were seen")
     return answer.ns_per_call

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from bench import ground
+from bench.ground import UnavailableError
 
 
 class Answer(NamedTuple):
@@ -87,5 +88,5 @@ class Target:
         assert self._process.stdout is not None
         words = self._process.stdout.readline().split()
         if len(words) != 2:
-            raise RuntimeError(f"the measured program ended with {self._process.wait()}")
+            raise UnavailableError(f"the measured program ended with {self._process.wait()}")
         return Answer(int(words[0]), int(words[1]))
