@@ -153,13 +153,6 @@ class Parser(ExpressionParser):
         self._discriminator()
         return inner._replace(text=self._bounded(f"{scope}::{inner.text}"))
 
-    def _discriminator(self) -> None:
-        if self._take("__"):
-            self._digits()
-            self._need("_")
-        elif self._peek() == "_" and self._text[self._at + 1 : self._at + 2].isdigit():
-            self._at += 2
-
     def _unqualified_name(self, scope: str) -> tuple[str, bool]:
         """Return one part of a name, and whether a function of that name declares no return type."""
         self._step()
@@ -193,11 +186,6 @@ class Parser(ExpressionParser):
             text += f"[abi:{self._source_name()}]"
         return text, has_no_return
 
-    def _closure_number(self) -> int:
-        number = 1 if self._peek() == "_" else self._digits() + 2
-        self._need("_")
-        return number
-
     # Types
 
     def _type(self) -> Type:
@@ -212,7 +200,7 @@ class Parser(ExpressionParser):
         character = self._peek()
         if character in ("r", "V", "K"):
             qualifiers = self._qualifiers()
-            return self._remember(_qualified(self._type(), qualifiers))
+            return self._remember(self._type().qualified(qualifiers))
         if character in ("P", "R", "O"):
             self._at += 1
             inner = self._type()
@@ -247,7 +235,7 @@ class Parser(ExpressionParser):
             qualifier = self._source_name()
             if self._peek() == "I":
                 qualifier += self._template_args(tag=False)
-            return self._remember(_qualified(self._type(), f" {qualifier}"))
+            return self._remember(self._type().qualified(f" {qualifier}"))
         return self._remember(Type(self._name(tag=False).text))
 
     def _remember(self, found: Type) -> Type:
@@ -411,13 +399,3 @@ class Parser(ExpressionParser):
             self._type()
             return self._template_arg()
         return self._type()
-
-
-def _qualified(inner: Type, qualifiers: str) -> Type:
-    if inner.pack is not None:
-        return Type("", "", "", tuple(_qualified(t, qualifiers) for t in inner.pack))
-    if inner.shape == "f":
-        return inner._replace(right=inner.right + qualifiers)
-    if inner.shape == "a":
-        return inner._replace(left=f"{inner.left.rstrip()}{qualifiers} ")
-    return inner._replace(left=inner.left + qualifiers)

@@ -35,6 +35,16 @@ class Type(NamedTuple):
             return Type(f"{self.left}{space}({mark}", f"){' ' if self.shape == 'a' else ''}{self.right}")
         return Type(self.left + mark, self.right)
 
+    def qualified(self, qualifiers: str) -> Type:
+        """Return this type with ` const` and the like."""
+        if self.pack is not None:
+            return Type("", "", "", tuple(t.qualified(qualifiers) for t in self.pack))
+        if self.shape == "f":
+            return self._replace(right=self.right + qualifiers)
+        if self.shape == "a":
+            return self._replace(left=f"{self.left.rstrip()}{qualifiers} ")
+        return self._replace(left=self.left + qualifiers)
+
 
 class Name(NamedTuple):
     """A parsed name: the text; whether its last part has template arguments; whether it declares no return type."""
@@ -112,3 +122,15 @@ class Cursor:
             if self._take(code):
                 text = word + text
         return text
+
+    def _discriminator(self) -> None:
+        if self._take("__"):
+            self._digits()
+            self._need("_")
+        elif self._peek() == "_" and self._text[self._at + 1 : self._at + 2].isdigit():
+            self._at += 2
+
+    def _closure_number(self) -> int:
+        number = 1 if self._peek() == "_" else self._digits() + 2
+        self._need("_")
+        return number

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.elf import EM_AARCH64, EM_X86_64, STT_FUNC, STT_GNU_IFUNC, ElfFile, Symbol
-from otel_gpu.probes.sites import Cost, find_site, has_fast_nops, site_for_symbol
+from otel_gpu.probes.sites import Cost, Site, find_site, has_fast_nops, site_for_symbol
 
 DRIVER_GUARD = "81 3d 00 10 00 00 00 ba 1c 32"
 ENDBR64 = "f3 0f 1e fa"
@@ -21,7 +21,7 @@ NOP5 = "0f 1f 44 00 00"
 DRIVERS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "otel-gpu" / "driver"
 
 
-def site(code: str, machine: int = EM_X86_64, **options: object):
+def site(code: str, machine: int = EM_X86_64, **options: object) -> Site:
     return find_site(bytes.fromhex(code.replace(" ", "")), 0x1000, machine, **options)  # type: ignore[arg-type]
 
 
