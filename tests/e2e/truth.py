@@ -53,6 +53,8 @@ class Truth:
     blocks: dict[str, Histogram]
     graph_launches: int
     graph_kernels: int
+    graphed: Counter[str]
+    """Kernels that graph launches executed, by name."""
     copies: dict[str, Histogram]
     """By the kind that follows from the pointers; without buckets."""
     memset_bytes: int
@@ -74,6 +76,7 @@ class Truth:
             blocks={name: _shape(k, "block_threads_sum", "block_buckets") for name, k in kernels.items()},
             graph_launches=raw["graphs"]["launches"],
             graph_kernels=raw["launches"]["in_graphs"],
+            graphed=Counter({name: k["graph_executed"] for name, k in raw["kernels"].items() if k["graph_executed"]}),
             copies={
                 _COPY_KINDS[kind]: Histogram(sum(s["count"] for s in by.values()), sum(s["bytes"] for s in by.values()))
                 for kind, by in raw["copies"].items()
@@ -95,6 +98,7 @@ class Truth:
             blocks={name: b - earlier.blocks.get(name, nothing) for name, b in self.blocks.items()},
             graph_launches=self.graph_launches - earlier.graph_launches,
             graph_kernels=self.graph_kernels - earlier.graph_kernels,
+            graphed=self.graphed - earlier.graphed,
             copies={kind: c - earlier.copies[kind] for kind, c in self.copies.items()},
             memset_bytes=self.memset_bytes - earlier.memset_bytes,
             allocated=self.allocated - earlier.allocated,
