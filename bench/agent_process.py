@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from bench.ground import ROOT, UnavailableError
@@ -23,14 +24,14 @@ _ATTACHED = re.compile(r"attached \d+ probes")
 
 
 class AgentProcess:
-    """An agent that sends to `endpoint` every `interval_s`; ended with SIGTERM."""
+    """An agent that sends to `endpoint` every `interval_s` and observes `pids`, or all; ended with SIGTERM."""
 
-    def __init__(self, endpoint: str, interval_s: float = 10.0) -> None:
+    def __init__(self, endpoint: str, interval_s: float = 10.0, pids: Sequence[int] = ()) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         self._discovery: str | None = None
         self._began = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "otel_gpu", "run"],
+            [sys.executable, "-m", "otel_gpu", "run", *(f"--pid={pid}" for pid in pids)],
             cwd=ROOT,
             env={
                 **clean,
@@ -80,15 +81,19 @@ class AgentProcess:
             return int(schedstat.read().split()[0]) / 1e9
 
     def _find_discovery(self) -> str | None:
-        # It alone sleeps in poll(2): the others wait for locks, or in epoll. Python names no threads before 3.14.
+        # It sleeps in poll(2) on a descriptor for each CPU, which is more than any other thread has. Python
+        # gives threads no names before 3.14.
+        waiting: dict[str, int] = {}
         for _ in range(_LOOKS):
             for task in os.listdir(f"/proc/{self._process.pid}/task"):
                 path = f"/proc/{self._process.pid}/task/{task}"
                 with contextlib.suppress(OSError), open(f"{path}/syscall", encoding="ascii") as syscall:
-                    if syscall.read().split()[0] == _POLL.get(platform.machine()):
-                        return path
+                    call = syscall.read().split()
+                    if call[0] == _POLL.get(platform.machine()):
+                        waiting[path] = int(call[2], 16)
             time.sleep(0.01)
-        return None
+        most = [path for path, descriptors in waiting.items() if descriptors == max(waiting.values())]
+        return most[0] if len(most) == 1 else None
 
     def rss_bytes(self) -> int:
         """Return the resident memory, shared pages too."""

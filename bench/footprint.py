@@ -45,7 +45,7 @@ def _rss_mb(processes: int) -> float:
     with ExitStack() as stack:
         targets = [stack.enter_context(Target.on_driver()) for _ in range(processes)]
         sink = stack.enter_context(Sink())
-        agent = stack.enter_context(AgentProcess(sink.endpoint, _INTERVAL_S))
+        agent = stack.enter_context(AgentProcess(sink.endpoint, _INTERVAL_S, [target.pid for target in targets]))
         agent.wait_for("observing")
         deadline = time.monotonic() + _PATIENCE_S
         pids = {target.pid for target in targets}
