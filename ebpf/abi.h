@@ -60,6 +60,9 @@ enum free_cause {
 	FREE_IMPLICIT, /* the address came back from the driver while we held it for live */
 };
 
+/* Set in row_key.kind, and in kinds everywhere else, for what was asked of HIP and not of CUDA. */
+#define KIND_HIP 0x80
+
 #define DEVICE_UNKNOWN 0xff
 #define BUCKET_ZERO 0	 /* the value was 0 */
 #define BUCKET_NONE 0xff /* there is no such value */
@@ -121,9 +124,9 @@ enum loss {
 /* What an event says. a, b, c and d are given behind each. */
 enum event_type {
 	EVENT_NAMED = 1,    /* a kernel got its name: handle, module, address of the name, - ; then the name */
-	EVENT_FIRST_LAUNCH, /* a row of launches was made: handle, -, -, - ; then struct origin */
+	EVENT_FIRST_LAUNCH, /* a row of launches was made: handle, row_key.kind, -, - ; then struct origin */
 	EVENT_CAPTURED,	    /* a capture recorded a node: capture, node type, handle or bytes, see node_detail */
-	EVENT_CALL,	    /* a call succeeded: function, what it wrote to its out parameter, id, - ; then struct arguments */
+	EVENT_CALL,	    /* a call succeeded: function, what it wrote to its out parameter, id, device ; then struct arguments */
 };
 
 /* Node types, as CUgraphNodeType. */
@@ -191,6 +194,7 @@ struct first_launch {
 #define COOKIE_SIZE2(c) ((u8)((c) >> 44) & 15)	/* of its second factor */
 #define COOKIE_OUT(c) ((u8)((c) >> 48) & 15)	/* of the address, or of where it will be written */
 #define COOKIE_SHIFT(c) ((u8)((c) >> 52) & 15)	/* log2 of the element size */
+#define COOKIE_KIND_AT(c) ((u8)((c) >> 56) & 15) /* argument number of the copy kind, where it is one */
 #define ARGUMENT_NONE 15
 
 #define CALL_ENDS_CAPTURE 1 /* kind of a recorded call: its stream's capture is over, even if it fails */
@@ -202,5 +206,132 @@ struct first_launch {
 #define FLAG_EXEC 16	  /* an executable graph changes: its launches count under a new id */
 #define FLAG_PUSH 32	  /* the context becomes current as well */
 #define FLAG_PINS 64	  /* the memory is page-locked host memory */
+#define FLAG_INNER 128	  /* another function of the same number may be this call's caller, and counts it */
+
+/* ---- stacks ---- */
+
+/* One row of an unwinding table, see otel_gpu/unwind/rows.py. */
+struct unwind_row {
+	u32 pc;
+	s16 cfa_offset;
+	u8 kind;
+	s8 fp_offset;
+};
+_Static_assert(sizeof(struct unwind_row) == 8, "unwind_row crosses the border");
+
+enum row_kind {
+	ROW_END,
+	ROW_SP,
+	ROW_FP,
+	ROW_PLT,
+	ROW_UNSUPPORTED,
+	ROW_DEREF_SP,
+	ROW_DEREF_FP,
+	ROW_SIGNAL,
+	ROW_OUTERMOST,
+	ROW_SP_LARGE,
+};
+
+/* An executable mapping of a process. Each process has a run of them in one array, sorted by start. */
+struct unwind_mapping {
+	u64 start;
+	u64 end;
+	u64 bias; /* address - bias is what the rows' pc are compared with */
+	u32 first_row;
+	u32 rows; /* 0: no table */
+	u32 file; /* the agent's number for the file */
+	u32 flags;
+};
+_Static_assert(sizeof(struct unwind_mapping) == 40, "unwind_mapping crosses the border");
+#define MAPPING_FRAME_POINTERS 1 /* code without a file, made at run time: follow frame pointers */
+
+/* Where a CPython keeps its frames, see otel_gpu/unwind/python_layout.py. */
+#define PY_ABSENT 0xffff
+struct py_layout {
+	u16 minor;
+	u16 tss_kind;
+	u32 tss_offset;
+	u16 tss_block, runtime_interpreters, interp_next, interp_threads, tstate_next, tstate_interp, tstate_thread_id,
+		tstate_native_id, tstate_frame, tstate_cframe, cframe_frame, cframe_previous, frame_code, frame_previous,
+		frame_instr, frame_instr_size, frame_owner, frame_is_entry, entry_rule, shim_owners, tag_mask,
+		marker_to_cfa, object_type, code_bytecode, code_first_traceable, code_argcount, code_kwonly, code_flags,
+		code_first_line, code_filename, code_name, code_line_table, str_ascii, str_other, lasti_unit;
+	u16 pad;
+};
+_Static_assert(sizeof(struct py_layout) == 80, "py_layout crosses the border");
+enum { PY_EACH, PY_IS_ENTRY, PY_SHIM };
+
+#define EVAL_RANGES 4
+enum { THREAD_STATE_NONE, THREAD_STATE_SLOT, THREAD_STATE_DTV };
+
+struct unwind_process {
+	u32 first_mapping;
+	u32 mappings;
+	u32 thread_state; /* where its pointer is: at thread_offset from the thread's base, or in a DTV block */
+	u32 eval_ranges;
+	s64 thread_offset;
+	u64 thread_module; /* DTV: number of the module */
+	struct {
+		u64 start, end;
+	} eval[EVAL_RANGES];
+	struct py_layout py;
+};
+
+/* Why a stack ends where it ends. */
+enum stop {
+	STOP_NONE,
+	STOP_OUTERMOST,	   /* it is complete */
+	STOP_FULL,	   /* deeper than MAX_FRAMES */
+	STOP_NO_MAPPING,   /* an address in no known mapping */
+	STOP_NO_TABLE,	   /* the mapping's table is not there, or not yet */
+	STOP_NO_ROW,	   /* no unwinding information for the address */
+	STOP_UNSUPPORTED,  /* a rule that rows cannot say */
+	STOP_UNREADABLE,   /* stack memory could not be read */
+	STOP_STUCK,	   /* the stack pointer would not rise */
+	STOP_CHAIN_ENDED,  /* more eval loops than Python frames: a greenlet */
+	STOP_FRAME_POINTER, /* code without tables and without frame pointers */
+	STOP_COUNT,
+};
+
+enum frame_kind {
+	FRAME_NATIVE = 1, /* a: address, b: file; not the leaf: a return address */
+	FRAME_PYTHON = 2, /* a: code object, b: instruction | owner << 48 */
+	FRAME_EXACT = 3,  /* as FRAME_NATIVE, but the very instruction */
+};
+#define FRAME_KIND_SHIFT 56
+#define FRAME_OWNER_SHIFT 48
+
+struct frame {
+	u64 a;
+	u64 b; /* kind << 56 | ... */
+};
+
+#define MAX_FRAMES 192
+
+enum sample_type {
+	SAMPLE_LAUNCH = 1, /* value: launches; subject: the kernel's handle */
+	SAMPLE_WAIT,	   /* value: ns; subject: row of the hook table */
+	SAMPLE_COPY,	   /* value: bytes; subject: row of the hook table */
+	SAMPLE_ALLOC,	   /* value: bytes; subject: the address */
+	SAMPLE_FREE,	   /* subject: the address; no stack */
+	SAMPLE_CPU,	   /* value: 1; subject: 1 when the kernel ran for it */
+	SAMPLE_OFF_CPU,	   /* value: ns */
+	SAMPLE_TYPES,
+};
+
+struct stack_sample {
+	u32 type;
+	u32 tgid;
+	u32 incarnation;
+	u32 tid;
+	u64 time_ns;
+	u64 value;
+	u64 count; /* how many calls it stands for */
+	u64 subject;
+	u16 function;
+	u16 stop; /* enum stop */
+	u32 frames;
+	struct frame frame[MAX_FRAMES]; /* leaf first */
+};
 
 #endif

@@ -60,6 +60,8 @@ struct task_struct {
 	u64 start_boottime; /* 5.5; ns */
 	u64 self_exec_id;
 	struct thread_struct thread;
+	int tgid;
+	int pid;
 } CO_RE;
 
 enum bpf_func_id {

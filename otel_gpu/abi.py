@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import struct
 
 import numpy as np
@@ -105,11 +106,11 @@ class EventType(enum.IntEnum):
     NAMED = 1
     """A kernel got its name: handle, module, address of the name; then the name."""
     FIRST_LAUNCH = 2
-    """A row of launches was made: handle; then where from."""
+    """A row of launches was made: handle, its kind; then where from."""
     CAPTURED = 3
     """A capture recorded a node: capture, node type, handle or bytes, detail."""
     CALL = 4
-    """A call succeeded: function, what it wrote to its out parameter, id; then its arguments."""
+    """A call succeeded: function, what it wrote to its out parameter, id, device; then its arguments."""
 
 
 class NodeType(enum.IntEnum):
@@ -126,6 +127,38 @@ CALL_ARGUMENTS = struct.Struct("<6Q256s")
 ORIGIN = struct.Struct("<3Q5Q2048s")
 """ip, sp, fp; callee-saved registers; the stack from sp on."""
 
+KIND_HIP = 0x80
+"""Set in a row's kind, and in kinds everywhere else, for what was asked of HIP and not of CUDA."""
+
+
+class SampleType(enum.IntEnum):
+    """What a stack was taken for."""
+
+    LAUNCH = 1
+    WAIT = 2
+    COPY = 3
+    ALLOC = 4
+    FREE = 5
+    CPU = 6
+    OFF_CPU = 7
+
+
+SAMPLE = struct.Struct("<IIIIQQQQHHI")
+"""type, tgid, incarnation, tid, time_ns, value, count, subject, function, stop, frames; then the frames."""
+
+SAMPLER_KEY = np.dtype([("pid_tgid", "<u8"), ("type", "<u8")])
+SAMPLER = np.dtype(
+    [
+        ("window_start_ns", "<u8"),
+        ("value", "<u8"),
+        ("calls", "<u4"),
+        ("in_window", "<u4"),
+        ("period", "<u4"),
+        ("countdown", "<u4"),
+    ]
+)
+"""What a thread did since its last stack of one type (ebpf/profile.bpf.c)."""
+
 DEVICE_UNKNOWN = 0xFF
 BUCKET_ZERO = 0
 BUCKET_NONE = 0xFF
@@ -136,6 +169,8 @@ DURATION_SHIFT = 32
 
 ARGUMENT_NONE = 15
 FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED, FLAG_RESULT, FLAG_EXEC, FLAG_PUSH, FLAG_PINS = 1, 2, 4, 8, 16, 32, 64
+FLAG_INNER = 128
+"""Another function of the same number may be the caller, and counts the call."""
 CALL_ENDS_CAPTURE = 1
 COOKIE_PLACEHOLDER = 0x0C00C1E0C00C1E0C
 """Stands in the programs where kernels below 5.15 need the cookie as a number."""
@@ -152,6 +187,7 @@ def cookie(
     size2: int = ARGUMENT_NONE,
     out: int = ARGUMENT_NONE,
     shift: int = 0,
+    kind_at: int = ARGUMENT_NONE,
 ) -> int:
     """Pack an attach cookie; arguments are counted from 0."""
     return (
@@ -164,4 +200,17 @@ def cookie(
         | size2 << 44
         | out << 48
         | shift << 52
+        | kind_at << 56
     )
+
+
+def pid_namespace() -> dict[str, int]:
+    """Return the programs' variables that say which pid namespace this process numbers processes in."""
+    namespace = os.stat("/proc/self/ns/pid")
+    if namespace.st_ino == _INITIAL_PID_NAMESPACE:
+        return {"pidns_dev": 0, "pidns_ino": 0}
+    return {"pidns_dev": namespace.st_dev, "pidns_ino": namespace.st_ino}
+
+
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+"""PROC_PID_INIT_INO, include/linux/proc_ns.h."""

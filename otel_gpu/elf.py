@@ -67,6 +67,8 @@ class Symbol:
     size: int
     type: int
     is_global: bool
+    section: int = 0
+    """Index of the section it is defined in."""
 
 
 class ElfFile:
@@ -207,7 +209,7 @@ class ElfFile:
         usable = len(data) - len(data) % _SYM.size
         for name, info, _other, shndx, value, size in _SYM.iter_unpack(data[:usable]):
             if shndx and name:
-                yield Symbol(_name(strings, name), value, size, info & 15, info >> 4 != 0)
+                yield Symbol(_name(strings, name), value, size, info & 15, info >> 4 != 0, shndx)
 
     def build_id(self) -> str | None:
         """Return the GNU build id in hexadecimal."""

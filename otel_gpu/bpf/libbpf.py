@@ -38,6 +38,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "bpf_map__map_flags": (c_uint32, [c_void_p]),
     "bpf_map__set_map_flags": (c_int, [c_void_p, c_uint32]),
     "bpf_map__initial_value": (c_void_p, [c_void_p, c_void_p]),
+    "bpf_map__reuse_fd": (c_int, [c_void_p, c_int]),
     "libbpf_num_possible_cpus": (c_int, []),
     "libbpf_set_print": (c_void_p, [c_void_p]),
     "ring_buffer__new": (c_void_p, [c_int, c_void_p, c_void_p, c_void_p]),

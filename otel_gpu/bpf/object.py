@@ -52,15 +52,21 @@ class BpfObject:
             self._object = None
         self._maps.clear()
 
-    def set_rodata(self, values: Mapping[str, int]) -> None:
-        """Set `const volatile` variables by name, before loading."""
-        size = ctypes.c_size_t()
-        at = self._lib.bpf_map__initial_value(self._map_pointer(".rodata"), ctypes.byref(size))
+    def set_variables(self, values: Mapping[str, int]) -> None:
+        """Set global variables by name, before loading."""
         with ElfFile(self._path) as elf:
             variables = {s.name: s for s in elf.symbols(".symtab")}
-        for name, value in values.items():
-            variable = variables[name]
-            ctypes.memmove(at + variable.value, value.to_bytes(variable.size, "little"), variable.size)
+            for name, value in values.items():
+                variable = variables[name]
+                section = elf.sections[variable.section].name
+                size = ctypes.c_size_t()
+                at = self._lib.bpf_map__initial_value(self._map_pointer(section), ctypes.byref(size))
+                ctypes.memmove(at + variable.value, value.to_bytes(variable.size, "little"), variable.size)
+
+    def share_map(self, name: str, other: BpfMap) -> None:
+        """Use another object's map in place of one of this object's, before loading."""
+        if self._lib.bpf_map__reuse_fd(self._map_pointer(name), other.fd):
+            raise LoadError(f"the BPF object {self.name} cannot share the map {name}")
 
     def configure_map(self, name: str, *, max_entries: int | None = None, extra_flags: int = 0) -> None:
         """Set a map's size, or add flags, before loading."""

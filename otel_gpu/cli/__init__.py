@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol, cast
 
 from ..errors import ConfigError, LoadError, OtelGpuError
 
-VERBS = ("run", "doctor", "inspect")
+VERBS = ("run", "record", "doctor", "inspect")
 
 
 class Verb(Protocol):

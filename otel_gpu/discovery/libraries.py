@@ -1,4 +1,4 @@
-"""What is this file to us? A CUDA driver, a CUDA runtime, a program with a static runtime, or nothing.
+"""What is this file to us? A CUDA driver, a CUDA or HIP runtime, a program with a static runtime, or nothing.
 
 Files are told by what they export, through the hash table that the dynamic linker itself uses, so that a
 renamed copy is recognised and a library of thousands of symbols costs a few reads. Answers are kept by file.
@@ -25,11 +25,13 @@ class LibraryKind(enum.Enum):
     DRIVER = "CUDA driver"
     RUNTIME = "CUDA runtime"
     STATIC_RUNTIME = "static CUDA runtime"
+    HIP = "HIP runtime"
 
 
 _EXPORTS = (
     (LibraryKind.DRIVER, ("cuInit", "cuLaunchKernel", "cuCtxSynchronize")),
     (LibraryKind.RUNTIME, ("cudaLaunchKernel", "cudaMalloc")),
+    (LibraryKind.HIP, ("hipLaunchKernel", "hipModuleLaunchKernel", "hipMalloc")),
 )
 _FATBIN_SECTIONS = (".nv_fatbin", ".nvFatBinSegment", "__nv_relfatbin")
 

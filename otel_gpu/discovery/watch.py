@@ -30,11 +30,16 @@ class Watcher:
         *,
         pids: Collection[int] = (),
         on_exit: Callable[[Process], None] = lambda _process: None,
+        on_map: Callable[[int], None] = lambda _pid: None,
     ) -> None:
-        """Subscribe; nothing is reported before `scan` or `start`. `pids` limits who is reported."""
+        """Subscribe; nothing is reported before `scan` or `start`. `pids` limits who is reported.
+
+        `on_map` is told of every executable mapping that an observed process makes.
+        """
         self._table = table
         self._on_library = on_library
         self._on_exit = on_exit
+        self._on_map = on_map
         self._pids = set(pids)
         self._catalogue = LibraryCatalogue()
         self._events = ProcessEvents()
@@ -76,6 +81,8 @@ class Watcher:
                     event.start, event.end, event.offset, event.device, event.inode, event.path
                 )
                 self._look_at(event.pid, mapping, late=False)
+                if self._table.known(event.pid):
+                    self._on_map(event.pid)
             case Forked() if event.parent != event.pid and self._wants(event.pid) and self._table.known(event.parent):
                 # A copy of an observed process: its mappings are there without having been made.
                 self._look(event.pid, late=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from .. import abi
 from ..abi import Loss
 from ..bpf.features import probe
 from ..bpf.linker import LinkMode, ObjectLinker
-from ..bpf.maps import possible_cpus
+from ..bpf.maps import BpfMap, possible_cpus
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader
 from ..discovery.libraries import FileId, Library, LibraryKind
@@ -80,15 +79,7 @@ class CudaReceiver:
         self._unexpanded = 0
 
     def _load(self, map_entries: int, only: tuple[int, ...]) -> None:
-        namespace = os.stat("/proc/self/ns/pid")
-        initial = namespace.st_ino == 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
-        self._object.set_rodata(
-            {
-                "observe_all": 0 if only else 1,
-                "pidns_dev": 0 if initial else namespace.st_dev,
-                "pidns_ino": 0 if initial else namespace.st_ino,
-            }
-        )
+        self._object.set_variables({"observe_all": 0 if only else 1, **abi.pid_namespace()})
         # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it.
         large = map_entries * possible_cpus() * abi.ROW.itemsize > _PREALLOCATE_BYTES
         self._object.configure_map("rows", max_entries=map_entries, extra_flags=1 if large else 0)
@@ -128,6 +119,15 @@ class CudaReceiver:
     def plan(self, elf: ElfFile) -> list[PlannedProbe]:
         """Say where the probes of a driver go."""
         return plan(elf, DRIVER, policy=self._policy, allow_single_step=self._allow_single_step)
+
+    @property
+    def capturing(self) -> BpfMap:
+        """The table of capturing streams, for other objects to share."""
+        return self._object.map("capturing")
+
+    def kernel_name(self, process: Process, handle: int) -> str:
+        """Return a kernel's name, or its handle where the name is not known."""
+        return self._facts.kernel_name(process, handle)
 
     def is_attached(self, library: Library) -> bool:
         """Say whether a library's probes are in place."""

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Which code launches, waits, copies, allocates, runs? Stacks, taken of as many calls as the budget allows, each with
+ * what it stands for. A second program on the sites of cuda.bpf.c, loaded only when profiles are asked for. */
+#include "common.bpf.h"
+#include "capture.bpf.h"
+#include "copy.bpf.h"
+#include "unwind.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Set before loading. */
+const volatile u32 stacks_per_second = 400; /* of one thread and sample type */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 << 20);
+} samples SEC(".maps");
+
+#define WINDOW_NS 250000000ULL
+#define WINDOWS_PER_SECOND 4
+
+struct sampler_key {
+	u64 pid_tgid;
+	u64 type;
+};
+
+/* What a thread did since its last stack of one type. */
+struct sampler {
+	u64 window_start_ns;
+	u64 value;     /* since the last stack */
+	u32 calls;     /* since the last stack */
+	u32 in_window; /* calls in this window */
+	u32 period;    /* every how many calls a stack is taken, on average */
+	u32 countdown;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct sampler_key);
+	__type(value, struct sampler);
+} samplers SEC(".maps");
+
+/* Every how many calls, so that the last window's rate would have kept the budget. */
+static __always_inline void adapt(struct sampler *s, u64 now)
+{
+	u32 budget = stacks_per_second / WINDOWS_PER_SECOND;
+
+	if (now - s->window_start_ns < WINDOW_NS)
+		return;
+	s->period = budget && s->in_window > budget ? s->in_window / budget : 1;
+	s->window_start_ns = now;
+	s->in_window = 0;
+}
+
+/* True when this call's stack is to be taken; then `value` and `calls` are what it stands for. The distance to the
+ * next is random around the period, lest it beats with a loop in the program. */
+static __always_inline int is_due(const struct caller *who, u64 type, u64 *value, u64 *calls)
+{
+	struct sampler_key key = { who->pid_tgid, type };
+	struct sampler *s = bpf_map_lookup_elem(&samplers, &key);
+
+	if (!s) {
+		struct sampler fresh = { .window_start_ns = bpf_ktime_get_ns(), .period = 1, .countdown = 1 };
+		bpf_map_update_elem(&samplers, &key, &fresh, BPF_NOEXIST);
+		s = bpf_map_lookup_elem(&samplers, &key);
+		if (!s)
+			return 1;
+	}
+	s->value += *value;
+	s->calls += *calls;
+	s->in_window++;
+	if (s->countdown > 1) {
+		s->countdown--;
+		return 0;
+	}
+	adapt(s, bpf_ktime_get_ns());
+	s->countdown = s->period > 1 ? 1 + bpf_get_prandom_u32() % (2 * s->period - 1) : 1;
+	*value = s->value;
+	*calls = s->calls;
+	s->value = 0;
+	s->calls = 0;
+	return 1;
+}
+
+static __always_inline struct stack_sample *start_sample(const struct caller *who, u32 type, u64 cookie)
+{
+	struct stack_sample *s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
+
+	if (!s) {
+		lose(LOSS_EVENTS_FULL);
+		return 0;
+	}
+	s->type = type;
+	s->tgid = who->tgid;
+	s->incarnation = who->incarnation;
+	s->tid = (u32)who->pid_tgid;
+	s->time_ns = bpf_ktime_get_ns();
+	s->function = COOKIE_FUNCTION(cookie);
+	s->stop = STOP_NONE;
+	s->frames = 0;
+	s->value = 0;
+	s->count = 1;
+	s->subject = 0;
+	return s;
+}
+
+static __always_inline struct unwind_process *unwindable(const struct caller *who)
+{
+	return bpf_map_lookup_elem(&unwind_processes, &who->tgid);
+}
+
+/* Takes the stack at a probe on a function's entry. */
+static __always_inline void take_at_entry(struct pt_regs *ctx, const struct caller *who, u32 type, u64 cookie,
+					  u64 value, u64 count, u64 subject)
+{
+	struct unwind_process *process = unwindable(who);
+	struct stack_sample *s;
+	u64 caller;
+
+	if (!process)
+		return;
+	s = start_sample(who, type, cookie);
+	if (!s)
+		return;
+	s->value = value;
+	s->count = count;
+	s->subject = subject;
+	s->frame[0].a = INSTRUCTION(ctx);
+	s->frame[0].b = (u64)FRAME_EXACT << FRAME_KIND_SHIFT;
+	s->frames = 1;
+	/* Nothing is pushed yet: the return address is on top, whatever the library's tables say. */
+	if (bpf_probe_read_user(&caller, sizeof(caller), (void *)STACK_POINTER(ctx)))
+		s->stop = STOP_UNREADABLE;
+	else
+		unwind(s, process, caller, STACK_POINTER(ctx) + 8, FRAME_POINTER(ctx), 1);
+	bpf_ringbuf_submit(s, 0);
+}
+
+/* Takes the stack at a return probe: the function is gone, its caller is at the return address. */
+static __always_inline void take_at_return(struct pt_regs *ctx, const struct caller *who, u32 type, u64 cookie,
+					   u64 value, u64 count, u64 subject)
+{
+	struct unwind_process *process = unwindable(who);
+	struct stack_sample *s;
+
+	if (!process)
+		return;
+	s = start_sample(who, type, cookie);
+	if (!s)
+		return;
+	s->value = value;
+	s->count = count;
+	s->subject = subject;
+	unwind(s, process, INSTRUCTION(ctx), STACK_POINTER(ctx), FRAME_POINTER(ctx), 1);
+	bpf_ringbuf_submit(s, 0);
+}
+
+/* ---- launches ---- */
+
+#define LAUNCH_CONFIG_STREAM 32 /* in struct CUlaunchConfig */
+
+/* The kernel's handle is the argument that the cookie's `out` names, the stream the one that `stream` names or a field
+ * of the structure in argument 0. */
+SEC("uprobe")
+int profile_launch(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), value = 1, calls = 1, stream = 0;
+	u32 at = COOKIE_STREAM(cookie);
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	if (at != ARGUMENT_NONE)
+		stream = argument(ctx, at);
+	else
+		bpf_probe_read_user(&stream, sizeof(stream), (void *)(argument(ctx, 0) + LAUNCH_CONFIG_STREAM));
+	if (capturing_stream(&who, stream, COOKIE_FLAGS(cookie)))
+		return 0;
+	if (is_due(&who, SAMPLE_LAUNCH, &value, &calls))
+		take_at_entry(ctx, &who, SAMPLE_LAUNCH, cookie, value, calls, argument(ctx, COOKIE_OUT(cookie)));
+	return 0;
+}
+
+/* ---- calls that return: waits, copies, allocations ---- */
+
+struct entered_key {
+	u64 pid_tgid;
+	u64 function;
+};
+
+struct entered {
+	u64 start_ns;
+	u64 size;
+	u64 address;
+	u64 pitch_at;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct entered_key);
+	__type(value, struct entered);
+} entered SEC(".maps");
+
+static __always_inline void enter(const struct caller *who, u64 cookie, struct entered *e)
+{
+	struct entered_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
+
+	e->start_ns = bpf_ktime_get_ns();
+	if (bpf_map_update_elem(&entered, &key, e, BPF_ANY))
+		lose(LOSS_CALLS_FULL);
+}
+
+static __always_inline int leave(const struct caller *who, u64 cookie, struct entered *e)
+{
+	struct entered_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
+	struct entered *found = bpf_map_lookup_elem(&entered, &key);
+
+	if (!found)
+		return 0;
+	*e = *found;
+	bpf_map_delete_elem(&entered, &key);
+	return 1;
+}
+
+SEC("uprobe")
+int profile_wait(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct entered e = {};
+	struct caller who;
+
+	if (identify(&who))
+		enter(&who, cookie, &e);
+	return 0;
+}
+
+SEC("uretprobe")
+int profile_wait_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), calls = 1, ns;
+	struct caller who;
+	struct entered e;
+
+	if (!identify(&who) || !leave(&who, cookie, &e))
+		return 0;
+	ns = bpf_ktime_get_ns() - e.start_ns;
+	if (is_due(&who, SAMPLE_WAIT, &ns, &calls))
+		take_at_return(ctx, &who, SAMPLE_WAIT, cookie, ns, calls, COOKIE_FUNCTION(cookie));
+	return 0;
+}
+
+/* Copies: bytes, and for those that block the time as well. */
+#define PROFILE_COPY(shape)                                                                                            \
+	SEC("uprobe") int profile_copy_##shape##_async(struct pt_regs *ctx)                                            \
+	{                                                                                                              \
+		u64 cookie = attach_cookie(ctx), calls = 1;                                                            \
+		struct copy copy = {};                                                                                 \
+		struct caller who;                                                                                     \
+		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
+			return 0;                                                                                      \
+		if (COOKIE_STREAM(cookie) != ARGUMENT_NONE &&                                                          \
+		    capturing_stream(&who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie)))                \
+			return 0;                                                                                      \
+		if (is_due(&who, SAMPLE_COPY, &copy.bytes, &calls))                                                    \
+			take_at_entry(ctx, &who, SAMPLE_COPY, cookie, copy.bytes, calls, COOKIE_FUNCTION(cookie));     \
+		return 0;                                                                                              \
+	}                                                                                                              \
+	SEC("uprobe") int profile_copy_##shape(struct pt_regs *ctx)                                                    \
+	{                                                                                                              \
+		u64 cookie = attach_cookie(ctx);                                                                       \
+		struct copy copy = {};                                                                                 \
+		struct entered e = {};                                                                                 \
+		struct caller who;                                                                                     \
+		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
+			return 0;                                                                                      \
+		e.size = copy.bytes;                                                                                   \
+		enter(&who, cookie, &e);                                                                               \
+		return 0;                                                                                              \
+	}
+PROFILE_COPY(linear)
+PROFILE_COPY(2d)
+PROFILE_COPY(3d)
+
+SEC("uretprobe")
+int profile_copy_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), calls = 1, more = 1, ns;
+	struct caller who;
+	struct entered e;
+
+	if (!identify(&who) || !leave(&who, cookie, &e))
+		return 0;
+	ns = bpf_ktime_get_ns() - e.start_ns;
+	if (is_due(&who, SAMPLE_WAIT, &ns, &calls))
+		take_at_return(ctx, &who, SAMPLE_WAIT, cookie, ns, calls, COOKIE_FUNCTION(cookie));
+	if (!RESULT(ctx) && is_due(&who, SAMPLE_COPY, &e.size, &more))
+		take_at_return(ctx, &who, SAMPLE_COPY, cookie, e.size, more, COOKIE_FUNCTION(cookie));
+	return 0;
+}
+
+SEC("uprobe")
+int profile_alloc(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct entered e = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	e.size = argument(ctx, COOKIE_SIZE(cookie));
+	e.address = argument(ctx, COOKIE_OUT(cookie));
+	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
+		e.pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
+	enter(&who, cookie, &e);
+	return 0;
+}
+
+SEC("uretprobe")
+int profile_alloc_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), pitch = 0;
+	struct caller who;
+	struct entered e;
+
+	if (!identify(&who) || !leave(&who, cookie, &e) || RESULT(ctx))
+		return 0;
+	if (!(COOKIE_FLAGS(cookie) & FLAG_DIRECT) && !read_user(&e.address, sizeof(e.address), e.address))
+		return 0;
+	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED) {
+		read_user(&pitch, sizeof(pitch), e.pitch_at);
+		e.size *= pitch;
+	}
+	take_at_return(ctx, &who, SAMPLE_ALLOC, cookie, e.size, 1, e.address);
+	return 0;
+}
+
+SEC("uprobe")
+int profile_free(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct entered e = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	e.address = argument(ctx, COOKIE_OUT(cookie));
+	if (e.address)
+		enter(&who, cookie, &e);
+	return 0;
+}
+
+/* A free has no stack of its own: it is charged to the one that allocated. */
+#define SAMPLE_HEAD __builtin_offsetof(struct stack_sample, frame)
+
+SEC("uretprobe")
+int profile_free_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct stack_sample *s;
+	struct caller who;
+	struct entered e;
+
+	if (!identify(&who) || !leave(&who, cookie, &e) || RESULT(ctx))
+		return 0;
+	s = bpf_ringbuf_reserve(&samples, SAMPLE_HEAD, 0);
+	if (!s) {
+		lose(LOSS_EVENTS_FULL);
+		return 0;
+	}
+	s->type = SAMPLE_FREE;
+	s->tgid = who.tgid;
+	s->incarnation = who.incarnation;
+	s->tid = (u32)who.pid_tgid;
+	/* When the call began: whatever was given the address since is another allocation. */
+	s->time_ns = e.start_ns;
+	s->function = COOKIE_FUNCTION(cookie);
+	s->stop = STOP_NONE;
+	s->frames = 0;
+	s->value = 0;
+	s->count = 1;
+	s->subject = e.address;
+	bpf_ringbuf_submit(s, 0);
+	return 0;
+}
+
+/* ---- on CPU ---- */
+
+struct bpf_perf_event_data {
+	struct pt_regs regs;
+	u64 sample_period;
+	u64 addr;
+};
+
+#define USER_SPACE_END 0x0000800000000000ULL
+
+SEC("perf_event")
+int profile_cpu(struct bpf_perf_event_data *ctx)
+{
+	struct unwind_process *process;
+	struct stack_sample *s;
+	struct caller who;
+	u64 pc, sp, fp, kernel = 0;
+
+	if (!identify(&who))
+		return 0;
+	process = unwindable(&who);
+	if (!process)
+		return 0;
+#if defined(__TARGET_ARCH_x86)
+	pc = REGISTER(&ctx->regs, ip);
+	sp = REGISTER(&ctx->regs, sp);
+	fp = REGISTER(&ctx->regs, bp);
+#else
+	pc = REGISTER(&ctx->regs, pc);
+	sp = REGISTER(&ctx->regs, sp);
+	fp = REGISTER(&ctx->regs, regs[29]);
+#endif
+	if (pc >= USER_SPACE_END) {
+		/* The kernel ran for it: its user registers are where it entered. */
+		struct task_struct *task = (void *)bpf_get_current_task_btf();
+		struct pt_regs *user = (void *)bpf_task_pt_regs((void *)task);
+		kernel = 1;
+		pc = INSTRUCTION(user);
+		sp = STACK_POINTER(user);
+		fp = FRAME_POINTER(user);
+	}
+	s = start_sample(&who, SAMPLE_CPU, 0);
+	if (!s)
+		return 0;
+	s->value = 1;
+	s->subject = kernel;
+	unwind(s, process, pc, sp, fp, 0);
+	bpf_ringbuf_submit(s, 0);
+	return 0;
+}

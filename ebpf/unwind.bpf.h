@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Who called? Native frames by the rows of .eh_frame, each activation of CPython's eval loop replaced by the
+ * Python frames that it runs: one bpf_loop, a frame a round. Kernel 5.17. */
+#ifndef OTEL_GPU_UNWIND_BPF_H
+#define OTEL_GPU_UNWIND_BPF_H
+
+#include "common.bpf.h"
+
+#if defined(__TARGET_ARCH_x86)
+#define FRAME_POINTER(ctx) ((ctx)->bp)
+#define INSTRUCTION(ctx) ((ctx)->ip)
+#else
+#define FRAME_POINTER(ctx) ((ctx)->regs[29])
+#define INSTRUCTION(ctx) ((ctx)->pc)
+#endif
+
+/* Unwinding tables of all files, one behind the other; filled by the agent through shared memory. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 8 << 20);
+	__type(key, u32);
+	__type(value, struct unwind_row);
+} unwind_rows SEC(".maps");
+
+/* Mappings of all processes, a run for each. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1 << 17);
+	__type(key, u32);
+	__type(value, struct unwind_mapping);
+} unwind_mappings SEC(".maps");
+
+/* tgid -> where its mappings are, and its Python. Replaced as a whole. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, struct unwind_process);
+} unwind_processes SEC(".maps");
+
+#define MAX_ROUNDS 512		  /* frames, and the ends of groups of Python frames */
+#define MAX_FRAME_BYTES (1 << 20) /* a frame pointer further away is none */
+#define PY_FRAME_WORDS 16
+
+struct unwind {
+	struct stack_sample *sample;
+	struct unwind_process *process;
+	u64 pc, sp, fp;
+	u64 py_frame;  /* innermost Python frame that is still to come; 0: the chain has ended */
+	u32 mapping;   /* the last one found, absolute: calls mostly stay in one file */
+	u16 is_return; /* pc is a return address: the call is before it */
+	u8 in_group;   /* the Python frames of one eval activation are being taken */
+	u8 group_done; /* they have been taken: unwind the activation itself */
+};
+
+static __always_inline struct unwind_mapping *mapping_at(u32 index)
+{
+	return bpf_map_lookup_elem(&unwind_mappings, &index);
+}
+
+/* The mapping that holds pc, by bisection. */
+static __always_inline struct unwind_mapping *find_mapping(struct unwind *u)
+{
+	struct unwind_mapping *m = mapping_at(u->mapping);
+	u32 low, high;
+
+	if (m && m->start <= u->pc && u->pc < m->end)
+		return m;
+	low = u->process->first_mapping;
+	high = low + u->process->mappings;
+	for (int i = 0; i < 17 && low < high; i++) {
+		u32 middle = (low + high) / 2;
+		m = mapping_at(middle);
+		if (!m)
+			return 0;
+		if (m->end <= u->pc)
+			low = middle + 1;
+		else if (m->start > u->pc)
+			high = middle;
+		else {
+			u->mapping = middle;
+			return m;
+		}
+	}
+	return 0;
+}
+
+/* The last row whose pc is not above. */
+static __always_inline struct unwind_row *find_row(const struct unwind_mapping *m, u32 pc)
+{
+	u32 low = m->first_row, high = m->first_row + m->rows;
+	struct unwind_row *row;
+
+	for (int i = 0; i < 24 && low < high; i++) {
+		u32 middle = (low + high) / 2;
+		row = bpf_map_lookup_elem(&unwind_rows, &middle);
+		if (!row)
+			return 0;
+		if (row->pc <= pc)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == m->first_row)
+		return 0;
+	low--;
+	return bpf_map_lookup_elem(&unwind_rows, &low);
+}
+
+static __always_inline int put_frame(struct unwind *u, u64 a, u64 b)
+{
+	struct stack_sample *s = u->sample;
+	u32 n = s->frames;
+
+	if (n >= MAX_FRAMES) {
+		s->stop = STOP_FULL;
+		return 0;
+	}
+	s->frame[n].a = a;
+	s->frame[n].b = b;
+	s->frames = n + 1;
+	return 1;
+}
+
+static __always_inline int stop(struct unwind *u, enum stop why)
+{
+	u->sample->stop = why;
+	return 1;
+}
+
+static __always_inline int in_eval(const struct unwind_process *p, u64 pc)
+{
+#pragma unroll
+	for (int i = 0; i < EVAL_RANGES; i++)
+		if (p->eval[i].start <= pc && pc < p->eval[i].end)
+			return 1;
+	return 0;
+}
+
+/* Takes one Python frame; ends the group after an entry frame, or at a shim. */
+static __always_inline int python_frame(struct unwind *u)
+{
+	const struct py_layout *py = &u->process->py;
+	u64 words[PY_FRAME_WORDS] = {};
+	u32 size = py->frame_instr_size == 4 ? 112 : 80;
+	u64 code, previous, instr, owner = 0;
+
+	if (bpf_probe_read_user(words, size, (void *)u->py_frame)) {
+		u->py_frame = 0;
+		return stop(u, STOP_UNREADABLE);
+	}
+	code = words[(py->frame_code >> 3) & 15] & ~(u64)py->tag_mask;
+	previous = words[(py->frame_previous >> 3) & 15];
+	instr = words[(py->frame_instr >> 3) & 15];
+	if (py->frame_instr_size == 4)
+		instr = py->frame_instr & 4 ? instr >> 32 : (u32)instr;
+	if (py->frame_owner != PY_ABSENT)
+		owner = words[(py->frame_owner >> 3) & 15] >> (py->frame_owner & 7) * 8 & 0xff;
+	u->py_frame = previous;
+	if (py->entry_rule == PY_SHIM && py->shim_owners >> (owner & 15) & 1) {
+		u->in_group = 0;
+		u->group_done = 1;
+		return 0;
+	}
+	if (!put_frame(u, code,
+		       (u64)FRAME_PYTHON << FRAME_KIND_SHIFT | (owner & 15) << FRAME_OWNER_SHIFT |
+			       (instr & 0xffffffffffffULL)))
+		return 1;
+	if (py->entry_rule == PY_EACH ||
+	    (py->entry_rule == PY_IS_ENTRY &&
+	     (words[(py->frame_is_entry >> 3) & 15] >> (py->frame_is_entry & 7) * 8 & 0xff)) ||
+	    !previous) {
+		u->in_group = 0;
+		u->group_done = 1;
+	}
+	return 0;
+}
+
+/* Leaves a frame for its caller by frame pointers. */
+static __always_inline int step_by_frame_pointer(struct unwind *u)
+{
+	u64 words[2];
+
+	if (u->fp < u->sp || u->fp - u->sp > MAX_FRAME_BYTES || u->fp & 7)
+		return stop(u, STOP_FRAME_POINTER);
+	if (bpf_probe_read_user(words, sizeof(words), (void *)u->fp))
+		return stop(u, STOP_UNREADABLE);
+	u->sp = u->fp + 16;
+	u->fp = words[0];
+	u->pc = words[1];
+	u->is_return = 1;
+	return 0;
+}
+
+/* The registers that a signal interrupted: struct ucontext at sp, its mcontext at 40. */
+#define SIGNAL_FP (40 + 10 * 8)
+#define SIGNAL_SP (40 + 15 * 8)
+
+static __always_inline int step_over_signal(struct unwind *u)
+{
+	u64 fp, words[2]; /* rsp, rip */
+
+	if (bpf_probe_read_user(&fp, sizeof(fp), (void *)(u->sp + SIGNAL_FP)) ||
+	    bpf_probe_read_user(words, sizeof(words), (void *)(u->sp + SIGNAL_SP)))
+		return stop(u, STOP_UNREADABLE);
+	u->fp = fp;
+	u->sp = words[0];
+	u->pc = words[1];
+	u->is_return = 0;
+	return 0;
+}
+
+static __always_inline int step_by_row(struct unwind *u, const struct unwind_row *row)
+{
+	s64 offset = row->cfa_offset;
+	u64 cfa, ra, base;
+
+	switch (row->kind) {
+	case ROW_SP:
+		cfa = u->sp + offset;
+		break;
+	case ROW_FP:
+		cfa = u->fp + offset;
+		break;
+	case ROW_PLT:
+		cfa = u->sp + 8 + ((u->pc & 15) >= (u64)offset ? 8 : 0);
+		break;
+	case ROW_DEREF_SP:
+	case ROW_DEREF_FP:
+		base = (row->kind == ROW_DEREF_SP ? u->sp : u->fp) + (offset >> 4) * 8;
+		if (bpf_probe_read_user(&cfa, sizeof(cfa), (void *)base))
+			return stop(u, STOP_UNREADABLE);
+		cfa += (offset & 15) * 8;
+		break;
+	case ROW_SIGNAL:
+		return step_over_signal(u);
+	case ROW_OUTERMOST:
+		return stop(u, STOP_OUTERMOST);
+	case ROW_SP_LARGE:
+		cfa = u->sp + (u64)(u16)offset * 8;
+		break;
+	case ROW_UNSUPPORTED:
+		return stop(u, STOP_UNSUPPORTED);
+	default:
+		return stop(u, STOP_NO_ROW);
+	}
+	if (cfa <= u->sp)
+		return stop(u, STOP_STUCK);
+	if (bpf_probe_read_user(&ra, sizeof(ra), (void *)(cfa - 8)))
+		return stop(u, STOP_UNREADABLE);
+	if (row->fp_offset == 1)
+		base = u->fp;
+	else
+		base = cfa + row->fp_offset * 8L;
+	if (row->fp_offset && bpf_probe_read_user(&u->fp, sizeof(u->fp), (void *)base))
+		return stop(u, STOP_UNREADABLE);
+	if (!ra)
+		return stop(u, STOP_OUTERMOST);
+	u->pc = ra;
+	u->sp = cfa;
+	u->is_return = 1;
+	return 0;
+}
+
+/* One round: a Python frame, or a native frame and the way out of it. Returns 1 to end the walk. */
+static long step(u64 round, struct unwind *u)
+{
+	struct unwind_mapping *m;
+	struct unwind_row *row;
+	u64 kind;
+
+	if (u->in_group)
+		return python_frame(u);
+	m = find_mapping(u);
+	if (!m) {
+		put_frame(u, u->pc, (u64)FRAME_NATIVE << FRAME_KIND_SHIFT);
+		return stop(u, STOP_NO_MAPPING);
+	}
+	if (!u->group_done) {
+		if (u->process->eval_ranges && in_eval(u->process, u->pc - u->is_return)) {
+			if (!u->py_frame)
+				return stop(u, STOP_CHAIN_ENDED);
+			u->in_group = 1;
+			return 0;
+		}
+		kind = u->is_return ? FRAME_NATIVE : FRAME_EXACT;
+		if (!put_frame(u, u->pc, kind << FRAME_KIND_SHIFT | m->file))
+			return 1;
+	}
+	u->group_done = 0;
+	if (m->flags & MAPPING_FRAME_POINTERS)
+		return step_by_frame_pointer(u);
+	if (!m->rows)
+		return stop(u, STOP_NO_TABLE);
+	row = find_row(m, (u32)(u->pc - u->is_return - m->bias));
+	if (!row)
+		return stop(u, STOP_NO_ROW);
+	return step_by_row(u, row);
+}
+
+/* The innermost Python frame of the calling thread, 0 for none. */
+static __always_inline u64 innermost_python_frame(const struct unwind_process *p)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	const struct py_layout *py = &p->py;
+	u64 base = task->thread.fsbase, state = 0, frame = 0;
+
+	if (p->thread_state == THREAD_STATE_SLOT) {
+		bpf_probe_read_user(&state, sizeof(state), (void *)(base + p->thread_offset));
+	} else if (p->thread_state == THREAD_STATE_DTV) {
+		u64 dtv = 0, block = 0;
+		bpf_probe_read_user(&dtv, sizeof(dtv), (void *)(base + 8));
+		bpf_probe_read_user(&block, sizeof(block), (void *)(dtv + 16 * p->thread_module));
+		if (block && block != ~0ULL)
+			bpf_probe_read_user(&state, sizeof(state), (void *)(block + p->thread_offset));
+	}
+	if (!state)
+		return 0;
+	if (py->tstate_frame != PY_ABSENT) {
+		bpf_probe_read_user(&frame, sizeof(frame), (void *)(state + py->tstate_frame));
+		return frame;
+	}
+	bpf_probe_read_user(&base, sizeof(base), (void *)(state + py->tstate_cframe));
+	if (base)
+		bpf_probe_read_user(&frame, sizeof(frame), (void *)(base + py->cframe_frame));
+	return frame;
+}
+
+/* Walks the stack of the calling thread from the given registers into the sample. */
+static __always_inline void unwind(struct stack_sample *sample, struct unwind_process *process, u64 pc, u64 sp, u64 fp,
+				   int is_return)
+{
+	struct unwind u = {
+		.sample = sample,
+		.process = process,
+		.pc = pc,
+		.sp = sp,
+		.fp = fp,
+		.mapping = process->first_mapping,
+		.is_return = is_return,
+	};
+
+	if (process->eval_ranges)
+		u.py_frame = innermost_python_frame(process);
+	bpf_loop(MAX_ROUNDS, step, &u, 0);
+	if (sample->stop == STOP_NONE)
+		sample->stop = STOP_FULL;
+}
+
+#endif

@@ -1,0 +1,87 @@
+"""Which code of this process launches, waits, copies, holds GPU memory, or runs on the CPU?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..config import Config, CudaSettings
+from ..errors import ConfigError, OtelGpuError
+from ..profiles import CPU, GPU_ALLOC_SPACE, GPU_COPY, GPU_INUSE_SPACE, GPU_LAUNCHES, GPU_WAIT, ProfileType
+from .run import pid, seconds
+
+NAME = "record"
+HELP = "take one profile of a live process, or draw the difference of two"
+
+HERTZ = 49
+TYPES: dict[str, ProfileType] = {
+    "launch": GPU_LAUNCHES,
+    "wait": GPU_WAIT,
+    "alloc": GPU_ALLOC_SPACE,
+    "inuse": GPU_INUSE_SPACE,
+    "copy": GPU_COPY,
+    "cpu": CPU,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's options."""
+    parser.add_argument("--pid", metavar="PID", type=pid, help="the process to record")
+    parser.add_argument("--duration", metavar="SECONDS", type=seconds, default=10.0, help="how long (default 10)")
+    parser.add_argument("--type", choices=TYPES, default="launch", help="what to record (default launch)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        required=True,
+        help="the file; its suffix chooses the format: .html, .pb.gz (pprof), .folded, .json (speedscope), .otlp.json",
+    )
+    parser.add_argument(
+        "--diff",
+        nargs=2,
+        metavar=("BEFORE", "AFTER"),
+        help="record nothing: write the difference of two recordings (.otlp.json or .pb.gz)",
+    )
+    parser.add_argument("--config", metavar="FILE", help="the agent's file, for how it chooses sites")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record, or compare, and write the file."""
+    from ..exporters.profile_file import check_suffix, write_profile
+
+    output = Path(arguments.output)
+    check_suffix(output)
+    if arguments.diff:
+        return _difference(arguments.diff, output)
+    if arguments.pid is None:
+        raise ConfigError("--pid is missing: say which process to record, or --diff which recordings to compare")
+    from ..recorder import Recorder
+
+    receivers = Config.load(arguments.config).receivers.values()
+    cuda = next((s for s in receivers if isinstance(s, CudaSettings)), None)
+    kind = TYPES[arguments.type]
+    with Recorder(arguments.pid, (kind,), cuda) as recorder:
+        print(f"recording {arguments.type} of process {arguments.pid} for {arguments.duration:g} s", file=sys.stderr)
+        profiles = recorder.record(arguments.duration)
+        complete, truncated = recorder.truncated
+    if not profiles:
+        raise OtelGpuError(
+            f"process {arguments.pid} made no call that a {arguments.type} profile shows in "
+            f"{arguments.duration:g} s; record longer, or see what is attached with `otel-gpu inspect {arguments.pid}`"
+        )
+    write_profile(profiles, output)
+    stacks = complete + truncated
+    share = f", {truncated} of them cut short" if truncated else ", all complete"
+    print(f"wrote {arguments.output}: {stacks} stacks{share if stacks else ''}", file=sys.stderr)
+    return 0
+
+
+def _difference(paths: list[str], output: Path) -> int:
+    from ..exporters.profile_file import write_difference
+    from ..exporters.profile_read import read_profiles
+
+    before, after = (read_profiles(Path(p)) for p in paths)
+    write_difference(before, after, output)
+    print(f"wrote {output}: what changed from {paths[0]} to {paths[1]}", file=sys.stderr)
+    return 0

@@ -1,0 +1,56 @@
+"""Where are stacks taken, and by which program? The same functions as the counts', with other programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from ..profiles import (
+    GPU_ALLOC_SPACE,
+    GPU_COPY,
+    GPU_INUSE_SPACE,
+    GPU_LAUNCHES,
+    GPU_WAIT,
+    ProfileType,
+)
+from .hook import Hook
+from .table import DRIVER
+
+LAUNCH, WAIT, COPY, ALLOC, FREE = "launch", "wait", "copy", "alloc", "free"
+
+_PROGRAMS = {
+    # program of the table: (what is sampled, its programs here)
+    "launch_kernel": (LAUNCH, "profile_launch", None),
+    "launch_kernel_ex": (LAUNCH, "profile_launch", None),
+    "launch_graph": (LAUNCH, "profile_launch", None),
+    "copy_linear": (COPY, "profile_copy_linear", "profile_copy_done"),
+    "copy_2d": (COPY, "profile_copy_2d", "profile_copy_done"),
+    "copy_3d": (COPY, "profile_copy_3d", "profile_copy_done"),
+    "copy_linear_async": (COPY, "profile_copy_linear_async", None),
+    "copy_2d_async": (COPY, "profile_copy_2d_async", None),
+    "copy_3d_async": (COPY, "profile_copy_3d_async", None),
+    "wait": (WAIT, "profile_wait", "profile_wait_done"),
+    "alloc": (ALLOC, "profile_alloc", "profile_alloc_done"),
+    "release": (FREE, "profile_free", "profile_free_done"),
+    "handle_call": (FREE, "profile_free", "profile_free_done"),
+}
+_NEEDED: dict[str, frozenset[str]] = {
+    GPU_LAUNCHES.name: frozenset({LAUNCH}),
+    GPU_WAIT.name: frozenset({WAIT, COPY}),
+    GPU_COPY.name: frozenset({COPY}),
+    GPU_ALLOC_SPACE.name: frozenset({ALLOC}),
+    GPU_INUSE_SPACE.name: frozenset({ALLOC, FREE}),
+}
+
+
+def hooks_for(types: Iterable[ProfileType]) -> Iterator[Hook]:
+    """Yield the hooks that profiles of these types need."""
+    needed = frozenset[str]().union(*(_NEEDED.get(t.name, frozenset()) for t in types))
+    for hook in DRIVER:
+        sampled, program, return_program = _PROGRAMS.get(hook.program, (None, "", None))
+        if sampled not in needed or (hook.program == "handle_call" and hook.name != "cuMemRelease"):
+            continue
+        changes: dict[str, object] = {"program": program, "return_program": return_program}
+        if sampled == LAUNCH:
+            changes["out"] = "exec" if "exec" in hook.parameters else "function"
+        yield dataclasses.replace(hook, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,106 @@
+"""How is one profile of a live process taken? The parts that a recording needs, wired, started and stopped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from .config import CudaSettings
+from .discovery import drivers, procfs
+from .discovery.libraries import Library
+from .discovery.processes import Process, ProcessTable
+from .discovery.watch import Watcher
+from .errors import OtelGpuError
+from .profiles import Profile, ProfileType, merge
+from .receivers.cuda import CudaReceiver
+from .receivers.profile import ProfileReceiver
+
+_log = logging.getLogger(__name__)
+_SLICE_S = 0.25
+_TABLES_S = 60.0
+"""How long a recording waits for the unwinding tables of the process; they are kept for the next time."""
+
+
+class Recorder:
+    """Records profiles of one process. A context manager."""
+
+    def __init__(self, pid: int, types: Sequence[ProfileType], cuda: CudaSettings | None = None) -> None:
+        """Attach to the process; OtelGpuError where that cannot be."""
+        if not procfs.is_alive(pid):
+            raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")
+        settings = cuda or CudaSettings()
+        self._pid = pid
+        self._types = tuple(types)
+        self._processes = ProcessTable()
+        self._process = self._processes.observe(pid, late=True)
+        self._watcher: Watcher | None = None
+        self._profile: ProfileReceiver | None = None
+        single_step = settings.arm64_single_step or not drivers.is_arm64()
+        self._cuda = CudaReceiver(
+            self._processes,
+            map_entries=settings.map_entries,
+            policy=settings.site,
+            allow_single_step=single_step,
+            link=settings.link,
+            only=(pid,),
+        )
+        try:
+            self._profile = ProfileReceiver(
+                self._processes,
+                types,
+                capturing=self._cuda.capturing,
+                kernel_name=self._cuda.kernel_name,
+                only=(pid,),
+                policy=settings.site,
+                allow_single_step=single_step,
+                link=settings.link,
+            )
+            self._profile.observe(pid)
+            if not self._profile.loader.settle(_TABLES_S):
+                _log.warning("not every unwinding table is ready: some stacks will be cut")
+            self._watcher = Watcher(self._processes, self._on_library, pids=(pid,), on_map=self._profile.observe)
+            self._watcher.scan()
+            self._watcher.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Detach; idempotent."""
+        if self._watcher is not None:
+            self._watcher.stop()
+            self._watcher = None
+        if self._profile is not None:
+            self._profile.close()
+            self._profile = None
+        self._cuda.close()
+
+    @property
+    def truncated(self) -> tuple[int, int]:
+        """How many stacks were complete, and how many cut short."""
+        assert self._profile is not None
+        return self._profile.complete, sum(self._profile.truncated.values())
+
+    def record(self, duration_s: float) -> list[Profile]:
+        """Record for so long, or until the process ends, and return one profile for each type."""
+        assert self._profile is not None
+        self._profile.start()
+        deadline = time.monotonic() + duration_s
+        while (left := deadline - time.monotonic()) > 0 and procfs.is_alive(self._pid):
+            time.sleep(min(left, _SLICE_S))
+        # Kernel names come with the counts' events.
+        self._cuda.collect()
+        return merge(self._profile.profiles(last=True))
+
+    def _on_library(self, _process: Process, library: Library, opener: str) -> None:
+        self._cuda.attach(library, opener)
+        if self._profile is not None:
+            self._profile.attach(library, opener)

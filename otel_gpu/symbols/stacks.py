@@ -1,0 +1,200 @@
+"""What are these addresses and code objects called? Raw frames of the kernel become frames of a profile."""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from ..elf import PT_LOAD, ElfFile
+from ..errors import OtelGpuError, ProcessGoneError
+from ..profiles import FileMapping, Frame, FrameKind, Stack, truncation
+from ..unwind.address_space import Region, RegionIndex, open_elf
+from ..unwind.loader import WalkedProcess
+from .build_id import build_id
+from .demangle import demangle
+from .native import NativeSymbols
+from .process_memory import ProcessMemory
+from .python import CodeObjects, PythonFrame, Unresolved
+
+_log = logging.getLogger(__name__)
+
+NATIVE, PYTHON, EXACT = 1, 2, 3
+_KIND_SHIFT, _OWNER_SHIFT = 56, 48
+_FRAME = struct.Struct("<QQ")
+_MAX_FILES = 512
+_MAX_STACKS = 20_000
+
+STOPS = {
+    0: "unknown reason",
+    2: "deeper than the walker follows",
+    3: "an address in no known mapping",
+    4: "no unwinding table for the file yet",
+    5: "no unwinding information for an address",
+    6: "an unwinding rule that is not supported",
+    7: "stack memory could not be read",
+    8: "the stack pointer would not rise",
+    9: "more interpreter activations than Python frames",
+    10: "code without tables and frame pointers",
+}
+"""ebpf/abi.h: enum stop; 1 is a complete stack."""
+COMPLETE = 1
+
+_GLUE = re.compile(
+    r"^(_?PyEval_|_PyFunction_|_?PyObject_(Vector|Fast|Make|Call|Init|IsTrue)|_?PyVectorcall|_PyObject_(Fast|Make|Vector|Call)|"
+    r"PyObject_(Call|Vectorcall)|vectorcall_|method_vectorcall|cfunction_|object_vacall|_?PyCFunction|_PyCode_|"
+    r"slot_tp_|slot_nb_|type_call|tp_new_wrapper|wrap_|wrapper_call|property_descr_get|method_call|function_code_fastcall|"
+    r"_?PyStack_|call_unbound|vectorcall|builtin_exec|builtin_eval|run_mod|run_eval_code_obj|run_code_obj|"
+    r"Py_RunMain|pymain_|Py_BytesMain|Py_Main|_?PyRun_|pyrun_|PyImport_|import_find_and_load|import_name|"
+    r"_PyImport_|gen_send|gen_iternext|_PyGen_|list_extend|do_call_core|call_function|trace_call_function|"
+    r"thread_run|pythread_wrapper|t_bootstrap|thread_PyThread)"
+)
+"""Native functions of the interpreter itself that lie between Python frames and say nothing: docs/stacks.md."""
+
+
+class StackNamer:
+    """Names the stacks of one process. Owned by one thread."""
+
+    def __init__(self, process: WalkedProcess, files: FileNames) -> None:
+        self._process = process
+        self._files = files
+        self._index = RegionIndex(process.regions)
+        self._codes: CodeObjects | None = None
+        self._memory: ProcessMemory | None = None
+        self._known: OrderedDict[bytes, Stack] = OrderedDict()
+        self.unresolved: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Release the process's memory; idempotent."""
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def stack(self, raw: bytes, stop: int) -> Stack:
+        """Name a stack, leaf first: `raw` are the kernel's frames, `stop` why they end."""
+        key = raw + stop.to_bytes(2, "little")
+        if (known := self._known.get(key)) is not None:
+            return known
+        if len(self._index) != len(self._process.regions):
+            self._index = RegionIndex(self._process.regions)
+        frames = [self._name(a, b) for a, b in _FRAME.iter_unpack(raw)]
+        stack = tuple(f for f in _without_glue([f for f in frames if f is not None]))
+        if stop != COMPLETE:
+            stack = (*stack, truncation(STOPS.get(stop, "unknown reason")))
+        self._known[key] = stack
+        if len(self._known) > _MAX_STACKS:
+            self._known.popitem(last=False)
+        return stack
+
+    def forget_python(self) -> None:
+        """Forget named stacks: code objects may have been freed and their addresses given to others."""
+        self._known.clear()
+
+    def _name(self, a: int, b: int) -> Frame | None:
+        kind = b >> _KIND_SHIFT
+        if kind == PYTHON:
+            return self._python(a, b & (1 << _OWNER_SHIFT) - 1, b >> _OWNER_SHIFT & 0xF)
+        return self._native(a, is_return=kind != EXACT)
+
+    def _python(self, code: int, instr: int, owner: int) -> Frame | None:
+        python = self._process.python
+        if python is None:
+            return None
+        if self._codes is None:
+            try:
+                self._memory = ProcessMemory(self._process.pid)
+            except (OtelGpuError, OSError):
+                return self._lost(Unresolved.GONE)
+            self._codes = CodeObjects(self._memory, python.layout, python.code_type)
+        found = self._codes.resolve(code, instr, owner=owner)
+        if found is Unresolved.INCOMPLETE:
+            return None
+        if isinstance(found, PythonFrame):
+            return Frame(FrameKind.CPYTHON, found.qualname, found.filename, found.line or found.first_line)
+        return self._lost(found)
+
+    def _lost(self, why: Unresolved) -> Frame:
+        self.unresolved[why.name.lower()] = self.unresolved.get(why.name.lower(), 0) + 1
+        return Frame(FrameKind.CPYTHON, f"[unreadable Python frame: {why.name.lower()}]")
+
+    def _native(self, address: int, *, is_return: bool) -> Frame:
+        region = self._index.at(address)
+        if region is None:
+            return Frame(FrameKind.NATIVE, address=address)
+        bias = self._process.biases.get(region)
+        if bias is None:
+            return Frame(FrameKind.NATIVE, region.path or "[code made at run time]", address=address - region.start)
+        file = self._files.of(self._process.pid, region)
+        if file is None:
+            return Frame(FrameKind.NATIVE, address=address - bias)
+        return file.frame(address - bias, is_return=is_return)
+
+
+def _without_glue(frames: Sequence[Frame]) -> list[Frame]:
+    """Drop the interpreter's own functions from a stack that has Python frames."""
+    if not any(f.kind is FrameKind.CPYTHON for f in frames):
+        return list(frames)
+    return [f for f in frames if f.kind is not FrameKind.NATIVE or not _GLUE.match(f.function)]
+
+
+class NamedFile:
+    """The symbols of one file."""
+
+    def __init__(self, elf: ElfFile, path: str) -> None:
+        ids = build_id(elf)
+        load = next((s for s in elf.segments if s.type == PT_LOAD and s.flags & 1), None)
+        self.mapping = FileMapping(
+            path,
+            ids.gnu or "",
+            ids.htlhash,
+            load.vaddr if load else 0,
+            load.vaddr + load.mem_size if load else 0,
+            load.offset if load else 0,
+        )
+        self._symbols = NativeSymbols(elf)
+        self._frames: dict[tuple[int, bool], Frame] = {}
+
+    def frame(self, address: int, *, is_return: bool) -> Frame:
+        """Name a link-time address; a return address is looked up by the call before it."""
+        key = (address, is_return)
+        if key not in self._frames:
+            if len(self._frames) > _MAX_STACKS:
+                self._frames.clear()
+            symbol = self._symbols.resolve(address - is_return)
+            name = demangle(symbol.name) if symbol is not None else ""
+            self._frames[key] = Frame(FrameKind.NATIVE, name, mapping=self.mapping, address=address - is_return)
+        return self._frames[key]
+
+    def close(self) -> None:
+        self._symbols.close()
+
+
+class FileNames:
+    """The files of all processes, by the file itself. Owned by one thread."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[tuple[int, int, int] | str, NamedFile | None] = OrderedDict()
+
+    def of(self, pid: int, region: Region) -> NamedFile | None:
+        """Return the symbols behind a region; None where the file cannot be read."""
+        key = region.file if region.file is not None else region.path
+        if key not in self._files:
+            try:
+                self._files[key] = NamedFile(open_elf(pid, region), region.path)
+            except (ProcessGoneError, OtelGpuError, OSError) as e:
+                _log.debug("%s has no names: %s", region.path, e)
+                self._files[key] = None
+            if len(self._files) > _MAX_FILES:
+                _, old = self._files.popitem(last=False)
+                if old is not None:
+                    old.close()
+        return self._files[key]
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._files.values():
+            if file is not None:
+                file.close()
+        self._files.clear()

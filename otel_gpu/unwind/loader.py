@@ -1,0 +1,307 @@
+"""What must the kernel know to walk a process's stacks? Tables of its files, its mappings, its Python.
+
+Tables are compiled in a thread, small files first, and shared by all processes that map the file. A process
+is walkable from the moment it is known; its stacks grow complete as its tables arrive.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import queue
+import struct
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bpf.maps import BpfMap
+from ..elf import ElfFile
+from ..errors import ElfError, OtelGpuError, ProcessGoneError
+from ..symbols.process_memory import MemoryFault, ProcessMemory
+from .address_space import Region, load_bias, lowest_vaddr, open_elf, regions
+from .cache import TableCache
+from .extents import Extents
+from .python_layout import UnsupportedPythonError
+from .python_process import NotStartedError, PythonProcess, locate
+from .python_text import PythonBinary, analyse_python
+from .rows import ROW
+
+_log = logging.getLogger(__name__)
+
+MAPPING = np.dtype(
+    [
+        ("start", "<u8"),
+        ("end", "<u8"),
+        ("bias", "<u8"),
+        ("first_row", "<u4"),
+        ("rows", "<u4"),
+        ("file", "<u4"),
+        ("flags", "<u4"),
+    ]
+)
+_FRAME_POINTERS = 1
+_PROCESS = struct.Struct("<IIIIqQ8Q80s")
+_EVAL_RANGES = 4
+_MAX_REGIONS = 8192
+_RETRY_S = 0.2
+_RETRIES = 25
+
+FileKey = tuple[int, int, int] | str
+
+
+@dataclass(slots=True)
+class _File:
+    """One file's table in the kernel."""
+
+    number: int
+    base: int = 0
+    first_row: int = 0
+    rows: int = 0
+    users: int = 0
+    python: PythonBinary | None = None
+    code_type: int = 0
+    why_not: str | None = None
+    loaded: bool = False
+
+
+@dataclass(slots=True)
+class WalkedProcess:
+    """One process as the kernel knows it."""
+
+    pid: int
+    regions: list[Region] = field(default_factory=list)
+    biases: dict[Region, int] = field(default_factory=dict)
+    python: PythonProcess | None = None
+    python_problem: str | None = None
+    first: int = 0
+    slots: int = 0
+    keys: set[FileKey] = field(default_factory=set)
+
+
+class UnwindLoader:
+    """Owns the kernel's unwinding maps."""
+
+    def __init__(self, rows: BpfMap, mappings: BpfMap, processes: BpfMap, cache: TableCache | None = None) -> None:
+        self._cache = cache or TableCache()
+        self._row_memory = mmap.mmap(rows.fd, rows.max_entries * ROW.itemsize)
+        self._rows: npt.NDArray[np.void] = np.frombuffer(self._row_memory, ROW)
+        self._mapping_memory = mmap.mmap(mappings.fd, mappings.max_entries * MAPPING.itemsize)
+        self._mappings: npt.NDArray[np.void] = np.frombuffer(self._mapping_memory, MAPPING, count=mappings.max_entries)
+        self._row_space = Extents(rows.max_entries)
+        self._mapping_space = Extents(mappings.max_entries)
+        self._table = processes
+        self._files: dict[FileKey, _File] = {}
+        self._numbers = 0
+        self._processes: dict[int, WalkedProcess] = {}
+        self._lock = threading.RLock()
+        self._work: queue.Queue[int | None] = queue.Queue()
+        self._retired: list[tuple[float, int, int]] = []
+        self._thread = threading.Thread(target=self._run, name="otel-gpu-unwind", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop loading; the maps go with their object."""
+        self._work.put(None)
+        self._thread.join(timeout=10)
+
+    def watch(self, pid: int) -> None:
+        """Make a process walkable, or look at it again after it mapped more code."""
+        self._work.put(pid)
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until everything asked for so far is loaded; False when the time is up first."""
+        deadline = time.monotonic() + timeout_s
+        while self._work.unfinished_tasks:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def process(self, pid: int) -> WalkedProcess | None:
+        """Return what is known of a process."""
+        return self._processes.get(pid)
+
+    def forget(self, pid: int) -> None:
+        """Drop a process that has ended."""
+        with self._lock:
+            process = self._processes.pop(pid, None)
+            if process is None:
+                return
+            self._table.delete(pid.to_bytes(4, "little"))
+            self._release(process.keys)
+            self._retire(process.first, process.slots)
+
+    def problems(self) -> dict[str, str]:
+        """Return why files have no table, by path."""
+        with self._lock:
+            return {str(k): f.why_not for k, f in self._files.items() if f.why_not}
+
+    def _run(self) -> None:
+        retries: dict[int, int] = {}
+        while (pid := self._work.get()) is not None:
+            try:
+                self._load(pid)
+                retries.pop(pid, None)
+            except NotStartedError:
+                retries[pid] = retries.get(pid, 0) + 1
+                if retries[pid] < _RETRIES:
+                    threading.Timer(_RETRY_S, self.watch, (pid,)).start()
+            except ProcessGoneError:
+                self.forget(pid)
+            except (OtelGpuError, OSError, struct.error) as e:
+                _log.warning("the stacks of process %d cannot be walked: %s", pid, e)
+            finally:
+                self._work.task_done()
+
+    def _load(self, pid: int) -> None:
+        found = regions(pid)[:_MAX_REGIONS]
+        with self._lock:
+            process = self._processes.setdefault(pid, WalkedProcess(pid))
+            known = set(process.regions)
+            process.regions = found
+            for region in found:
+                if region in known or (region.file is None and not region.is_vdso):
+                    continue
+                self._open(process, region)
+            process.biases = {r: b for r, b in process.biases.items() if r in set(found)}
+            self._publish(process)
+        # Small files first: the program, libc and the interpreter are what most stacks need.
+        for key, region in sorted(
+            ((self._key(r), r) for r in found if r in process.biases), key=lambda kr: kr[1].end - kr[1].start
+        ):
+            if not self._files[key].loaded:
+                self._compile(pid, key, region)
+                with self._lock:
+                    self._publish(process)
+        self._find_python(process)
+        with self._lock:
+            self._publish(process)
+
+    def _key(self, region: Region) -> FileKey:
+        return region.file if region.file is not None else region.path
+
+    def _open(self, process: WalkedProcess, region: Region) -> None:
+        key = self._key(region)
+        if key not in self._files:
+            self._numbers += 1
+            self._files[key] = _File(self._numbers)
+        file = self._files[key]
+        try:
+            with open_elf(process.pid, region) as elf:
+                process.biases[region] = load_bias(elf, region)
+                file.base = lowest_vaddr(elf)
+        except (ElfError, OSError) as e:
+            file.why_not = str(e)
+            return
+        if key not in process.keys:
+            process.keys.add(key)
+            file.users += 1
+
+    def _compile(self, pid: int, key: FileKey, region: Region) -> None:
+        file = self._files[key]
+        file.loaded = True
+        try:
+            with open_elf(pid, region) as elf:
+                self._read_python(elf, file)
+                table = self._cache.table(elf)
+        except (OtelGpuError, OSError) as e:
+            file.why_not = str(e)
+            return
+        with self._lock:
+            first = self._row_space.take(len(table.rows) + 1)
+            if first is None:
+                file.why_not = "the kernel's table is full"
+                return
+            self._rows[first : first + len(table.rows)] = table.rows
+            # From end_pc on nothing is known.
+            self._rows[first + len(table.rows)] = (table.end_pc, 0, 0, 0)
+            file.first_row, file.rows = first, len(table.rows) + 1
+
+    def _read_python(self, elf: ElfFile, file: _File) -> None:
+        try:
+            file.python = analyse_python(elf)
+        except UnsupportedPythonError as e:
+            file.why_not = str(e)
+            return
+        if file.python is not None:
+            file.code_type = next((s.value for s in elf.symbols() if s.name == "PyCode_Type"), 0)
+
+    def _find_python(self, process: WalkedProcess) -> None:
+        if process.python is not None:
+            return
+        for region, bias in process.biases.items():
+            file = self._files[self._key(region)]
+            if file.python is None:
+                continue
+            if file.python.is_tail_call or file.python.is_free_threaded:
+                process.python_problem = "this build of CPython has no eval loop that could be told by its addresses"
+                continue
+            try:
+                with ProcessMemory(process.pid) as memory:
+                    process.python = locate(file.python, bias, memory, file.code_type)
+                process.python_problem = None
+            except (UnsupportedPythonError, MemoryFault) as e:
+                process.python_problem = str(e)
+            return
+
+    def _publish(self, process: WalkedProcess) -> None:
+        """Write the process's mappings as a new run, then point the process at it."""
+        count = len(process.regions)
+        self._reuse_retired()
+        first = self._mapping_space.take(count) if count else 0
+        if first is None:
+            _log.warning("no room for the %d mappings of process %d: its stacks are not walked", count, process.pid)
+            return
+        run = np.zeros(count, MAPPING)
+        for i, region in enumerate(process.regions):
+            file = self._files.get(self._key(region))
+            entry = (region.start, region.end, 0, 0, 0, 0, 0)
+            if region.file is None and not region.is_vdso:
+                entry = (region.start, region.end, 0, 0, 0, 0, _FRAME_POINTERS)
+            elif file is not None and region in process.biases:
+                bias = (process.biases[region] + file.base) & (1 << 64) - 1
+                entry = (region.start, region.end, bias, file.first_row, file.rows, file.number, 0)
+            run[i] = entry
+        self._mappings[first : first + count] = run
+        self._table.put(process.pid.to_bytes(4, "little"), self._pack(process, first, count))
+        self._retire(process.first, process.slots)
+        process.first, process.slots = first, count
+
+    def _pack(self, process: WalkedProcess, first: int, count: int) -> bytes:
+        python = process.python
+        if python is None:
+            return _PROCESS.pack(first, count, 0, 0, 0, 0, *[0] * 8, b"")
+        ranges = [address for pair in python.eval_ranges[:_EVAL_RANGES] for address in pair]
+        ranges += [0] * (2 * _EVAL_RANGES - len(ranges))
+        return _PROCESS.pack(
+            first,
+            count,
+            python.thread_state,
+            len(python.eval_ranges),
+            python.thread_offset,
+            python.thread_module,
+            *ranges,
+            python.layout.pack(),
+        )
+
+    def _release(self, keys: set[FileKey]) -> None:
+        for key in keys:
+            file = self._files[key]
+            file.users -= 1
+            if not file.users:
+                self._row_space.give_back(file.first_row, file.rows)
+                del self._files[key]
+
+    def _retire(self, first: int, slots: int) -> None:
+        if slots:
+            self._retired.append((time.monotonic(), first, slots))
+
+    def _reuse_retired(self) -> None:
+        """Free old runs once no walk can still be in them."""
+        now = time.monotonic()
+        while self._retired and now - self._retired[0][0] > 1:
+            _, first, slots = self._retired.pop(0)
+            self._mapping_space.give_back(first, slots)

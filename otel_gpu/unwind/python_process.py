@@ -1,0 +1,66 @@
+"""How does this process's CPython keep its frames? Layout, eval loop and thread state, as addresses of the process."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from ..errors import OtelGpuError
+from ..symbols.process_memory import Memory
+from .python_layout import PythonLayout, TssKind
+from .python_text import PythonBinary
+
+# glibc, x86-64: struct pthread.specific_1stblock, 32 entries of {seq, data} (nptl/descr.h); 2.36 and 2.43 agree.
+_FIRST_BLOCK, _ENTRY, _DATA, _KEYS = 0x310, 16, 8, 32
+_NO_MODULE = 1 << 20
+
+SLOT, DTV = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class PythonProcess:
+    """What the kernel needs to know of a process's Python, and the code-object reader too."""
+
+    layout: PythonLayout
+    eval_ranges: tuple[tuple[int, int], ...]
+    """Addresses in the process."""
+    thread_state: int
+    """SLOT or DTV."""
+    thread_offset: int
+    thread_module: int
+    code_type: int
+    """Address of PyCode_Type, 0 where unknown."""
+
+
+class NotStartedError(OtelGpuError):
+    """The interpreter has not made its thread key yet: look again later."""
+
+
+def locate(binary: PythonBinary, bias: int, memory: Memory, code_type: int = 0) -> PythonProcess:
+    """Return where a process keeps its Python frames; UnsupportedPythonError, NotStartedError where it cannot be told.
+
+    `bias` is the difference between addresses in the process and in the file.
+    """
+    layout = binary.layout()
+    ranges = tuple((start + bias, end + bias) for start, end in binary.eval_ranges)
+    state, offset, module = _thread_state(layout, binary.runtime + bias, bias, memory)
+    return PythonProcess(layout, ranges, state, offset, module, code_type + bias if code_type else 0)
+
+
+def _thread_state(layout: PythonLayout, runtime: int, bias: int, memory: Memory) -> tuple[int, int, int]:
+    if layout.tss_kind is TssKind.SLOT:
+        return SLOT, layout.tss_offset, 0
+    if layout.tss_kind is TssKind.KEY:
+        # Py_tss_t: {int is_initialized; pthread_key_t key}.
+        ready, key = struct.unpack("<iI", memory.read(runtime + layout.tss_offset - 4, 8))
+        if not ready:
+            raise NotStartedError("the interpreter has not started")
+        if key < _KEYS:
+            return SLOT, _FIRST_BLOCK + _ENTRY * key + _DATA, 0
+        raise OtelGpuError(f"the interpreter's thread key is {key}: only the first {_KEYS} are followed")
+    if layout.tss_kind is TssKind.DTV:
+        module, offset = struct.unpack("<QQ", memory.read(layout.tss_offset + bias, 16))
+        if not 0 < module < _NO_MODULE:
+            raise NotStartedError("the interpreter's thread-local block is not set up")
+        return DTV, offset + layout.tss_block, module
+    raise OtelGpuError("it is not known where this interpreter keeps its thread state")
