@@ -1,6 +1,6 @@
 """What does otel-gpu cost? Every benchmark, in one table.
 
-Run: make bench, or python -m bench [--quick] [--only NAME ...] [--json FILE]   (root; some 4 minutes)
+Run: make bench, or python -m bench [--quick] [--only NAME ...] [--json FILE]   (root; some 5 minutes)
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench.ground import UnavailableError
 from bench.results import Result, table, unmeasured
+from otel_gpu.errors import OtelGpuError
 
 BENCHMARKS = {
     "launch": (15, 3),
@@ -24,6 +25,7 @@ BENCHMARKS = {
     "load": (3, 1),
     "footprint": (7, 3),
     "export": (15, 3),
+    "names": (3, 1),
 }
 """The modules, each with `measure(rounds)`, and how many rounds they take, properly and quickly."""
 
@@ -45,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         measure: Callable[[int], Iterator[Result]] = import_module(f"bench.{name}").measure
         try:
             results += measure(few if options.quick else rounds)
-        except UnavailableError as e:
+        except (UnavailableError, OtelGpuError) as e:
             results.append(unmeasured(name, str(e)))
     machine = f"Linux {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs"
     print(f"{machine}\n\n{table(results)}")

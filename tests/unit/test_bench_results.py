@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.results import Result, table, unmeasured
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(0.7, "aim"), (0.9, "ok"), (1.0, "ok"), (1.1, "MISSED"), (None, "not measured")]
+)
+def test_a_value_is_judged_by_upper_limits(value, verdict):
+    assert Result("what", "", "", value, must=1.0, aim=0.7).verdict == verdict
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(13.0, "aim"), (8.0, "ok"), (7.9, "MISSED")])
+def test_a_value_is_judged_by_lower_limits(value, verdict):
+    assert Result("what", "", "", value, must=8, aim=13, at_least=True).verdict == verdict
+
+
+def test_a_row_without_limits_only_informs():
+    assert not Result("what", "", "", 1e9).verdict
+
+
+def test_the_table_shows_limits_and_says_why_something_is_missing():
+    text = table([Result("launch", "600 ns", "500 ns", 1.2, must=1.3, note="quiet"), unmeasured("export", "no SDK")])
+    assert "| launch | 600 ns | 500 ns    | 1.2×  | ≤ 1.3× |     | ok           |" in text
+    assert "| export |        |           |       |        |     | not measured |" in text
+    assert text.endswith("- launch: quiet\n- export: no SDK")
