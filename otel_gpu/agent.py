@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from . import __version__, telemetry
-from .config import Config, CudaSettings, KernelNamesSettings, NvmlSettings, SelfSettings
+from .config import Config, CudaSettings, KernelNamesSettings, NvmlSettings
 from .discovery import drivers
 from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
@@ -97,9 +97,9 @@ class Agent:
         # The exporters come last: their libraries take longer to load than everything above.
         self._exporters = build(config)
         receivers: list[Receiver] = [self._cuda] if self._cuda is not None else []
-        if any(isinstance(s, SelfSettings) for s in config.used_receivers):
-            self._self = SelfReceiver(self._cuda, self._exporter_stats, __version__)
-            receivers.append(self._self)
+        # Whatever the file asks for: what was lost must not go unsaid.
+        self._self = SelfReceiver(self._cuda, self._exporter_stats, __version__)
+        receivers.append(self._self)
         processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
         processors += [
             KernelNames(s.top, s.demangle) for s in config.processors.values() if isinstance(s, KernelNamesSettings)
