@@ -20,6 +20,7 @@ def measure(rounds: int) -> Iterator[Result]:
     with closing(Ours()) as ours, closing(Rivals()) as rivals, Target.on_driver() as target:
         measured = interleave(
             target,
+            library,
             "pair",
             _CALLS,
             rounds,

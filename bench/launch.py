@@ -40,6 +40,7 @@ def _through_runtime(ours: Ours, rivals: Rivals, rounds: int) -> Iterator[Result
     with Target.on_runtime() as target:
         measured = interleave(
             target,
+            library,
             "launch",
             _CALLS,
             rounds,
@@ -69,6 +70,7 @@ def _sites(
     with Target.on_driver(library.parent) as target:
         measured = interleave(
             target,
+            library,
             "launch",
             _SLOW_CALLS,
             rounds,
@@ -99,6 +101,7 @@ def _against_record(ours: Ours, rivals: Rivals, rounds: int) -> Result:
     with Target.on_driver() as target:
         measured = interleave(
             target,
+            library,
             "launch",
             _CALLS,
             rounds,

@@ -7,6 +7,7 @@ import mmap
 import os
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -34,6 +35,8 @@ Placed = AbstractContextManager[object]
 RECORD_SIZE = 80 + 8  # and the ring's own header
 _DRAIN_S = 0.002
 _REPEATS = 3
+_FOREIGN_S = 0.2
+_PATIENCE_S = 60.0
 
 
 @runtime_checkable
@@ -174,20 +177,32 @@ class Drain:
 
 
 def interleave(
-    target: Target, order: str, calls: int, rounds: int, variants: Mapping[str, Callable[[], Placed]]
+    target: Target, library: Path, order: str, calls: int, rounds: int, variants: Mapping[str, Callable[[], Placed]]
 ) -> list[dict[str, float]]:
-    """Return nanoseconds per call by variant, for rounds in which every variant has its turn."""
+    """Return nanoseconds per call by variant, for rounds in which every variant has its turn.
+
+    Rounds before or after which another agent's probes are in the library are not counted.
+    """
     names = list(variants)
-    measured = []
-    for round_number in range(rounds):
+    measured: list[dict[str, float]] = []
+    deadline = time.monotonic() + _PATIENCE_S
+    while len(measured) < rounds:
+        if time.monotonic() > deadline:
+            if measured:
+                break
+            raise UnavailableError("another agent's probes are in the measured program: stop that agent")
+        if target.is_probed(library):
+            time.sleep(_FOREIGN_S)
+            continue
         times = {}
         # Another one begins each time: what the machine does in the meantime should favour none.
-        first = round_number % len(names)
+        first = len(measured) % len(names)
         for name in names[first:] + names[:first]:
             with variants[name]() as placed:
                 target.do(f"{order} {calls // 10}")
                 times[name] = min(_once(target, f"{order} {calls}", placed) for _ in range(_REPEATS))
-        measured.append(times)
+        if not target.is_probed(library):
+            measured.append(times)
     return measured
 
 

@@ -72,6 +72,22 @@ class Target:
         self.calls += answer.calls
         return answer
 
+    def is_probed(self, library: Path) -> bool:
+        """Say whether somebody's probes are in the code of a library: it then differs from the file."""
+        with open(f"/proc/{self.pid}/maps", encoding="utf-8") as maps:
+            mappings = [line.split() for line in maps if line.rstrip().endswith(str(library))]
+        with open(f"/proc/{self.pid}/mem", "rb") as memory, open(library, "rb") as file:
+            for addresses, permissions, offset, *_ in mappings:
+                if "x" not in permissions:
+                    continue
+                start, end = (int(address, 16) for address in addresses.split("-"))
+                memory.seek(start)
+                file.seek(int(offset, 16))
+                loaded, stored = memory.read(end - start), file.read(end - start)
+                if loaded[: len(stored)] != stored:
+                    return True
+        return False
+
     def close(self) -> None:
         """Let it end; idempotent."""
         if self._process.stdin is not None and not self._process.stdin.closed:
