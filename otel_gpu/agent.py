@@ -122,6 +122,8 @@ class Agent:
         if self._watcher is not None:
             self._watcher.stop()
             self._watcher = None
+        if self._cuda is not None and self._pipeline is not None:
+            self._cuda.settle()
         if self._pipeline is not None:
             self._collect()
             self._pipeline.export()

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import chain
 
 from .. import abi
 from ..abi import Loss
@@ -26,14 +27,15 @@ from ..symbols.kernels import KernelBook
 from ..symbols.origins import Origins
 from .cuda_facts import CudaFacts
 from .cuda_ledger import Ledger
+from .cuda_patience import Patience
 from .cuda_sums import CudaSums
 from .rows import RowReader
 
 _log = logging.getLogger(__name__)
 
 _PREALLOCATE_BYTES = 64 << 20
-_NAMES_S = 3.0
-"""How long a read waits for the names of kernels that just turned up."""
+_NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 10.0
+"""How long a read waits for the names of kernels that just turned up; when programs have ended; at the agent's end."""
 
 
 class CudaReceiver:
@@ -76,6 +78,7 @@ class CudaReceiver:
         self._origins = Origins(self.kernels)
         self._facts = CudaFacts(self.kernels, self._origins, self._ledger)
         self._ring = RingReader(self._object.map("events"), self._facts.handle)
+        self._patience = Patience(self._facts.awaits_name)
         self._unexpanded = 0
 
     def _load(self, map_entries: int, only: tuple[int, ...]) -> None:
@@ -135,25 +138,31 @@ class CudaReceiver:
 
     def collect(self) -> list[Measurement]:
         """Return what was counted since the last call; what is kept of ended processes is dropped."""
-        ended = [p for p in self._processes.ended() if p.incarnation is not None]
+        ended = self._processes.ended()
+        programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
         # Events first: what a row counts was made known before it was counted.
         self._ring.drain()
-        self._origins.settle(_NAMES_S)
+        self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
         sums = CudaSums(self._facts.kernel_name, self._facts.graph_contents)
         with self._facts.lock:
-            for reader in (self._rows, self._overflow):
-                for delta in reader.read():
-                    sums.add(self._processes.owner(delta.tgid, delta.incarnation), delta)
+            rows = chain(self._rows.read(), self._overflow.read())
+            for delta in self._patience.sift(rows, {p.pid for p in ended}):
+                sums.add(self._processes.owner(delta.tgid, delta.incarnation), delta)
             for gone in self._ledger.take_gone():
                 sums.freed(self._processes.owner(*gone.program), gone.device, gone.type, gone.size)
         self._unexpanded += sums.unexpanded_graph_launches
-        programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
         self._rows.forget(programs)
         self._overflow.forget(programs)
         self._ledger.forget(programs)
         for program in programs:
             self._facts.forget(program)
         return list(sums.measurements())
+
+    def settle(self) -> None:
+        """Wait for names a last time: the next `collect` holds nothing back for them."""
+        self._ring.drain()
+        self._origins.settle(_LAST_NAMES_S)
+        self._patience.end()
 
     def losses(self) -> dict[Loss, int]:
         """Return how often each thing went wrong in the kernel, since the start."""

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from .. import abi
-from ..abi import EventType, NodeType
+from ..abi import EventType, Family, NodeType
 from ..discovery.processes import Process
 from ..probes.table import FUNCTIONS
 from ..symbols.kernels import KernelBook, Program
 from ..symbols.origins import Launch, Origins
 from .cuda_graphs import Contents, Graphs, Node
 from .cuda_ledger import Ledger
+from .rows import RowDelta
 
 _MAX_DEVICE_PROGRAMS = 4096
 _NONE: Mapping[int, str] = MappingProxyType({})
@@ -59,6 +60,16 @@ class CudaFacts:
         program = (process.pid, process.incarnation or 0)
         name = self._kernels.name(program, handle)
         return name if name is not None else f"{self._origins.caller(program, handle) or 'unknown'}+{handle:#x}"
+
+    def awaits_name(self, row: RowDelta) -> bool:
+        """Say whether a row counts launches of a kernel whose name is being looked up."""
+        program = (row.tgid, row.incarnation)
+        if row.family == Family.LAUNCH:
+            return self._origins.pending(program, row.subject)
+        if row.family != Family.GRAPH_LAUNCH or (graphs := self._graphs.get(program)) is None:
+            return False
+        contents = graphs.contents(row.subject) or ()
+        return any(n.type is NodeType.KERNEL and self._origins.pending(program, n.value) for n in contents)
 
     def graph_contents(self, process: Process, version: int) -> Contents | None:
         """Return what one launch of a graph executes; None where it is not known."""

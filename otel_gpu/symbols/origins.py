@@ -30,6 +30,8 @@ _CACHE_KIND = "stubs"
 _FATBINS = (".nv_fatbin", "__nv_relfatbin")
 _REREAD_S = 1.0
 """How often the handle variables of a program are read again while unknown handles turn up."""
+_PATIENCE_S = 60.0
+"""How long a name may be looked for before nobody waits for it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Origins:
         self._programs: dict[Program, _Known] = {}
         self._stubs: dict[tuple[int, int, int], StubMap | None] = {}
         self._callers: dict[tuple[Program, int], str] = {}
+        self._waiting: dict[tuple[Program, int], list[float]] = {}
+        self._lock = threading.Lock()
         self.dropped = 0
         """Launches that were not looked at, because too many waited."""
         self._thread = threading.Thread(target=self._run, name="otel-gpu-names", daemon=True)
@@ -82,16 +86,26 @@ class Origins:
         """Queue a launch of a kernel that may be unknown."""
         if self._kernels.name(launch.program, launch.handle) is not None:
             return
+        key = (launch.program, launch.handle)
+        with self._lock:
+            self._waiting.setdefault(key, []).append(time.monotonic())
         try:
             self._queue.put_nowait(launch)
         except queue.Full:
             self.dropped += 1
+            self._done(key)
 
     def settle(self, timeout_s: float) -> None:
         """Wait until everything submitted so far is looked at, or the time is up."""
         deadline = time.monotonic() + timeout_s
         while self._queue.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.01)
+
+    def pending(self, program: Program, handle: int) -> bool:
+        """Say whether a kernel's name may yet turn up."""
+        with self._lock:
+            since = self._waiting.get((program, handle))
+            return since is not None and time.monotonic() - since[0] < _PATIENCE_S
 
     def caller(self, program: Program, handle: int) -> str | None:
         """Return the file that launches an unknown kernel."""
@@ -121,7 +135,15 @@ class Origins:
             except (OtelGpuError, OSError, struct.error) as e:
                 _log.debug("kernel %#x of process %d: %s", launch.handle, launch.program[0], e)
             finally:
+                self._done((launch.program, launch.handle))
                 self._queue.task_done()
+
+    def _done(self, key: tuple[Program, int]) -> None:
+        with self._lock:
+            since = self._waiting[key]
+            since.pop(0)
+            if not since:
+                del self._waiting[key]
 
     def _look(self, launch: Launch) -> None:
         program = launch.program
