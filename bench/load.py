@@ -76,7 +76,8 @@ def measure(rounds: int) -> Iterator[Result]:
         "",
         must=0,
         aim=0,
-        note="exported by OTLP against what the program did, all rates together",
+        note="exported by OTLP against what the program did, all rates together"
+        + ("" if exported == truth else f"; the agent's last words: {' '.join(agent.log().splitlines()[-3:])}"),
     )
 
 
