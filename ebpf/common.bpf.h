@@ -279,6 +279,7 @@ static __always_inline void start_key(struct row_key *key, const struct caller *
 		.incarnation = who->incarnation,
 		.function = COOKIE_FUNCTION(cookie),
 		.family = family,
+		.kind = COOKIE_KIND(cookie) & KIND_HIP,
 		.device = DEVICE_UNKNOWN,
 		.bucket_a = BUCKET_NONE,
 		.bucket_b = BUCKET_NONE,

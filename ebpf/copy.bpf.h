@@ -12,11 +12,63 @@ struct copy {
 	u8 kind;
 };
 
+#define DEVICE_TO_DEVICE_NO_CU 1024 /* hipMemcpyDeviceToDeviceNoCU: by the copy engines only */
+
+/* A kind that a program gave; the host's side is then `from` or `to`. */
+static __always_inline void resolve_kind(u32 kind, u64 from, u64 to, struct copy *copy)
+{
+	if (kind == DEVICE_TO_DEVICE_NO_CU)
+		kind = COPY_DEVICE_TO_DEVICE;
+	if (kind > COPY_DEFAULT)
+		kind = COPY_DEFAULT;
+	if (kind == COPY_HOST_TO_DEVICE || kind == COPY_HOST_TO_HOST)
+		copy->host = from;
+	else if (kind == COPY_DEVICE_TO_HOST)
+		copy->host = to;
+	copy->kind = kind | KIND_HIP;
+}
+
 static __always_inline int copy_linear_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
 {
-	copy->kind = COOKIE_KIND(cookie);
 	copy->bytes = argument(ctx, COOKIE_SIZE(cookie));
+	if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
+		copy->bytes *= argument(ctx, COOKIE_SIZE2(cookie));
+	if (COOKIE_KIND_AT(cookie) != ARGUMENT_NONE) {
+		u64 from = COOKIE_HOST(cookie) == ARGUMENT_NONE ? 0 : argument(ctx, COOKIE_HOST(cookie));
+		u64 to = COOKIE_OUT(cookie) == ARGUMENT_NONE ? 0 : argument(ctx, COOKIE_OUT(cookie));
+		resolve_kind(argument(ctx, COOKIE_KIND_AT(cookie)), from, to, copy);
+		return 1;
+	}
+	copy->kind = COOKIE_KIND(cookie);
 	copy->host = COOKIE_HOST(cookie) == ARGUMENT_NONE ? 0 : argument(ctx, COOKIE_HOST(cookie));
+	return 1;
+}
+
+/* Where hipMemcpy3DParms keeps what is read; driver_types.h. */
+#define PARMS_FROM_ARRAY 0
+#define PARMS_FROM 32
+#define PARMS_TO_ARRAY 64
+#define PARMS_TO 96
+#define PARMS_EXTENT 128
+#define PARMS_KIND 152
+
+/* (const hipMemcpy3DParms *): with an array on a side its width is in elements, whose size is not told. */
+static __always_inline int copy_parms_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
+{
+	u64 at = argument(ctx, 0), from_array, to_array, from, to, extent[3];
+	u32 kind;
+
+	if (!read_user(&from_array, sizeof(from_array), at + PARMS_FROM_ARRAY) ||
+	    !read_user(&to_array, sizeof(to_array), at + PARMS_TO_ARRAY) ||
+	    !read_user(&from, sizeof(from), at + PARMS_FROM) || !read_user(&to, sizeof(to), at + PARMS_TO) ||
+	    !read_user(extent, sizeof(extent), at + PARMS_EXTENT) || !read_user(&kind, sizeof(kind), at + PARMS_KIND))
+		return 0;
+	if (from_array || to_array) {
+		lose(LOSS_READ_FAILED);
+		return 0;
+	}
+	copy->bytes = extent[0] * extent[1] * extent[2];
+	resolve_kind(kind, from, to, copy);
 	return 1;
 }
 
@@ -58,7 +110,10 @@ static __always_inline int copy_2d_of(struct pt_regs *ctx, u64 cookie, struct co
 	    !read_user(extent, sizeof(extent), at + COPY2D_EXTENT))
 		return 0;
 	copy->bytes = extent[0] * extent[1];
-	resolve_sides(&from, &to, copy);
+	if (COOKIE_KIND(cookie) & KIND_HIP)
+		copy->kind = COOKIE_KIND(cookie); /* HIP 6 gave the sides' types other numbers than HIP 5 */
+	else
+		resolve_sides(&from, &to, copy);
 	return 1;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The CUDA driver's functions. One program per shape of function; what differs inside a shape comes with the
- * attach cookie (abi.h), made from the hook table in otel_gpu/probes/table.py. */
+/* The functions of the CUDA driver, and those of HIP that do the same. One program per shape of function; what differs inside a shape comes with the
+ * attach cookie (abi.h), made from the hook tables in otel_gpu/probes/table.py and hip.py. */
 #include "common.bpf.h"
 #include "capture.bpf.h"
 #include "copy.bpf.h"
@@ -72,6 +72,7 @@ static __always_inline void launch(struct pt_regs *ctx, const struct caller *who
 	struct row_key key;
 
 	start_key(&key, who, FAMILY_LAUNCH, 0);
+	key.kind = COOKIE_KIND(cookie);
 	key.subject = function;
 	key.bucket_a = bucket(blocks);
 	key.bucket_b = threads_per_block ? bucket(threads_per_block) : BUCKET_NONE;
@@ -81,7 +82,7 @@ static __always_inline void launch(struct pt_regs *ctx, const struct caller *who
 	}
 	key.device = device_of(who);
 	if (count(&key, blocks, threads_per_block))
-		emit_first_launch(ctx, who, function);
+		emit_first_launch(ctx, who, function, key.kind);
 }
 
 /* (CUfunction, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, CUstream, ...) */
@@ -107,6 +108,41 @@ int launch_kernel(struct pt_regs *ctx)
 			      { ctx->regs[4], ctx->regs[5], ctx->regs[6] } };
 	launch(ctx, &who, cookie, ctx->regs[0], &dims, stream);
 #endif
+	return 0;
+}
+
+/* (hipFunction_t, globalX, globalY, globalZ, blockX, ...): the grid is given in threads. */
+SEC("uprobe")
+int launch_threads(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct dims dims = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+#pragma unroll
+	for (int i = 0; i < 3; i++) {
+		u32 threads = argument(ctx, 1 + i), block = argument(ctx, 4 + i);
+		dims.block[i] = block;
+		dims.grid[i] = block ? (threads + block - 1) / block : 0;
+	}
+	launch(ctx, &who, cookie, argument(ctx, 0), &dims, argument(ctx, COOKIE_STREAM(cookie)));
+	return 0;
+}
+
+/* (const void *, dim3 grid, dim3 block, ...): 12 bytes by value take two registers, on both machines. */
+SEC("uprobe")
+int launch_dim3(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	u64 grid = argument(ctx, 1), block = argument(ctx, 3);
+	struct dims dims = { { grid, grid >> 32, argument(ctx, 2) }, { block, block >> 32, argument(ctx, 4) } };
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	launch(ctx, &who, cookie, argument(ctx, 0), &dims, argument(ctx, COOKIE_STREAM(cookie)));
 	return 0;
 }
 
@@ -226,6 +262,7 @@ int launch_graph(struct pt_regs *ctx)
 	if (!identify(&who) || capturing_stream(&who, argument(ctx, 1), COOKIE_FLAGS(cookie)))
 		return 0;
 	start_key(&key, &who, FAMILY_GRAPH_LAUNCH, 0);
+	key.kind = COOKIE_KIND(cookie);
 	key.subject = version_of(&who, argument(ctx, 0));
 	key.device = device_of(&who);
 	count(&key, 0, 0);
@@ -287,12 +324,25 @@ static __always_inline void count_wait(const struct caller *who, u64 cookie, u64
 	count(&key, ns, 0);
 }
 
+/* Is this call a part of another, which is counted? */
+static __always_inline int is_inner(const struct caller *who, u64 cookie)
+{
+	struct call_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
+
+	return COOKIE_FLAGS(cookie) & FLAG_INNER && bpf_map_lookup_elem(&calls, &key);
+}
+
 /* Asynchronous copies are counted at the call. */
 static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *who, u64 cookie, const struct copy *copy)
 {
 	u64 capture = capturing_call(ctx, who, cookie);
 	u8 host = host_memory(who, copy->host);
 
+	if (is_inner(who, cookie)) {
+		struct call_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
+		bpf_map_delete_elem(&calls, &key);
+		return 0;
+	}
 	if (capture)
 		emit(who, EVENT_CAPTURED, capture, NODE_COPY, copy->bytes, NODE_DETAIL(copy->kind, host));
 	else
@@ -306,7 +356,9 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 {
 	struct call call = { .size = copy->bytes, .kind = copy->kind, .host = host_memory(who, copy->host) };
 
-	enter(ctx, who, cookie, &call);
+	/* An inner call's return takes out its caller's entry, and so counts what the caller was asked. */
+	if (!is_inner(who, cookie))
+		enter(ctx, who, cookie, &call);
 	return 0;
 }
 
@@ -332,6 +384,35 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 COPY_PROGRAMS(linear)
 COPY_PROGRAMS(2d)
 COPY_PROGRAMS(3d)
+COPY_PROGRAMS(parms)
+
+/* An asynchronous copy that may hand its work to the function with FLAG_INNER and the same number. */
+SEC("uprobe")
+int copy_outer(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct copy copy = {};
+	struct call call = {};
+	struct caller who;
+
+	if (!identify(&who) || !copy_linear_of(ctx, cookie, &copy))
+		return 0;
+	copy_now(ctx, &who, cookie, &copy);
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+SEC("uretprobe")
+int copy_outer_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+	struct call call;
+
+	if (identify(&who))
+		leave(&who, cookie, &call);
+	return 0;
+}
 
 SEC("uretprobe")
 int copy_done(struct pt_regs *ctx)
@@ -426,11 +507,12 @@ int copy_3d_batch(struct pt_regs *ctx)
 
 /* ---- memsets ---- */
 
-static __always_inline void count_memset(const struct caller *who, u64 bytes)
+static __always_inline void count_memset(const struct caller *who, u64 cookie, u64 bytes)
 {
 	struct row_key key;
 
 	start_key(&key, who, FAMILY_MEMSET, 0);
+	key.kind = COOKIE_KIND(cookie);
 	key.device = device_of(who);
 	key.bucket_a = bucket(bytes);
 	count(&key, bytes, 0);
@@ -452,7 +534,7 @@ int fill(struct pt_regs *ctx)
 	if (capture)
 		emit(&who, EVENT_CAPTURED, capture, NODE_MEMSET, bytes, 0);
 	else
-		count_memset(&who, bytes);
+		count_memset(&who, cookie, bytes);
 	return 0;
 }
 
@@ -560,7 +642,7 @@ int release(struct pt_regs *ctx)
 		if (COOKIE_FLAGS(cookie) & FLAG_PINS)
 			pin(&who, key.address, call.freed.size, 1);
 	} else {
-		call.freed.type = MEMORY_UNKNOWN;
+		call.freed.type = MEMORY_UNKNOWN | (COOKIE_KIND(cookie) & KIND_HIP);
 		call.freed.device = DEVICE_UNKNOWN;
 	}
 	enter(ctx, &who, cookie, &call);
@@ -583,7 +665,7 @@ int release_done(struct pt_regs *ctx)
 		return 0;
 	}
 	count_error(&who, cookie, code);
-	if (call.freed.type == MEMORY_UNKNOWN)
+	if ((call.freed.type & ~KIND_HIP) == MEMORY_UNKNOWN)
 		return 0;
 	key.tgid = who.tgid;
 	key.incarnation = who.incarnation;
@@ -669,7 +751,8 @@ int handle_released(struct pt_regs *ctx)
 			handle->refs--;
 		free_handle(&who, &key, handle);
 	} else {
-		struct live unknown = { .type = MEMORY_UNKNOWN, .device = DEVICE_UNKNOWN };
+		struct live unknown = { .type = MEMORY_UNKNOWN | (COOKIE_KIND(cookie) & KIND_HIP),
+					.device = DEVICE_UNKNOWN };
 		count_memory(&who, FAMILY_FREE, &unknown, FREE_CALLED);
 	}
 	return 0;
@@ -883,7 +966,7 @@ int call(struct pt_regs *ctx)
 		call.size = argument(ctx, COOKIE_SIZE(cookie));
 	call.stream = capturing_call(ctx, &who, cookie);
 	enter(ctx, &who, cookie, &call);
-	if (COOKIE_KIND(cookie) == CALL_ENDS_CAPTURE)
+	if ((COOKIE_KIND(cookie) & ~KIND_HIP) == CALL_ENDS_CAPTURE)
 		end_capture(&who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie));
 	return 0;
 }
@@ -911,7 +994,7 @@ int call_done(struct pt_regs *ctx)
 		lose(LOSS_EVENTS_FULL);
 		return 0;
 	}
-	fill_event(&e->event, &who, EVENT_CALL, COOKIE_FUNCTION(cookie), out, id, 0);
+	fill_event(&e->event, &who, EVENT_CALL, COOKIE_FUNCTION(cookie), out, id, device_of(&who));
 	__builtin_memcpy(e->arguments.values, call.arguments, sizeof(e->arguments.values));
 	__builtin_memset(e->arguments.data, 0, sizeof(e->arguments.data));
 	at = COOKIE_FLAGS(cookie) & FLAG_RESULT ? call.address : call.size;
@@ -967,6 +1050,31 @@ int context_set(struct pt_regs *ctx)
 		set_context(&who, which, device_of_context(&who, which), COOKIE_FLAGS(cookie) & FLAG_PUSH);
 	else
 		forget_context(&who);
+	return 0;
+}
+
+/* hipSetDevice(int) */
+SEC("uprobe")
+int device_set(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = { .size = argument(ctx, 0) };
+	struct caller who;
+
+	if (identify(&who))
+		enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+SEC("uretprobe")
+int device_is_set(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+	struct call call;
+
+	if (identify(&who) && leave(&who, cookie, &call) && !RESULT(ctx))
+		set_context(&who, 0, call.size, 0);
 	return 0;
 }
 

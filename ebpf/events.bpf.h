@@ -71,8 +71,8 @@ static __always_inline void emit_name(const struct caller *who, u64 handle, u64 
 	bpf_ringbuf_submit(l, 0);
 }
 
-/* Sends where a launch came from. */
-static __always_inline void emit_first_launch(struct pt_regs *ctx, const struct caller *who, u64 handle)
+/* Sends where a launch came from; `kind` tells HIP's from CUDA's. */
+static __always_inline void emit_first_launch(struct pt_regs *ctx, const struct caller *who, u64 handle, u8 kind)
 {
 	struct first_launch *f = bpf_ringbuf_reserve(&events, sizeof(*f), 0);
 	struct origin *o;
@@ -82,7 +82,7 @@ static __always_inline void emit_first_launch(struct pt_regs *ctx, const struct 
 		return;
 	}
 	o = &f->origin;
-	fill_event(&f->event, who, EVENT_FIRST_LAUNCH, handle, 0, 0, 0);
+	fill_event(&f->event, who, EVENT_FIRST_LAUNCH, handle, kind, 0, 0);
 	o->sp = STACK_POINTER(ctx);
 #if defined(__TARGET_ARCH_x86)
 	o->ip = ctx->ip;

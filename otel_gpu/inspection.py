@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from .bpf.placed import PlacedProgram, placed_programs
 from .config import CudaSettings
 from .discovery import drivers, procfs
-from .discovery.libraries import FileId, Library, LibraryCatalogue, LibraryKind
+from .discovery.libraries import FileId, Library, LibraryCatalogue
 from .elf import ElfFile
 from .errors import ElfError, OtelGpuError, ProcessGoneError
 from .probes.attach import PlannedProbe, plan
-from .probes.table import DRIVER
+from .probes.table import TABLES
 
 _KERNEL_NAME = 15
 
@@ -62,7 +62,7 @@ def inspect(pid: int, settings: CudaSettings | None = None) -> list[InspectedPro
 def _library(
     library: Library, openers: tuple[str, ...], settings: CudaSettings, placed: list[PlacedProgram] | None
 ) -> Iterator[InspectedProbe]:
-    if library.kind is not LibraryKind.DRIVER:
+    if library.kind not in TABLES:
         yield _unprobed(library, "the driver is probed, which every runtime calls")
         return
     for opener in openers:
@@ -70,7 +70,7 @@ def _library(
             with ElfFile(opener) as elf:
                 probes = plan(
                     elf,
-                    DRIVER,
+                    TABLES[library.kind],
                     policy=settings.site,
                     allow_single_step=settings.arm64_single_step or not drivers.is_arm64(),
                 )

@@ -8,7 +8,7 @@ semantic conventions' where they have one, units are UCUM, and no unit stands in
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .model import Instrument, MetricSpec
 from .receivers import nvml_metrics
@@ -22,6 +22,16 @@ class AttributeSpec:
     description: str
     values: tuple[str, ...] = ()
 
+
+_COPY_KINDS = (
+    "MemcpyHostToDevice",
+    "MemcpyDeviceToHost",
+    "MemcpyDeviceToDevice",
+    "MemcpyHostToHost",
+    "MemcpyDefault",
+    "MemcpyPeer",
+)
+_MEMORY_TYPES = ("device", "host", "managed", "registered", "async", "virtual")
 
 ATTRIBUTES: dict[str, AttributeSpec] = {
     a.name: a
@@ -38,27 +48,26 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec(
             "cuda.memcpy.kind",
             "From where to where.",
-            (
-                "MemcpyHostToDevice",
-                "MemcpyDeviceToHost",
-                "MemcpyDeviceToDevice",
-                "MemcpyHostToHost",
-                "MemcpyDefault",
-                "MemcpyPeer",
-            ),
+            _COPY_KINDS,
         ),
         AttributeSpec("cuda.memory.host.type", "What the host's side of the copy is.", ("pageable", "pinned")),
         AttributeSpec(
             "cuda.memory.type",
             "`host` is page-locked, `async` comes from stream-ordered pools, `virtual` from cuMemCreate.",
-            ("device", "host", "managed", "registered", "async", "virtual"),
+            _MEMORY_TYPES,
         ),
         AttributeSpec(
             "error.type",
-            "Why it failed: the CUDA error code's name, or the class of the failure; of hardware `corrected`, "
+            "Why it failed: the CUDA or HIP error code's name, or the class of the failure; of hardware `corrected`, "
             "`uncorrected`, `pcie_replay` or `xid`.",
         ),
         AttributeSpec("event", "What was lost."),
+        AttributeSpec("hip.device.index", "The device's ordinal in the observed process."),
+        AttributeSpec("hip.function", "The function of HIP that was called; of pairs that call each other, the inner."),
+        AttributeSpec("hip.kernel.name", "The kernel; `other` for those outside the top K."),
+        AttributeSpec("hip.memcpy.kind", "From where to where, as `cuda.memcpy.kind`.", _COPY_KINDS),
+        AttributeSpec("hip.memory.host.type", "What the host's side of the copy is.", ("pageable", "pinned")),
+        AttributeSpec("hip.memory.type", "As `cuda.memory.type`; `virtual` from hipMemCreate.", _MEMORY_TYPES),
         AttributeSpec("otel.component.name", "The exporter, as the configuration calls it."),
         AttributeSpec("outcome", "What became of the points.", ("sent", "rejected", "failed", "dropped")),
         AttributeSpec("reason", "Why a free had no allocation.", ("allocated_before", "implicit")),
@@ -182,6 +191,43 @@ EXPORT_POINTS = MetricSpec(
 PROCESS_CPU_TIME = MetricSpec("process.cpu.time", "s", _COUNTER, "CPU time of the agent.", ("cpu.mode",), floating=True)
 PROCESS_MEMORY_USAGE = MetricSpec("process.memory.usage", "By", _UPDOWN, "Resident memory of the agent.")
 
+_ALSO_OF_HIP = (
+    KERNEL_LAUNCH_CALLS,
+    KERNEL_GRID_SIZE,
+    KERNEL_BLOCK_SIZE,
+    GRAPH_LAUNCH_CALLS,
+    GRAPH_KERNEL_CALLS,
+    GRAPH_MEMORY_COPIES,
+    GRAPH_MEMSET_BYTES,
+    MEMORY_COPIES,
+    MEMORY_ALLOCATIONS,
+    MEMORY_FREE_BYTES,
+    MEMORY_UNKNOWN_FREES,
+    MEMSET_BYTES,
+    MEMORY_USAGE,
+    SYNCHRONIZE_DURATION,
+    ERRORS,
+)
+_NOT_OF_HIP = ("cuda.device.model", "cuda.device.uuid")
+
+
+def hip_name(attribute: str) -> str:
+    """Return the name that an attribute of CUDA's metrics has on HIP's."""
+    return "hip." + attribute.removeprefix("cuda.") if attribute.startswith("cuda.") else attribute
+
+
+def _of_hip(spec: MetricSpec) -> MetricSpec:
+    return replace(
+        spec,
+        name=spec.name.replace("gpu.cuda.", "gpu.hip."),
+        description=spec.description.replace("CUDA", "HIP").replace("Driver calls", "Calls"),
+        attributes=tuple(hip_name(a) for a in spec.attributes if a not in _NOT_OF_HIP),
+    )
+
+
+HIP_OF: dict[MetricSpec, MetricSpec] = {spec: _of_hip(spec) for spec in _ALSO_OF_HIP}
+"""The metrics of AMD's HIP, by those of CUDA to which they are parallel."""
+
 GROUPS: dict[str, tuple[MetricSpec, ...]] = {
     "CUDA": (
         KERNEL_LAUNCH_CALLS,
@@ -202,6 +248,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         BUSY_TIME,
         ERRORS,
     ),
+    "HIP": tuple(HIP_OF.values()),
     "Hardware": nvml_metrics.SPECS,
     "The agent itself": (
         EVENTS_LOST,

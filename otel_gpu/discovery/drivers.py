@@ -1,4 +1,4 @@
-"""Where would a program find the CUDA driver? Looked at before any process maps it, so that no call is missed."""
+"""Where would a program find the CUDA driver or the HIP runtime? Looked at before any process maps it, so that no call is missed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from ..bpf.libbpf import machine
 from .libraries import Library, LibraryKind, classify
 
-_NAME = "libcuda.so.1"
+_NAMES = ("libcuda.so.1", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
+_KINDS = (LibraryKind.DRIVER, LibraryKind.HIP)
 
 
 def installed(configured: Iterable[str], environ: Mapping[str, str] = os.environ) -> Iterator[tuple[Library, str]]:
-    """Yield the drivers of this host, and those configured, each with the path to open it by."""
+    """Yield the drivers and HIP runtimes of this host, and those configured, each with the path to open it by."""
     directories = [
         *filter(None, environ.get("LD_LIBRARY_PATH", "").split(":")),
         f"/usr/lib/{machine()}-linux-gnu",
@@ -24,14 +25,15 @@ def installed(configured: Iterable[str], environ: Mapping[str, str] = os.environ
         f"/run/nvidia/driver/usr/lib/{machine()}-linux-gnu",
         "/run/nvidia/driver/usr/lib64",
         "/home/kubernetes/bin/nvidia/lib64",
+        "/opt/rocm/lib",
     ]
     seen = set()
-    for path in (*configured, *(os.path.join(d, _NAME) for d in directories)):
+    for path in (*configured, *(os.path.join(d, name) for d in directories for name in _NAMES)):
         try:
             library = classify(path, path)
         except OSError:
             continue
-        if library is not None and library.kind is LibraryKind.DRIVER and library.id not in seen:
+        if library is not None and library.kind in _KINDS and library.id not in seen:
             seen.add(library.id)
             yield library, path
 

@@ -16,8 +16,9 @@ from typing import Protocol
 from ..bpf.links import Link, Placement
 from ..elf import ElfFile, Symbol
 from ..errors import AttachError, ElfError
+from .hook import Hook
 from .sites import Cost, Policy, has_fast_nops, site_for_symbol
-from .table import Hook, function_number
+from .table import function_number
 
 _log = logging.getLogger(__name__)
 

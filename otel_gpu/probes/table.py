@@ -1,91 +1,17 @@
-"""Which functions are probed, and what does each measure?
+"""Which functions of the CUDA driver are probed, and what does each measure?
 
-One row a function: its C prototype, as cuda.h declares it, and what the parameters mean. Where a parameter
-lies follows from its position alone, by the platform's calling convention (`argument_location`): every
-parameter here is an integer or a pointer of at most 8 bytes.
+One row a function: its C prototype, as cuda.h declares it, and what the parameters mean.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
 
 from .. import abi
 from ..abi import CopyKind, Family, MemoryType
-from ..elf import EM_AARCH64, EM_X86_64
-
-_X86_64_REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
-_AARCH64_REGISTERS = tuple(f"x{n}" for n in range(8))
-
-
-@dataclass(frozen=True)
-class Hook:
-    """One probed function: prototype, programs, and the parameters that matter, by name."""
-
-    prototype: str
-    """The C declaration without its return type, which is always an int-sized code."""
-    family: Family | None
-    """What is counted; None for calls that only inform."""
-    program: str
-    return_program: str | None = None
-    kind: int = 0
-    stream: str | None = None
-    host: str | None = None
-    """The parameter that points to host memory."""
-    size: str | None = None
-    """The parameter that holds a size, or points to the struct or array that does."""
-    size2: str | None = None
-    out: str | None = None
-    """The parameter with the address, or with where the address will be written."""
-    shift: int = 0
-    flags: int = 0
-    variants: tuple[str, ...] = ("",)
-    """Suffixes under which the function is exported with the same parameters."""
-    parameters: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        inside = self.prototype[self.prototype.index("(") + 1 : self.prototype.rindex(")")]
-        names = tuple(re.split(r"[\s*]+", p.strip())[-1] for p in inside.split(",") if p.strip())
-        object.__setattr__(self, "parameters", names)
-
-    @cached_property
-    def name(self) -> str:
-        """The function's name without variant suffixes."""
-        return self.prototype[: self.prototype.index("(")]
-
-    def symbols(self) -> Iterator[tuple[str, bool]]:
-        """Yield every exported name, and whether its stream 0 is the calling thread's own."""
-        for suffix in self.variants:
-            yield self.name + suffix, suffix.endswith(("_ptsz", "_ptds"))
-
-    def position(self, parameter: str | None) -> int:
-        """Return the number of a parameter, from 0; ARGUMENT_NONE for None."""
-        return abi.ARGUMENT_NONE if parameter is None else self.parameters.index(parameter)
-
-    def cookie(self, function: int, *, per_thread: bool) -> int:
-        """Return the attach cookie for the function numbered `function`."""
-        return abi.cookie(
-            function,
-            kind=self.kind,
-            flags=self.flags | (abi.FLAG_PER_THREAD if per_thread else 0),
-            stream=self.position(self.stream),
-            host=self.position(self.host),
-            size=self.position(self.size),
-            size2=self.position(self.size2),
-            out=self.position(self.out),
-            shift=self.shift,
-        )
-
-
-def argument_location(position: int, machine: int) -> str:
-    """Say where integer argument `position` lies at a function's entry: a register, or `[sp+n]`."""
-    registers, first = {EM_X86_64: (_X86_64_REGISTERS, 8), EM_AARCH64: (_AARCH64_REGISTERS, 0)}[machine]
-    if position < len(registers):
-        return registers[position]
-    return f"[sp+{first + 8 * (position - len(registers))}]"
-
+from ..discovery.libraries import LibraryKind
+from .hip import HIP
+from .hook import Hook
 
 _STREAM = ("", "_ptsz")
 _BLOCKING = ("", "_ptds")
@@ -339,14 +265,18 @@ DRIVER: tuple[Hook, ...] = (
 )  # fmt: skip
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"_v\d$", "", name)
+TABLES: dict[LibraryKind, tuple[Hook, ...]] = {LibraryKind.DRIVER: DRIVER, LibraryKind.HIP: HIP}
+"""What is probed in which libraries."""
 
 
-FUNCTIONS: tuple[str, ...] = tuple(dict.fromkeys(_plain(hook.name) for hook in DRIVER))
+def _counted_name(hook: Hook) -> str:
+    return re.sub(r"_v\d$", "", hook.counts_as or hook.name)
+
+
+FUNCTIONS: tuple[str, ...] = tuple(dict.fromkeys(map(_counted_name, (*DRIVER, *HIP))))
 """Function names without their version, by the number that cookies and rows carry."""
 
 
 def function_number(hook: Hook) -> int:
     """Return the number under which rows and events report a hook's function."""
-    return FUNCTIONS.index(_plain(hook.name))
+    return FUNCTIONS.index(_counted_name(hook))

@@ -18,6 +18,10 @@ from ..model import Attributes, Buckets, Measurement, Resource
 from ..symbols.demangle import demangle, shorten
 
 NAME = "cuda.kernel.name"
+_NAMES = (NAME, telemetry.hip_name(NAME))
+_LAUNCHES = {telemetry.KERNEL_LAUNCH_CALLS, telemetry.GRAPH_KERNEL_CALLS}
+_LAUNCHES |= {telemetry.HIP_OF[metric] for metric in _LAUNCHES}
+_BLOCKS = {telemetry.KERNEL_GRID_SIZE, telemetry.HIP_OF[telemetry.KERNEL_GRID_SIZE]}
 OTHER = "other"
 _DEMANGLERS: dict[str, Callable[[str], str]] = {"full": demangle, "short": shorten, "off": str}
 _LIFETIME = 2
@@ -61,10 +65,10 @@ class KernelNames:
 
     def _note(self, m: Measurement, name: str) -> None:
         ranking = self._rankings.setdefault(m.resource, _Ranking())
-        if m.metric in (telemetry.KERNEL_LAUNCH_CALLS, telemetry.GRAPH_KERNEL_CALLS):
+        if m.metric in _LAUNCHES:
             assert isinstance(m.value, int)
             ranking.launches[name] += m.value
-        elif m.metric is telemetry.KERNEL_GRID_SIZE:
+        elif m.metric in _BLOCKS:
             assert isinstance(m.value, Buckets)
             ranking.blocks[name] += int(m.value.sum)
 
@@ -87,10 +91,10 @@ class KernelNames:
 
     def _renamed(self, m: Measurement, name: str) -> Measurement:
         if not self._top:
-            attrs = tuple(a for a in m.attributes if a[0] != NAME)
+            attrs = tuple(a for a in m.attributes if a[0] not in _NAMES)
         else:
             shown = name if name in self._rankings[m.resource].named else OTHER
-            attrs = tuple((k, shown) if k == NAME else (k, v) for k, v in m.attributes)
+            attrs = tuple((k, shown) if k in _NAMES else (k, v) for k, v in m.attributes)
         return Measurement(m.resource, m.metric, attrs, m.value)
 
 
@@ -104,6 +108,6 @@ def _importance(ranking: _Ranking) -> dict[str, float]:
 
 def _name(attrs: Attributes) -> str | None:
     for key, value in attrs:
-        if key == NAME:
+        if key in _NAMES:
             return str(value)
     return None

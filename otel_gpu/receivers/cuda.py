@@ -1,4 +1,4 @@
-"""What do programs ask of the CUDA driver? Probes on its functions, counted in the kernel."""
+"""What do programs ask of the CUDA driver, or of HIP? Probes on their functions, counted in the kernel."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from ..errors import ElfError, UnsupportedKernelError
 from ..model import Measurement
 from ..probes.attach import AttachedLibrary, PlannedProbe, plan
 from ..probes.sites import Policy
-from ..probes.table import DRIVER
+from ..probes.table import TABLES
 from ..symbols.kernels import KernelBook
 from ..symbols.origins import Origins
+from . import hip, hip_errors
 from .cuda_facts import CudaFacts
 from .cuda_ledger import Ledger
 from .cuda_patience import Patience
@@ -39,7 +40,7 @@ _NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 10.0
 
 
 class CudaReceiver:
-    """Attaches to CUDA drivers and reads what the kernel counted."""
+    """Attaches to CUDA drivers and HIP runtimes, and reads what the kernel counted."""
 
     def __init__(
         self,
@@ -103,14 +104,14 @@ class CudaReceiver:
 
     def attach(self, library: Library, opener: str) -> AttachedLibrary | None:
         """Place the probes in a library, once; None for libraries without any."""
-        if library.kind is not LibraryKind.DRIVER:
+        if library.kind not in TABLES:
             return None
         with self._lock:
             if (known := self._libraries.get(library.id)) is not None:
                 return known
             try:
                 with ElfFile(opener) as elf:
-                    probes = self.plan(elf)
+                    probes = self.plan(elf, library.kind)
                 attached = AttachedLibrary(library.path, probes, self._linker, opener)
             except (ElfError, OSError) as e:
                 _log.warning("cannot attach to %s: %s", library.path, e)
@@ -119,9 +120,9 @@ class CudaReceiver:
         _log.info("attached %d probes to %s", attached.attached, library.path)
         return attached
 
-    def plan(self, elf: ElfFile) -> list[PlannedProbe]:
-        """Say where the probes of a driver go."""
-        return plan(elf, DRIVER, policy=self._policy, allow_single_step=self._allow_single_step)
+    def plan(self, elf: ElfFile, kind: LibraryKind = LibraryKind.DRIVER) -> list[PlannedProbe]:
+        """Say where the probes of a library go."""
+        return plan(elf, TABLES[kind], policy=self._policy, allow_single_step=self._allow_single_step)
 
     @property
     def capturing(self) -> BpfMap:
@@ -144,19 +145,28 @@ class CudaReceiver:
         self._ring.drain()
         self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
         sums = CudaSums(self._facts.kernel_name, self._facts.graph_contents)
+        of_hip = CudaSums(self._facts.kernel_name, self._facts.graph_contents, hip_errors.error_name)
         with self._facts.lock:
             rows = chain(self._rows.read(), self._overflow.read())
             for delta in self._patience.sift(rows, {p.pid for p in ended}):
-                sums.add(self._processes.owner(delta.tgid, delta.incarnation), delta)
+                owner = self._processes.owner(delta.tgid, delta.incarnation)
+                if delta.is_hip:
+                    of_hip.add(owner, hip.on_its_device(delta, owner))
+                else:
+                    sums.add(owner, delta)
             for gone in self._ledger.take_gone():
-                sums.freed(self._processes.owner(*gone.program), gone.device, gone.type, gone.size)
-        self._unexpanded += sums.unexpanded_graph_launches
+                owner = self._processes.owner(*gone.program)
+                if gone.is_hip:
+                    of_hip.freed(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
+                else:
+                    sums.freed(owner, gone.device, gone.type, gone.size)
+        self._unexpanded += sums.unexpanded_graph_launches + of_hip.unexpanded_graph_launches
         self._rows.forget(programs)
         self._overflow.forget(programs)
         self._ledger.forget(programs)
         for program in programs:
             self._facts.forget(program)
-        return list(sums.measurements())
+        return [*sums.measurements(), *hip.measurements(of_hip.measurements())]
 
     def settle(self) -> None:
         """Wait for names a last time: the next `collect` holds nothing back for them."""

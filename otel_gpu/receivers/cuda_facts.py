@@ -11,8 +11,10 @@ from .. import abi
 from ..abi import EventType, Family, NodeType
 from ..discovery.processes import Process
 from ..probes.table import FUNCTIONS
+from ..symbols.hip_kernels import HostSymbols
 from ..symbols.kernels import KernelBook, Program
 from ..symbols.origins import Launch, Origins
+from . import hip
 from .cuda_graphs import Contents, Graphs, Node
 from .cuda_ledger import Ledger
 from .rows import RowDelta
@@ -29,6 +31,7 @@ class CudaFacts:
         self._origins = origins
         self._kernels = kernels
         self._ledger = ledger
+        self._host_symbols = HostSymbols()
         self._graphs: dict[Program, Graphs] = {}
         # Those of ended programs are still asked for when their last counts are exported, so only age ends them.
         self._device_uuids: OrderedDict[Program, dict[int, str]] = OrderedDict()
@@ -45,10 +48,19 @@ class CudaFacts:
                     if name:
                         self._kernels.learn(program, a, name, module=b)
                 case EventType.CAPTURED:
-                    self._of(program).captured(a, Node(NodeType(b), c, d))
+                    detail = d & ~abi.KIND_HIP if b == NodeType.COPY else d
+                    self._of(program).captured(a, Node(NodeType(b), c, detail))
                 case EventType.CALL:
                     *arguments, data = abi.CALL_ARGUMENTS.unpack_from(rest)
-                    self._called(program, FUNCTIONS[a], b, c, tuple(arguments), data, when_ns)
+                    function = FUNCTIONS[a]
+                    if function == "hipDeviceReset":
+                        self._hip_device_reset(program, d, when_ns)
+                        return
+                    if function.startswith("hip"):
+                        function, data = hip.as_cuda(function, data)
+                    self._called(program, function, b, c, tuple(arguments), data, when_ns)
+                case EventType.FIRST_LAUNCH if b & abi.KIND_HIP:
+                    self._hip_launched(program, a)
                 case EventType.FIRST_LAUNCH:
                     ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
                     self._origins.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
@@ -89,6 +101,15 @@ class CudaFacts:
             self._graphs.pop(program, None)
             self._kernels.forget(program)
             self._origins.forget(program)
+            self._host_symbols.forget(program)
+
+    def _hip_launched(self, program: Program, handle: int) -> None:
+        if self._kernels.name(program, handle) is None and (name := self._host_symbols.kernel(program, handle)):
+            self._kernels.learn(program, handle, name)
+
+    def _hip_device_reset(self, program: Program, device: int, when_ns: int) -> None:
+        for number in hip.devices_reset(device):
+            self._ledger.context_ended(program, context=None, device=number, when_ns=when_ns, is_hip=True)
 
     def _of(self, program: Program) -> Graphs:
         return self._graphs.setdefault(program, Graphs())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..abi import LIVE, LIVE_KEY, MemoryType
+from ..abi import KIND_HIP, LIVE, LIVE_KEY, MemoryType
 from ..bpf.maps import BpfMap
 
 Program = tuple[int, int]
@@ -30,6 +30,7 @@ class Gone:
     device: int
     type: MemoryType
     size: int
+    is_hip: bool = False
 
 
 class Ledger:
@@ -42,11 +43,14 @@ class Ledger:
         self._lock = threading.Lock()
         self._gone: list[Gone] = []
 
-    def context_ended(self, program: Program, *, context: int | None, device: int | None, when_ns: int) -> None:
+    def context_ended(
+        self, program: Program, *, context: int | None, device: int | None, when_ns: int, is_hip: bool = False
+    ) -> None:
         """Free what a context held (or every context of a device) when it ended."""
+        mark = KIND_HIP if is_hip else 0
         keys, values = self._live.read(LIVE_KEY, LIVE)
         wanted = (keys["tgid"] == program[0]) & (keys["incarnation"] == program[1]) & (values["since_ns"] < when_ns)
-        wanted &= np.isin(values["type"], _BOUND_TO_CONTEXT)
+        wanted &= np.isin(values["type"], [kind | mark for kind in _BOUND_TO_CONTEXT])
         if context is not None:
             wanted &= values["context"] == context
         if device is not None:
@@ -56,9 +60,9 @@ class Ledger:
             # The address may have been given out again since it was read.
             if self._live.get(key) != values[i].tobytes() or not self._live.delete(key):
                 continue
-            kind = MemoryType(int(values[i]["type"]))
+            kind = MemoryType(int(values[i]["type"]) & ~KIND_HIP)
             with self._lock:
-                self._gone.append(Gone(program, int(values[i]["device"]), kind, int(values[i]["size"])))
+                self._gone.append(Gone(program, int(values[i]["device"]), kind, int(values[i]["size"]), is_hip))
 
     def take_gone(self) -> list[Gone]:
         """Return what went since the last call."""

@@ -21,7 +21,7 @@ from ..model import (
     bucket_index,
 )
 from ..probes.table import FUNCTIONS
-from .cuda_errors import error_name
+from . import cuda_errors
 from .cuda_graphs import Contents, copies
 from .rows import RowDelta
 
@@ -44,9 +44,15 @@ _Key = tuple[Resource, MetricSpec, Attributes]
 class CudaSums:
     """Adds rows up into series."""
 
-    def __init__(self, kernel_name: KernelName, graph_contents: GraphContents) -> None:
+    def __init__(
+        self,
+        kernel_name: KernelName,
+        graph_contents: GraphContents,
+        error_name: Callable[[int], str] = cuda_errors.error_name,
+    ) -> None:
         self._kernel_name = kernel_name
         self._graph_contents = graph_contents
+        self._error_name = error_name
         self._numbers: dict[_Key, int] = defaultdict(int)
         self._histograms: dict[_Key, Buckets] = defaultdict(Buckets)
         self.unexpanded_graph_launches = 0
@@ -64,7 +70,7 @@ class CudaSums:
             case Family.MEMSET:
                 self._memset(process, row)
             case Family.ALLOC:
-                self._memory(process, row.device, MemoryType(row.kind), row.sum_a)
+                self._memory(process, row.device, MemoryType(row.what), row.sum_a)
             case Family.FREE:
                 self._free(process, row)
             case Family.WAIT:
@@ -121,14 +127,14 @@ class CudaSums:
             histogram.add(Buckets({bucket_index(size): times}, size * times) if size else Buckets(zero_count=times))
 
     def _copy(self, process: Process, row: RowDelta) -> None:
-        attrs = _copy_attributes(row.device, CopyKind(row.kind), HostMemory(row.detail), process)
+        attrs = _copy_attributes(row.device, CopyKind(row.what), HostMemory(row.detail), process)
         self._bucket((process.resource, telemetry.MEMORY_COPIES, attrs), row.bucket_a, row.count, row.sum_a)
 
     def _memset(self, process: Process, row: RowDelta) -> None:
         self._numbers[process.resource, telemetry.MEMSET_BYTES, _attributes(row.device)] += row.sum_a
 
     def _free(self, process: Process, row: RowDelta) -> None:
-        kind = MemoryType(row.kind)
+        kind = MemoryType(row.what)
         if kind is MemoryType.UNKNOWN:
             attrs = attributes({"reason": "allocated_before"})
             self._numbers[process.resource, telemetry.MEMORY_UNKNOWN_FREES, attrs] += row.count
@@ -150,7 +156,7 @@ class CudaSums:
         self._bucket(key, row.bucket_a, row.count, row.sum_a / 1e9, abi.DURATION_SHIFT)
 
     def _error(self, process: Process, row: RowDelta) -> None:
-        attrs = attributes({"cuda.function": FUNCTIONS[row.function], "error.type": error_name(row.subject)})
+        attrs = attributes({"cuda.function": FUNCTIONS[row.function], "error.type": self._error_name(row.subject)})
         self._numbers[process.resource, telemetry.ERRORS, attrs] += row.count
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..abi import ROW, ROW_KEY
+from ..abi import KIND_HIP, ROW, ROW_KEY
 from ..bpf.maps import BpfMap, possible_cpus
 
 _Sums = npt.NDArray[np.uint64]
@@ -31,6 +31,16 @@ class RowDelta:
     count: int
     sum_a: int
     sum_b: int
+
+    @property
+    def is_hip(self) -> bool:
+        """Whether HIP was asked, and not CUDA."""
+        return self.kind & KIND_HIP != 0
+
+    @property
+    def what(self) -> int:
+        """The copy kind or memory type in `kind`."""
+        return self.kind & ~KIND_HIP
 
 
 class RowReader:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.abi import BUCKET_NONE, Family, MemoryType
-from otel_gpu.probes.table import DRIVER, FUNCTIONS, Hook
+from otel_gpu.probes.hook import Hook
+from otel_gpu.probes.table import DRIVER, FUNCTIONS
 from otel_gpu.receivers.rows import RowDelta
 from tests.e2e import abi_calls, ground
 from tests.e2e.abi_calls import BYTES, PITCH, STREAM, Call, Row

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import EM_AARCH64, EM_X86_64
-from otel_gpu.probes.table import DRIVER, Hook, argument_location
+from otel_gpu.probes.hook import Hook, argument_location
+from otel_gpu.probes.table import DRIVER
 
 HOOKS = [hook for hook in DRIVER if hook.parameters != ("void",)]
 _X86_64_NAMES = {
