@@ -9,6 +9,10 @@ hipMemcpyPeerAsync and the Symbol copies hipMemcpyAsync, hipMemAllocHost hipHost
 Such pairs count as one function (`counts_as`), so that one call is counted once whether they do so or not. hipLaunchByPtr
 is left out for that reason. Left out as well are hipDrvMemcpy3D, whose structure changed between ROCm 5 and 6, and
 hipMemset3D, hipMalloc3D and arrays, whose sizes lie in structures passed by value or in elements.
+
+Limits: nodes added by hipGraphAddMemcpyNode1D and for symbols are not known; after hipGraphExecChildGraphNodeSetParams of
+ROCm 5.2, which calls hipGraphExecUpdate with the child, a graph is taken for that child. A context that was made before
+the probes were there (hipCtxSetCurrent, deprecated) counts as the first device.
 """
 
 from __future__ import annotations

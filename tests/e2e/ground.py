@@ -50,3 +50,8 @@ def library_path() -> str:
 def libraries() -> Path:
     """Return the directory of NVIDIA's cuBLAS and NCCL."""
     return _path("libraries.sh")
+
+
+def hip() -> Path:
+    """Return the directory of AMD's HIP runtime and its headers."""
+    return _path("hip.sh")
