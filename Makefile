@@ -63,7 +63,8 @@ $(LIBBPF): scripts/bundle_libbpf.sh
 	$(Q)scripts/bundle_libbpf.sh $(@D)
 
 .PHONY: demo
-demo: setup ## a workload, the agent, and what it sees, live
+demo: setup ## a workload, the agent, and what it sees, live; without a GPU on the mock driver
+	$(Q)$(MAKE) -s -C tests/standins/cuda
 	$(Q)$(BIN)/otel-gpu demo
 
 .PHONY: ground

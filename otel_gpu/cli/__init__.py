@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol, cast
 
 from ..errors import ConfigError, LoadError, OtelGpuError
 
-VERBS = ("run", "record", "doctor", "inspect")
+VERBS = ("run", "record", "demo", "doctor", "inspect")
 
 
 class Verb(Protocol):

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     # The heavy half of the program; --help and mistakes in the configuration do without it.
     from ..agent import Agent
 
-    with _stop_signals() as told_to_stop:
+    with stop_signals() as told_to_stop:
         agent = Agent(config)
         try:
             agent.start()
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
+def stop_signals() -> Iterator[threading.Event]:
     """Set an event on the first SIGTERM or SIGINT; the second one ends the process as usual."""
     told = threading.Event()
     earlier = {}

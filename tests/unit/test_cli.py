@@ -14,7 +14,7 @@ import pytest
 from otel_gpu import __version__
 from otel_gpu.cli import VERBS, main
 from otel_gpu.cli.inspect import render
-from otel_gpu.cli.run import _stop_signals
+from otel_gpu.cli.run import stop_signals
 from otel_gpu.config import Config
 from otel_gpu.exporters.settings import OtlpSettings
 from otel_gpu.host_checks import check_host
@@ -101,7 +101,7 @@ class TestStopping:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_the_first_signal_asks_and_the_second_ends(self, number: signal.Signals) -> None:
         before = signal.getsignal(number)
-        with _stop_signals() as told:
+        with stop_signals() as told:
             os.kill(os.getpid(), number)
 
             assert told.is_set()

@@ -1,0 +1,36 @@
+"""What does otel-gpu see? A workload, the agent, and its figures live; in a checkout also without a GPU."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .run import seconds, stop_signals
+
+NAME = "demo"
+HELP = "run a workload, observe it, and show what is seen"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's options."""
+    parser.add_argument("--duration", metavar="SECONDS", type=seconds, default=20.0, help="how long (default 20)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        type=Path,
+        help="the flame graph's file (default: a new .html in the temporary directory)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo."""
+    from ..exporters.profile_file import check_suffix
+
+    if arguments.output is not None:
+        check_suffix(arguments.output)
+    from ..demo import show
+
+    with stop_signals() as told_to_stop:
+        show.show(arguments.duration, arguments.output, told_to_stop)
+    return 0

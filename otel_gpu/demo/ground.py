@@ -1,0 +1,82 @@
+"""On which CUDA driver can the demo run? A real one with a GPU, or in a checkout the mock one that the tests use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..errors import OtelGpuError
+
+_CHECKOUT = Path(__file__).parent.parent.parent
+_MOCK = _CHECKOUT / "tests" / "standins" / "cuda"
+_PATIENCE_S = 60
+
+# Asked of a process of its own: a driver that is initialised stays so, and may hang where a GPU is ill.
+_QUESTION = """
+import ctypes, re
+count = ctypes.c_int()
+cuda = ctypes.CDLL("libcuda.so.1")
+if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value:
+    print(re.search(r"(/.*libcuda\\.so\\S*)", open("/proc/self/maps").read())[1])
+"""
+_MOCK_TIMES = {
+    "MOCKCUDA_KERNEL_NS": "6000",
+    "MOCKCUDA_KERNEL_RULES": "flash_attention=80000,paged_attention=25000,mlp=20000,qkv_projection=15000",
+    "MOCKCUDA_COPY_GBPS": "12",
+    "MOCKCUDA_STATE": "",
+}
+"""How long the mock driver says that kernels and copies take: as on a GPU of the better kind, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A driver, and the program that fits it."""
+
+    library: str
+    """The driver's file, to attach to before the program loads it."""
+    real: bool
+    module: str
+    """The observed program."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def find() -> Ground:
+    """Return what the demo can run on; OtelGpuError where there is nothing."""
+    library = _real_driver()
+    if library is not None:
+        name = "inference_torch" if find_spec("torch") is not None else "inference"
+        return Ground(library, real=True, module=f"otel_gpu.demo.{name}")
+    if not _MOCK.is_dir():
+        raise OtelGpuError(
+            "no GPU answers here, and the mock driver that stands in for one is part of the source tree only; "
+            "run the demo on a host with an NVIDIA GPU, or `make demo` in a checkout"
+        )
+    mock = _MOCK / "libcuda.so.1"
+    if not mock.exists():
+        raise OtelGpuError("no GPU answers here, and the mock driver is not built yet; build it with `make demo`")
+    return Ground(
+        str(mock),
+        real=False,
+        module="otel_gpu.demo.inference",
+        environment={"LD_LIBRARY_PATH": str(_MOCK), **_MOCK_TIMES},
+    )
+
+
+def _real_driver() -> str | None:
+    """Return the file of a driver that has a GPU."""
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", _QUESTION],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    path = asked.stdout.strip()
+    return path if asked.returncode == 0 and path else None

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import ground
+
+_SECONDS = 5
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """Run the demo with nobody at the terminal; return what it printed, and its flame graph."""
+    ground.part("mock")
+    flame_graph = tmp_path_factory.mktemp("demo") / "demo.html"
+    command = [sys.executable, "-m", "otel_gpu", "demo", "--duration", str(_SECONDS), "-o", str(flame_graph)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, flame_graph
+
+
+def test_it_counts_what_the_program_says_it_did(demo: tuple[str, Path]) -> None:
+    rows = re.findall(
+        r"^(\S.*?) {2,}([\d,]+) +([\d,]+) +(equal|DIFFERENT)$", demo[0].replace(" \n", "\n"), re.MULTILINE
+    )
+
+    counted = {what: (int(ours.replace(",", "")), verdict) for what, ours, _, verdict in rows}
+    assert set(counted) == {
+        "launches",
+        "graph launches",
+        "kernels in graphs",
+        "bytes to the GPU",
+        "bytes from the GPU",
+        "bytes allocated",
+        "errors",
+    }
+    assert {verdict for _, verdict in counted.values()} == {"equal"}
+    assert counted["launches"][0] > 1000
+
+
+def test_it_shows_the_kernels_the_copies_and_the_waits(demo: tuple[str, Path]) -> None:
+    for expected in ("flash_attention", "paged_attention", "pageable", "pinned", "cuStreamSynchronize"):
+        assert expected in demo[0]
+
+
+def test_it_leaves_a_flame_graph_with_the_programs_functions(demo: tuple[str, Path]) -> None:
+    text, flame_graph = demo
+    page = flame_graph.read_text()
+
+    assert str(flame_graph) in text
+    assert all(name in page for name in ("Server.prefill", "Server.decode", "cuLaunchKernel", "flash_attention"))
+
+
+def test_the_program_does_not_outlive_the_demo(demo: tuple[str, Path]) -> None:
+    pid = re.search(r"pid (\d+)", demo[0])
+
+    assert pid is not None
+    assert not os.path.exists(f"/proc/{pid[1]}")
