@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.symbols.demangle import demangle
-from tests.e2e import comparison
+from tests.e2e import comparison, ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import Agent, Program
+from tests.programs import both_calls
 
 STANDIN = Path(__file__).parent.parent / "standins" / "hip"
 THREADS, LAUNCHES = 4, 5_000
@@ -128,6 +130,49 @@ def test_kernels_of_a_stripped_program_are_shown_by_their_place(built: Path, tmp
     names = stripped.exported.by("gpu.hip.kernel.launch.calls", "hip.kernel.name")
     assert sorted(names.values()) == sorted(k["launches"] for k in stripped.truth["kernels"].values())
     assert [n for n in names if not n.startswith("hip_calls_stripped+0x")] == ["triton_poi_fused_add_0"]
+
+
+def test_an_agent_that_came_first_knows_every_launchs_device(built: Path, tmp_path: Path) -> None:
+    environment = {"LD_LIBRARY_PATH": str(built / "rocm6"), "MOCKHIP_TRUTH": str(tmp_path / "truth.json")}
+    with Agent(["--output", f"file:{tmp_path / 'out'}"], tmp_path) as agent:
+        agent.wait_watching()
+        with Program([built / "hip_calls_6", "2", "50"], tmp_path, environment) as program:
+            program.ready()
+            agent.wait_for(r"attached \d+ probes to .*libamdhip64.so.6")
+            program.run_phase()
+            assert program.wait() == 0, program.error_text
+        agent.stop()
+    launches = json.loads((tmp_path / "truth.json").read_text())["launches_by_device"]
+
+    exported = read_metrics(tmp_path / "out").of(program.pid)
+    by_device = exported.by("gpu.hip.kernel.launch.calls", "hip.device.index")
+
+    assert by_device == {str(n): count for n, count in enumerate(launches) if count}
+    assert +exported.by("gpu.hip.memory.usage", "hip.memory.type") == {}
+
+
+def test_a_program_that_uses_both_is_counted_apart(built: Path, tmp_path: Path) -> None:
+    paths = f"{built / 'rocm6'}:{ground.part('mock')}"
+    with Program([sys.executable, ground.PROGRAMS / "both_calls.py"], tmp_path, {"LD_LIBRARY_PATH": paths}) as program:
+        program.ready()
+        with Agent(["--pid", str(program.pid), "--output", f"file:{tmp_path / 'out'}"], tmp_path) as agent:
+            agent.wait_watching()
+            agent.wait_for(r"attached \d+ probes to .*libamdhip64.so.6")
+            program.run_phase()
+            agent.stop()
+        program.go()
+        assert program.wait() == 0, program.error_text
+
+    exported = read_metrics(tmp_path / "out").of(program.pid)
+    assert exported.by("gpu.cuda.memory.usage", "cuda.memory.type") == {"device": both_calls.CUDA_BYTES}
+    assert exported.by("gpu.hip.memory.usage", "hip.memory.type") == {"device": 0}
+    assert exported.total("gpu.hip.memory.free.bytes") == 2 * both_calls.HIP_BYTES
+    assert exported.total("gpu.cuda.memory.free.bytes") == 0
+    assert exported.total("gpu.cuda.memory.copies") == both_calls.COPIES * both_calls.CUDA_BYTES
+    assert exported.total("gpu.hip.memory.copies") == both_calls.COPIES * both_calls.HIP_BYTES
+    waits = {s.name: s.attributes for s in exported.samples if s.name.endswith("synchronize.duration")}
+    assert waits["gpu.cuda.synchronize.duration"]["cuda.function"] == "cuMemcpyHtoD"
+    assert waits["gpu.hip.synchronize.duration"]["hip.function"] == "hipMemcpy"
 
 
 def copies(exported: Metrics, metric: str) -> dict[str, dict[str, int]]:
