@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import EM_AARCH64, EM_X86_64
+from otel_gpu.probes.hip import HIP
 from otel_gpu.probes.hook import Hook, argument_location
 from otel_gpu.probes.table import DRIVER
 
-HOOKS = [hook for hook in DRIVER if hook.parameters != ("void",)]
+HOOKS = [hook for hook in (*DRIVER, *HIP) if hook.parameters != ("void",)]
 _X86_64_NAMES = {
     **{part: full for full in ("rdi", "rsi", "rdx", "rcx") for part in (full, "e" + full[1:], full[1:])},
     **{f"{full}{part}": full for full in ("r8", "r9") for part in ("", "d", "w", "b")},
@@ -41,17 +42,24 @@ def _compile(hook: Hook, target: str, directory: Path) -> dict[str, str]:
     if clang is None:
         pytest.skip("clang is not installed")
     declared = hook.prototype[hook.prototype.index("(") + 1 : hook.prototype.rindex(")")]
-    functions = ["typedef unsigned long long u64;", "typedef __SIZE_TYPE__ size_t;"]
-    functions += [
-        f"__typeof__({_type(hook, parameter)}) sink_{parameter};\n"
-        f"void store_{parameter}({declared}) {{ sink_{parameter} = {parameter}; }}"
-        for parameter in hook.parameters
+    functions = [
+        "typedef unsigned long long u64;",
+        "typedef __SIZE_TYPE__ size_t;",
+        "typedef struct { unsigned x, y, z; } dim3;",
     ]
+    for parameter in hook.parameters:
+        name, _, member = parameter.partition(".")
+        kind = _type(hook, name)
+        if kind.strip() == "dim3":
+            kind, member = "unsigned ", f".{member or 'x'}"
+        symbol = parameter.replace(".", "_")
+        functions += [f"__typeof__({kind}) sink_{symbol};"]
+        functions += [f"void store_{symbol}({declared}) {{ sink_{symbol} = {name}{member}; }}"]
     source = directory / "rows.c"
     source.write_text("\n".join(functions))
     command = [clang, f"--target={target}", "-O1", "-fomit-frame-pointer", "-w", "-S", "-o", "-", source]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return {p: text.split(f"\nstore_{p}:")[1].split("ret")[0] for p in hook.parameters}
+    return {p: text.split(f"\nstore_{p.replace('.', '_')}:")[1].split("ret")[0] for p in hook.parameters}
 
 
 def _type(hook: Hook, parameter: str) -> str:
