@@ -206,20 +206,6 @@ static __always_inline u8 duration_bucket(u64 ns)
 	return bucket(ns >> 41 ? (ns >> 22) * 4503600 : ns * 4503600 >> 22);
 }
 
-/* Calls `body(i, context)` for i < n, until it returns 1: one bpf_loop where the kernel has it (5.17), else at
- * most FEW rounds, for the verifier has to walk each. */
-#define FEW 32
-#define repeat(n, body, context)                                                                                       \
-	do {                                                                                                           \
-		if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop)) {                                     \
-			bpf_loop(n, body, context, 0);                                                                 \
-		} else {                                                                                               \
-			for (u32 i_ = 0; i_ < FEW && i_ < (n); i_++)                                                   \
-				if (body(i_, context))                                                                 \
-					break;                                                                         \
-		}                                                                                                      \
-	} while (0)
-
 /* Adds to a row. Per-CPU rows still need atomic additions: a program may be preempted by another task's
  * probe on the same CPU. */
 static __always_inline void add(struct row *row, u64 count, u64 a, u64 b)

@@ -181,7 +181,7 @@ struct launch_params {
 
 #define MAX_DEVICES 64 /* of one cooperative launch */
 
-/* A list in the target's memory that is walked. */
+/* A list in the target's memory that is walked, with bpf_loop: the agent leaves these programs out below 5.17. */
 struct walk {
 	struct pt_regs *ctx;
 	struct caller who;
@@ -211,7 +211,7 @@ int launch_multi_device(struct pt_regs *ctx)
 		return 0;
 	if (n > MAX_DEVICES)
 		n = MAX_DEVICES;
-	repeat(n, launch_one, &walk);
+	bpf_loop(n, launch_one, &walk, 0);
 	return 0;
 }
 
@@ -472,7 +472,7 @@ int copy_batch(struct pt_regs *ctx)
 	if (!identify(&walk.who))
 		return 0;
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
-	repeat(n, copy_one, &walk);
+	bpf_loop(n, copy_one, &walk, 0);
 	return 0;
 }
 
@@ -501,7 +501,7 @@ int copy_3d_batch(struct pt_regs *ctx)
 	if (!identify(&walk.who))
 		return 0;
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
-	repeat(n, copy_one_3d, &walk);
+	bpf_loop(n, copy_one_3d, &walk, 0);
 	return 0;
 }
 

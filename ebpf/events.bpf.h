@@ -5,10 +5,10 @@
 
 #include "common.bpf.h"
 
-/* Ordered over all CPUs. Sized for the kernels of an eagerly loaded cuBLAS between two reads. */
+/* Ordered over all CPUs. Holds the names of 8,000 kernels; the agent reads as they come, and maps it twice. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 8 << 20);
+	__uint(max_entries, 2 << 20);
 } events SEC(".maps");
 
 static __always_inline void fill_event(struct event *e, const struct caller *who, u32 type, u64 a, u64 b, u64 c, u64 d)

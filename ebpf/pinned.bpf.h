@@ -23,12 +23,7 @@ struct {
 #define TGID_BITS 32
 #define ADDRESS_BITS 64
 
-struct range {
-	u64 at;
-	u64 end;
-	u32 tgid;
-	u32 remove;
-};
+#define MAX_BLOCKS 96 /* of one range: twice the bits that a size and its alignment can differ by, and some */
 
 /* floor(log2(value)), by way of bucket(). */
 static __always_inline u32 log2_of(u64 value)
@@ -36,36 +31,33 @@ static __always_inline u32 log2_of(u64 value)
 	return bucket(value + 1) - 2;
 }
 
-/* Puts in, or takes out, the largest aligned block at the range's start. */
-static long pin_block(u64 i, struct range *range)
-{
-	struct pinned_key key = { .tgid = range->tgid };
-	u64 left = range->end - range->at;
-	u32 size, alignment;
-	u8 yes = 1;
-
-	if (!left || !range->at)
-		return 1;
-	size = log2_of(left);
-	alignment = log2_of(range->at & -range->at);
-	if (size > alignment)
-		size = alignment;
-	size &= ADDRESS_BITS - 1;
-	key.bits = TGID_BITS + ADDRESS_BITS - size;
-	key.address = bpf_cpu_to_be64(range->at);
-	if (range->remove)
-		bpf_map_delete_elem(&pinned, &key);
-	else if (bpf_map_update_elem(&pinned, &key, &yes, BPF_ANY))
-		lose(LOSS_LIVE_FULL);
-	range->at += 1ULL << size;
-	return 0;
-}
-
+/* Puts in, or takes out, a range: the largest aligned block at its start, again and again. A plain loop, since
+ * page-locked memory is told apart on kernels without bpf_loop too. */
 static __always_inline void pin(const struct caller *who, u64 address, u64 size, int remove)
 {
-	struct range range = { .at = address, .end = address + size, .tgid = who->tgid, .remove = remove };
+	struct pinned_key key = { .tgid = who->tgid };
+	u64 end = address + size;
+	u8 yes = 1;
 
-	repeat(2 * ADDRESS_BITS, pin_block, &range);
+	for (int i = 0; i < MAX_BLOCKS; i++) {
+		u64 left = end - address;
+		u32 shift, alignment;
+
+		if (!left || !address)
+			return;
+		shift = log2_of(left);
+		alignment = log2_of(address & -address);
+		if (shift > alignment)
+			shift = alignment;
+		shift &= ADDRESS_BITS - 1;
+		key.bits = TGID_BITS + ADDRESS_BITS - shift;
+		key.address = bpf_cpu_to_be64(address);
+		if (remove)
+			bpf_map_delete_elem(&pinned, &key);
+		else if (bpf_map_update_elem(&pinned, &key, &yes, BPF_ANY))
+			lose(LOSS_LIVE_FULL);
+		address += 1ULL << shift;
+	}
 }
 
 static __always_inline u8 host_memory(const struct caller *who, u64 pointer)

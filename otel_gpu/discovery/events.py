@@ -31,6 +31,8 @@ _RING_PAGES = 64
 _PROT_EXEC = 4
 _SETTLE_S = 0.003
 """How long a wake-up waits for more records: one round of work for a whole program start."""
+_BUSY_SETTLE_S = 0.02
+"""The same while the last round was less than this ago: a host that starts programs all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class ProcessEvents:
         """Subscribe on every CPU; UnsupportedKernelError where that is not allowed."""
         self._rings: list[_Ring] = []
         self._poll = select.poll()
+        self._last_round = 0.0
         for cpu in range(os.cpu_count() or 1):
             attributes = _Attributes(
                 type=_TYPE_SOFTWARE,
@@ -136,7 +139,8 @@ class ProcessEvents:
         """Return what happened, in order of time; empty after `timeout_s` without events."""
         if not self._poll.poll(timeout_s * 1000):
             return []
-        time.sleep(_SETTLE_S)
+        time.sleep(_BUSY_SETTLE_S if time.monotonic() - self._last_round < _BUSY_SETTLE_S else _SETTLE_S)
+        self._last_round = time.monotonic()
         stamped: list[tuple[int, Event]] = []
         for ring in self._rings:
             stamped.extend(ring.drain())

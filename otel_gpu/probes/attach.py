@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ class PlannedProbe:
     @property
     def placeable(self) -> bool:
         return self.offset is not None
+
+    def left_out(self, reason: str) -> PlannedProbe:
+        """Return this probe as one that is not placed."""
+        return dataclasses.replace(self, offset=None, cost=Cost.NONE, reason=reason)
 
 
 class Linker(Protocol):
@@ -116,10 +121,11 @@ class AttachedLibrary:
             by_program[probe.program, False].append(probe)
             if probe.return_program:
                 by_program[probe.return_program, True].append(probe)
+        # Launches come first of all, for they cannot be waited for, then names, which are asked for once.
         # Returns before entries: an entry without its return would leave a call waiting for ever.
-        # Launches come first of all, for they cannot be waited for.
         for (program, at_return), group in sorted(
-            by_program.items(), key=lambda item: (not item[0][0].startswith("launch"), not item[0][1])
+            by_program.items(),
+            key=lambda item: (not item[0][0].startswith("launch"), not item[0][0].startswith("name"), not item[0][1]),
         ):
             self._place(program, group, at_return)
         self.attached = sum(p.placeable and p.symbol not in self.failures for p in probes)
@@ -134,9 +140,9 @@ class AttachedLibrary:
         try:
             self._links.append(self._linker.place(program, self._opener, sites, at_return=at_return))
         except AttachError as e:
-            if len(probes) == 1:
-                self.failures[probes[0].symbol] = str(e)
-                _log.warning("%s: %s", probes[0].symbol, e)
+            if len(probes) == 1 or not os.path.exists(self._opener):
+                self.failures |= {p.symbol: str(e) for p in probes}
+                _log.warning("%d probes of %s are not placed: %s", len(probes), self.path, e)
                 return
             # One bad site refuses the whole link: find it by halves.
             middle = len(probes) // 2

@@ -35,6 +35,9 @@ from .rows import RowReader
 _log = logging.getLogger(__name__)
 
 _PREALLOCATE_BYTES = 64 << 20
+_LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
+"""Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
+_TOO_OLD = "needs bpf_loop, of kernel 5.17"
 _NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 10.0
 """How long a read waits for the names of kernels that just turned up; when programs have ended; at the agent's end."""
 
@@ -87,7 +90,8 @@ class CudaReceiver:
         # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it.
         large = map_entries * possible_cpus() * abi.ROW.itemsize > _PREALLOCATE_BYTES
         self._object.configure_map("rows", max_entries=map_entries, extra_flags=1 if large else 0)
-        self._object.load(attach_type=self._linker.attach_type)
+        self._left_out = frozenset() if probe().bpf_loop else _LOOPING
+        self._object.load(attach_type=self._linker.attach_type, skip=self._left_out)
         targets = self._object.map("targets")
         for pid in only:
             targets.put(pid.to_bytes(4, "little"), b"\1")
@@ -122,7 +126,8 @@ class CudaReceiver:
 
     def plan(self, elf: ElfFile, kind: LibraryKind = LibraryKind.DRIVER) -> list[PlannedProbe]:
         """Say where the probes of a library go."""
-        return plan(elf, TABLES[kind], policy=self._policy, allow_single_step=self._allow_single_step)
+        probes = plan(elf, TABLES[kind], policy=self._policy, allow_single_step=self._allow_single_step)
+        return [p.left_out(_TOO_OLD) if p.program in self._left_out else p for p in probes]
 
     @property
     def capturing(self) -> BpfMap:
@@ -146,6 +151,9 @@ class CudaReceiver:
         self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
         sums = CudaSums(self._facts.kernel_name, self._facts.graph_contents)
         of_hip = CudaSums(self._facts.kernel_name, self._facts.graph_contents, hip_errors.error_name)
+        for program in self._facts.take_new():
+            # A pid's programs are told apart by their order, which rows do not have.
+            self._processes.owner(*program)
         with self._facts.lock:
             rows = chain(self._rows.read(), self._overflow.read())
             for delta in self._patience.sift(rows, {p.pid for p in ended}):
@@ -187,9 +195,14 @@ class CudaReceiver:
         """Return the UUIDs that a process asked the driver for, in hexadecimal digits, by ordinal."""
         return self._facts.device_uuids(process)
 
-    def unexpanded_graph_launches(self) -> int:
-        """Return how many graph launches could not be told apart into kernels."""
-        return self._unexpanded
+    def gaps(self) -> dict[str, int]:
+        """Return how often something was counted without all that there is to know of it, since the start."""
+        return {
+            "graph_launches_unexpanded": self._unexpanded,
+            "graph_nodes_unknown": self._facts.unknown_graph_nodes(),
+            "name_lookups_dropped": self._origins.dropped,
+            "names_refused": self.kernels.refused,
+        }
 
     def fill(self) -> dict[str, tuple[int, int]]:
         """Return entries and capacity of the count tables."""
