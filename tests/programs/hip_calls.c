@@ -94,7 +94,9 @@ static void graphs(hipStream_t stream, void *device_memory, void *pageable)
 	hipGraph_t captured, made;
 	hipGraphExec_t exec;
 	hipGraphNode_t node;
-	hipKernelNodeParams kernel = { .blockDim = { 32, 1, 1 }, .func = &_Z9vectoraddPfPKfS1_i, .gridDim = { 3, 1, 1 } };
+	hipKernelNodeParams kernel = { .blockDim = { 32, 1, 1 },
+				       .func = &_Z9vectoraddPfPKfS1_i,
+				       .gridDim = { 3, 1, 1 } };
 	hipMemsetParams fill = { .dst = device_memory, .elementSize = 4, .height = 2, .pitch = 64, .width = 5 };
 	hipMemcpy3DParms rows = { .srcPtr = { pageable, 64, 64, 4 },
 				  .dstPtr = { device_memory, 64, 64, 4 },
@@ -137,7 +139,8 @@ static void *work(void *argument)
 	OK(hipStreamCreate(&stream));
 	OK(hipMalloc(&device_memory, 1 << 16));
 	for (int i = 0; i < launches; i++)
-		OK(hipLaunchKernel(&_Z9vectoraddPfPKfS1_i, (dim3){ 1 + i % 9, 2, 3 }, (dim3){ 64, 2, 1 }, NULL, 0, stream));
+		OK(hipLaunchKernel(&_Z9vectoraddPfPKfS1_i, (dim3){ 1 + i % 9, 2, 3 }, (dim3){ 64, 2, 1 }, NULL, 0,
+				   stream));
 	for (int i = 0; i < ROUNDS; i++) {
 		OK(hipLaunchKernel_spt((void *)_ZN2ns20__device_stub__scaleILi4EEEvPf, (dim3){ 70000, 3, 1 },
 				       (dim3){ 1, 1, 128 }, NULL, 0, NULL));
@@ -169,8 +172,8 @@ int main(int argc, char **argv)
 	if (threads < 1 || threads > 64)
 		return 2;
 	__hipRegisterFunction(NULL, &_Z9vectoraddPfPKfS1_i, NULL, "_Z9vectoraddPfPKfS1_i", -1, 0, 0, 0, 0, 0);
-	__hipRegisterFunction(NULL, (void *)_ZN2ns20__device_stub__scaleILi4EEEvPf, NULL, "_ZN2ns5scaleILi4EEEvPf", -1, 0,
-			      0, 0, 0, 0);
+	__hipRegisterFunction(NULL, (void *)_ZN2ns20__device_stub__scaleILi4EEEvPf, NULL, "_ZN2ns5scaleILi4EEEvPf", -1,
+			      0, 0, 0, 0, 0);
 	printf("{\"event\": \"ready\"}\n");
 	fflush(stdout);
 	getchar();

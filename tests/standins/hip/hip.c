@@ -452,8 +452,8 @@ hipError_t hipMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_
 	return copy(kind, width * height, NULL);
 }
 
-hipError_t hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-			    size_t height, int kind, hipStream_t stream)
+hipError_t hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
+			    int kind, hipStream_t stream)
 {
 	return copy(kind, width * height, stream);
 }
@@ -543,18 +543,17 @@ hipError_t hipGraphAddKernelNode(hipGraphNode_t *node, hipGraph_t graph, const h
 hipError_t hipGraphAddMemsetNode(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *dependencies, size_t n,
 				 const hipMemsetParams *params)
 {
-	return add(node, graph,
-		   (struct graph_node){ .what = 2,
-					.bytes = params->elementSize * params->width * (params->height ?: 1) });
+	return add(
+		node, graph,
+		(struct graph_node){ .what = 2, .bytes = params->elementSize * params->width * (params->height ?: 1) });
 }
 
 hipError_t hipGraphAddMemcpyNode(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *dependencies, size_t n,
 				 const hipMemcpy3DParms *p)
 {
 	return add(node, graph,
-		   (struct graph_node){ .what = 1,
-					.kind = p->kind,
-					.bytes = p->extent.width * p->extent.height * p->extent.depth });
+		   (struct graph_node){
+			   .what = 1, .kind = p->kind, .bytes = p->extent.width * p->extent.height * p->extent.depth });
 }
 
 hipError_t hipGraphInstantiate(hipGraphExec_t *exec, hipGraph_t graph, hipGraphNode_t *failed, char *log, size_t size)

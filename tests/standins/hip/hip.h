@@ -68,7 +68,8 @@ API hipError_t hipModuleUnload(hipModule_t module);
 API hipError_t hipModuleGetFunction(hipFunction_t *function, hipModule_t module, const char *name);
 
 API hipError_t hipLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, hipStream_t stream);
-API hipError_t hipLaunchKernel_spt(const void *f, dim3 grid, dim3 block, void **args, size_t shared, hipStream_t stream);
+API hipError_t hipLaunchKernel_spt(const void *f, dim3 grid, dim3 block, void **args, size_t shared,
+				   hipStream_t stream);
 API hipError_t hipLaunchCooperativeKernel(const void *f, dim3 grid, dim3 block, void **args, unsigned shared,
 					  hipStream_t stream);
 API hipError_t hipExtLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, hipStream_t stream,
