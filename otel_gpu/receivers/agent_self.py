@@ -52,6 +52,8 @@ class SelfReceiver:
         if self._cuda is not None:
             for loss, count in self._cuda.losses().items():
                 self._sum(found, telemetry.EVENTS_LOST, count, {"event": _LOSS_EVENTS[loss]})
+            for event, count in self._cuda.gaps().items():
+                self._sum(found, telemetry.EVENTS_LOST, count, {"event": event})
             for name, (entries, capacity) in self._cuda.fill().items():
                 self._put(found, telemetry.MAP_ENTRIES, entries, {"bpf.map.name": name})
                 self._put(found, telemetry.MAP_CAPACITY, capacity, {"bpf.map.name": name})

@@ -33,6 +33,9 @@ class CudaFacts:
         self._ledger = ledger
         self._host_symbols = HostSymbols()
         self._graphs: dict[Program, Graphs] = {}
+        self._seen: set[Program] = set()
+        self._new: list[Program] = []
+        self._unknown_nodes = 0
         # Those of ended programs are still asked for when their last counts are exported, so only age ends them.
         self._device_uuids: OrderedDict[Program, dict[int, str]] = OrderedDict()
 
@@ -42,6 +45,9 @@ class CudaFacts:
         program = (tgid, incarnation)
         rest = record[abi.EVENT.size :]
         with self.lock:
+            if program not in self._seen:
+                self._seen.add(program)
+                self._new.append(program)
             match kind:
                 case EventType.NAMED:
                     name = rest.split(b"\0", 1)[0].decode("utf-8", "replace")
@@ -66,6 +72,12 @@ class CudaFacts:
                     self._origins.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
                 case _:
                     pass
+
+    def take_new(self) -> list[Program]:
+        """Return the programs that showed themselves since the last call, in their order."""
+        with self.lock:
+            taken, self._new = self._new, []
+        return taken
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or the file that launches it and its handle where the name is not known."""
@@ -95,10 +107,17 @@ class CudaFacts:
         with self.lock:
             return dict(self._device_uuids.get((process.pid, process.incarnation or 0), _NONE))
 
+    def unknown_graph_nodes(self) -> int:
+        """Return how many changes to graphs were about nodes that nobody saw being made."""
+        with self.lock:
+            return self._unknown_nodes + sum(g.unknown_nodes for g in self._graphs.values())
+
     def forget(self, program: Program) -> None:
         """Drop a program that has ended."""
         with self.lock:
-            self._graphs.pop(program, None)
+            if (graphs := self._graphs.pop(program, None)) is not None:
+                self._unknown_nodes += graphs.unknown_nodes
+            self._seen.discard(program)
             self._kernels.forget(program)
             self._origins.forget(program)
             self._host_symbols.forget(program)

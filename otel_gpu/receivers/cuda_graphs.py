@@ -18,6 +18,8 @@ from ..abi import CopyKind, HostMemory, NodeType
 _MAX_NODES = 1 << 20
 """Of one graph; a larger one is counted without its further nodes."""
 _MAX_VERSIONS = 65_536
+_MAX_GRAPHS = 65_536
+"""Of one program, that it has not destroyed; the oldest is forgotten."""
 _MAX_CAPTURES = 4_096
 
 
@@ -47,6 +49,15 @@ class _Graph:
             {n: g.copy() for n, g in self.children.items()},
             set(self.disabled),
         )
+
+    def updated(self, graph: _Graph) -> _Graph:
+        """Return this executable graph with the work of another; its nodes keep their handles, and stay disabled."""
+        fresh = graph.copy()
+        if len(fresh.nodes) == len(self.nodes) and len(fresh.children) == len(self.children):
+            fresh.nodes = dict(zip(self.nodes, fresh.nodes.values(), strict=True))
+            fresh.children = dict(zip(self.children, fresh.children.values(), strict=True))
+            fresh.disabled = self.disabled
+        return fresh
 
     def contents(self) -> Contents:
         total = Counter(self.anonymous)
@@ -97,7 +108,9 @@ class Graphs:
             case "cuGraphAddChildGraphNode":
                 self._adopt(arguments[1], out, arguments[4])
             case "cuGraphClone":
-                self._graphs[out] = self._graph(arguments[1]).copy()
+                clone = self._graph(arguments[1]).copy()
+                self._graph(out)
+                self._graphs[out] = clone
             case "cuGraphDestroyNode":
                 self._destroy_node(arguments[0])
             case "cuGraphDestroy":
@@ -113,10 +126,11 @@ class Graphs:
                 else:
                     self.unknown_nodes += 1
             case "cuGraphInstantiate" | "cuGraphInstantiateWithFlags" | "cuGraphInstantiateWithParams":
-                self._execs[out] = self._graph(arguments[1]).copy()
+                self._keep_exec(out, self._graph(arguments[1]).copy())
                 self._publish(out, ident)
             case "cuGraphExecUpdate":
-                self._execs[arguments[0]] = self._graph(arguments[1]).copy()
+                before = self._execs.get(arguments[0], _Graph())
+                self._keep_exec(arguments[0], before.updated(self._graph(arguments[1])))
                 self._publish(arguments[0], ident)
             case "cuGraphExecDestroy":
                 self._execs.pop(arguments[0], None)
@@ -146,7 +160,14 @@ class Graphs:
                 pass
 
     def _graph(self, handle: int) -> _Graph:
+        if handle not in self._graphs and len(self._graphs) >= _MAX_GRAPHS:
+            self._destroy(next(iter(self._graphs)))
         return self._graphs.setdefault(handle, _Graph())
+
+    def _keep_exec(self, handle: int, graph: _Graph) -> None:
+        if handle not in self._execs and len(self._execs) >= _MAX_GRAPHS:
+            self._execs.pop(next(iter(self._execs)))
+        self._execs[handle] = graph
 
     def _set(self, graph: _Graph, handle: int, node: Node | None) -> None:
         if node is not None and len(graph) < _MAX_NODES:

@@ -55,6 +55,9 @@ class Truth:
     graph_kernels: int
     graphed: Counter[str]
     """Kernels that graph launches executed, by name."""
+    graph_copies: Histogram
+    """Copies that graph launches executed; without buckets."""
+    graph_memset_bytes: int
     copies: dict[str, Histogram]
     """By the kind that follows from the pointers; without buckets."""
     memset_bytes: int
@@ -81,6 +84,11 @@ class Truth:
                 _COPY_KINDS[kind]: Histogram(sum(s["count"] for s in by.values()), sum(s["bytes"] for s in by.values()))
                 for kind, by in raw["copies"].items()
             },
+            graph_copies=Histogram(
+                sum(s["count"] for by in raw["copies_in_graphs"].values() for s in by.values()),
+                sum(s["bytes"] for by in raw["copies_in_graphs"].values() for s in by.values()),
+            ),
+            graph_memset_bytes=raw["memset_in_graphs"]["bytes"],
             memset_bytes=raw["memset"]["bytes"],
             allocated=Counter({name: raw["allocations"][key]["bytes"] for key, name in _MEMORY_TYPES.items()}),
             freed=Counter({name: raw["allocations"][key]["freed_bytes"] for key, name in _MEMORY_TYPES.items()}),
@@ -100,6 +108,8 @@ class Truth:
             graph_kernels=self.graph_kernels - earlier.graph_kernels,
             graphed=self.graphed - earlier.graphed,
             copies={kind: c - earlier.copies[kind] for kind, c in self.copies.items()},
+            graph_copies=self.graph_copies - earlier.graph_copies,
+            graph_memset_bytes=self.graph_memset_bytes - earlier.graph_memset_bytes,
             memset_bytes=self.memset_bytes - earlier.memset_bytes,
             allocated=self.allocated - earlier.allocated,
             freed=self.freed - earlier.freed,

@@ -1,0 +1,60 @@
+"""What do CUDA graphs execute? Captured, built, cloned, updated and launched many times: all of it, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import comparison, ground, naming
+from tests.e2e.exported import Metrics, read_metrics
+from tests.e2e.processes import Agent, Program
+from tests.e2e.truth import Truth
+
+LAUNCHES = 10_000
+KERNELS = "gpu.cuda.graph.kernel.calls"
+COPIES = "gpu.cuda.graph.memory.copies"
+MEMSETS = "gpu.cuda.graph.memset.bytes"
+
+
+@pytest.fixture(scope="module")
+def mix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Metrics, Truth]:
+    directory: Path = tmp_path_factory.mktemp("graphs")
+    mock = {"LD_LIBRARY_PATH": str(ground.part("mock"))}
+    with Agent(naming.arguments(directory), directory, mock) as agent:
+        agent.wait_attached()
+        with Program([ground.part("programs") / "graph_mix", str(LAUNCHES)], directory) as program:
+            program.ready()
+            program.run_phase()
+            truth = program.finish()
+        agent.stop()
+    everything = read_metrics(directory / "out")
+    comparison.assert_nothing_lost(everything)
+    return everything.of(truth.pid), truth
+
+
+def test_every_graph_launch_is_counted(mix: tuple[Metrics, Truth]) -> None:
+    exported, truth = mix
+
+    assert truth.graph_launches > LAUNCHES
+    assert exported.total(comparison.GRAPHS) == truth.graph_launches
+    assert exported.total(comparison.LAUNCHES) == 0
+
+
+def test_every_kernel_of_every_graph_is_counted_by_name(mix: tuple[Metrics, Truth]) -> None:
+    exported, truth = mix
+
+    assert truth.graphed["graphed_0"] == 2 * LAUNCHES
+    assert truth.graphed["graphed_11"] == 47
+    assert exported.by(KERNELS, "cuda.kernel.name") == truth.graphed
+
+
+def test_every_copy_and_memset_of_graphs_is_counted(mix: tuple[Metrics, Truth]) -> None:
+    exported, truth = mix
+
+    copied = exported.histogram(COPIES)
+    assert (copied.count, copied.sum) == (truth.graph_copies.count, truth.graph_copies.sum)
+    assert exported.total(MEMSETS) == truth.graph_memset_bytes
+    kinds = {kind: h.count for kind, h in exported.histograms_by(COPIES, "cuda.memcpy.kind").items()}
+    assert kinds["MemcpyHostToDevice"] == LAUNCHES
+    assert exported.total(comparison.MEMSETS) == exported.histogram(comparison.COPIES).count == 0
