@@ -23,6 +23,8 @@ enum family {
 	FAMILY_FREE,	     /* frees: bytes, - */
 	FAMILY_WAIT,	     /* blocking calls: nanoseconds, - */
 	FAMILY_ERROR,	     /* failed calls; row_key.subject is the code: - , - */
+	FAMILY_IDLE,	     /* gaps in which a device had nothing to do: nanoseconds, - */
+	FAMILY_ELAPSED,	     /* times between events, as the driver measured them: nanoseconds, - */
 	FAMILY_COUNT,
 };
 
@@ -109,6 +111,48 @@ struct live {
 };
 _Static_assert(sizeof(struct live) == 32, "live crosses the border");
 
+/* What is known of a device's work for a process. Times are CLOCK_MONOTONIC. */
+struct busy_key {
+	u32 tgid;
+	u32 incarnation;
+	u32 device;
+	u32 pad;
+};
+_Static_assert(sizeof(struct busy_key) == 16, "busy_key crosses the border");
+
+#define BUSY_STREAMS 8 /* in use at a time; work on more is known to be done only when all of the context's is */
+
+struct busy_stream {
+	u64 stream;
+	u64 last_ns;	/* entry of its latest submission */
+	u64 foreign_ns; /* of its latest one by another thread than tid */
+	u64 done_ns;	/* as last_ns when all of it is known to be done */
+	u64 joined_ns;	/* when it was last made to wait for another stream */
+	u64 joined[BUSY_STREAMS]; /* up to which submission of each it waits */
+	u32 tid;
+	u32 pad;
+};
+
+struct busy {
+	u64 first_ns;	      /* first submission */
+	u64 idle_ns;	      /* certain gaps since then, but for the present one */
+	u64 lower_ns;	      /* certainly busy */
+	u64 idle_since_ns;    /* the present gap, if submissions == idle_submissions; 0 for none */
+	u64 idle_submissions;
+	u64 submissions;
+	u64 opened_ns;	      /* end of the last gap */
+	u64 covered_ns;	      /* lower_ns has what lies before */
+	u64 clean_ns;	      /* nothing submitted since waits for the host or other devices; ~0: something does */
+	u64 seen_ns;	      /* last seen unfinished, after so many submissions */
+	u64 seen_submissions;
+	u64 untracked_ns;     /* latest submission to a stream that found no place; 0 when it is done */
+	u64 context;
+	u32 open;	      /* 0: the next submission ends a gap */
+	u32 mixed;	      /* several contexts use the device */
+	struct busy_stream streams[BUSY_STREAMS];
+};
+_Static_assert(sizeof(struct busy) == 112 + BUSY_STREAMS * (48 + 8 * BUSY_STREAMS), "busy crosses the border");
+
 /* What went wrong in the kernel, one counter each. */
 enum loss {
 	LOSS_ROWS_FULL,	     /* counted in the overflow rows instead of the table */
@@ -118,6 +162,7 @@ enum loss {
 	LOSS_READ_FAILED,    /* the target's memory was not readable */
 	LOSS_CAPTURES_FULL,  /* a capturing stream or event could not be remembered */
 	LOSS_EVENTS_FULL,    /* the ring buffer was full */
+	LOSS_BUSY_FULL,	     /* a device's busy time could not be followed */
 	LOSS_COUNT,
 };
 
@@ -197,6 +242,14 @@ struct first_launch {
 #define COOKIE_KIND_AT(c) ((u8)((c) >> 56) & 15) /* argument number of the copy kind, where it is one */
 #define ARGUMENT_NONE 15
 
+/* What a waiting or asking call is about, in its kind. */
+enum wait_kind {
+	WAIT_CONTEXT,
+	WAIT_STREAM,
+	WAIT_EVENT,
+};
+
+#define CALL_ADDS_NODE 2    /* kind of a recorded call: its data begins with the node's type */
 #define CALL_ENDS_CAPTURE 1 /* kind of a recorded call: its stream's capture is over, even if it fails */
 
 #define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */

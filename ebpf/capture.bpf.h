@@ -27,11 +27,12 @@ struct {
 } capturing SEC(".maps");
 
 /* Stream handles 0, 1 and 2 are the legacy default, itself, and the thread's own. */
+#define LEGACY_STREAM 1
 static __always_inline u64 normal_stream(const struct caller *who, u64 stream, u8 flags)
 {
 	if (stream == 2 || (!stream && (flags & FLAG_PER_THREAD)))
 		return 2 | who->pid_tgid << 32;
-	return stream ? stream : 1;
+	return stream ? stream : LEGACY_STREAM;
 }
 
 static __always_inline u64 capture_of(const struct caller *who, u32 kind, u64 handle)

@@ -2,6 +2,7 @@
 /* The functions of the CUDA driver, and those of HIP that do the same. One program per shape of function; what differs inside a shape comes with the
  * attach cookie (abi.h), made from the hook tables in otel_gpu/probes/table.py and hip.py. */
 #include "common.bpf.h"
+#include "busy.bpf.h"
 #include "capture.bpf.h"
 #include "copy.bpf.h"
 #include "device.bpf.h"
@@ -22,6 +23,7 @@ struct call {
 	u64 address; /* freed or registered pointer, or where the result will stand */
 	u64 stream;
 	u64 pitch_at; /* where the pitch will stand */
+	struct thread_state thread;
 	struct live freed;
 	u64 arguments[RECORDED_ARGUMENTS];
 	u8 host; /* enum host_memory */
@@ -70,6 +72,7 @@ static __always_inline void launch(struct pt_regs *ctx, const struct caller *who
 	u64 threads_per_block = (u64)dims->block[0] * dims->block[1] * dims->block[2];
 	u64 capture = capturing_stream(who, stream, COOKIE_FLAGS(cookie));
 	struct row_key key;
+	struct thread *t;
 
 	start_key(&key, who, FAMILY_LAUNCH, 0);
 	key.kind = COOKIE_KIND(cookie);
@@ -80,9 +83,11 @@ static __always_inline void launch(struct pt_regs *ctx, const struct caller *who
 		emit(who, EVENT_CAPTURED, capture, NODE_KERNEL, function, NODE_DETAIL(key.bucket_a, key.bucket_b));
 		return;
 	}
-	key.device = device_of(who);
+	t = thread_of(who);
+	key.device = device_of_thread(t);
 	if (count(&key, blocks, threads_per_block))
 		emit_first_launch(ctx, who, function, key.kind);
+	submit(who, t, stream, cookie);
 }
 
 /* (CUfunction, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, CUstream, ...) */
@@ -266,10 +271,19 @@ int launch_graph(struct pt_regs *ctx)
 	key.subject = version_of(&who, argument(ctx, 0));
 	key.device = device_of(&who);
 	count(&key, 0, 0);
+	submit_graph(&who, argument(ctx, 1), cookie);
 	return 0;
 }
 
 /* ---- copies ---- */
+
+/* A call that puts work on the stream it names, or on the default one. */
+static __always_inline void submit_call(struct pt_regs *ctx, const struct caller *who, u64 cookie)
+{
+	u32 stream = COOKIE_STREAM(cookie);
+
+	submit(who, thread_of(who), stream == ARGUMENT_NONE ? 0 : argument(ctx, stream), cookie);
+}
 
 static __always_inline void count_copy(const struct caller *who, u8 kind, u8 host, u64 bytes)
 {
@@ -343,10 +357,12 @@ static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *wh
 		bpf_map_delete_elem(&calls, &key);
 		return 0;
 	}
-	if (capture)
+	if (capture) {
 		emit(who, EVENT_CAPTURED, capture, NODE_COPY, copy->bytes, NODE_DETAIL(copy->kind, host));
-	else
-		count_copy(who, copy->kind, host, copy->bytes);
+		return 0;
+	}
+	count_copy(who, copy->kind, host, copy->bytes);
+	submit_call(ctx, who, cookie);
 	return 0;
 }
 
@@ -357,8 +373,11 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 	struct call call = { .size = copy->bytes, .kind = copy->kind, .host = host_memory(who, copy->host) };
 
 	/* An inner call's return takes out its caller's entry, and so counts what the caller was asked. */
-	if (!is_inner(who, cookie))
-		enter(ctx, who, cookie, &call);
+	if (is_inner(who, cookie))
+		return 0;
+	submit_call(ctx, who, cookie);
+	read_thread_state(&call.thread);
+	enter(ctx, who, cookie, &call);
 	return 0;
 }
 
@@ -414,6 +433,24 @@ int copy_outer_done(struct pt_regs *ctx)
 	return 0;
 }
 
+#define SMALL_COPY 65536 /* bytes that a host copies to or from pageable memory in no time */
+
+/* The program has what it copied to the host, and the driver what was copied from page-locked memory: not so with
+ * pageable memory, which may be on its way still. */
+static __always_inline void copy_returned(const struct caller *who, u64 cookie, const struct call *call, u64 now)
+{
+	struct awaited a = { .what = WAIT_STREAM, .began_ns = call->start_ns, .tid = who->pid_tgid };
+	int pinned = call->host == HOST_MEMORY_PINNED;
+
+	if (!is_followed(cookie) || (call->kind != COPY_DEVICE_TO_HOST && !(call->kind == COPY_HOST_TO_DEVICE && pinned)))
+		return;
+	busy_key_of(&a.key, who, device_of(who));
+	a.stream = normal_stream(who, 0, COOKIE_FLAGS(cookie));
+	if (pinned || call->size <= SMALL_COPY)
+		waited(&a, &call->thread, now);
+	seen_done(&a, now);
+}
+
 SEC("uretprobe")
 int copy_done(struct pt_regs *ctx)
 {
@@ -429,6 +466,8 @@ int copy_done(struct pt_regs *ctx)
 	else
 		count_copy(&who, call.kind, call.host, call.size);
 	count_wait(&who, cookie, now - call.start_ns);
+	if (!code)
+		copy_returned(&who, cookie, &call, now);
 	return 0;
 }
 
@@ -473,6 +512,8 @@ int copy_batch(struct pt_regs *ctx)
 		return 0;
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	bpf_loop(n, copy_one, &walk, 0);
+	if (!walk.capture)
+		submit_call(ctx, &walk.who, cookie);
 	return 0;
 }
 
@@ -502,6 +543,8 @@ int copy_3d_batch(struct pt_regs *ctx)
 		return 0;
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	bpf_loop(n, copy_one_3d, &walk, 0);
+	if (!walk.capture)
+		submit_call(ctx, &walk.who, cookie);
 	return 0;
 }
 
@@ -531,10 +574,12 @@ int fill(struct pt_regs *ctx)
 	if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
 		bytes *= argument(ctx, COOKIE_SIZE2(cookie));
 	capture = capturing_call(ctx, &who, cookie);
-	if (capture)
+	if (capture) {
 		emit(&who, EVENT_CAPTURED, capture, NODE_MEMSET, bytes, 0);
-	else
-		count_memset(&who, cookie, bytes);
+		return 0;
+	}
+	count_memset(&who, cookie, bytes);
+	submit_call(ctx, &who, cookie);
 	return 0;
 }
 
@@ -829,6 +874,19 @@ int handle_unmapped(struct pt_regs *ctx)
 
 /* ---- synchronisation ---- */
 
+static __always_inline void awaited_of(const struct caller *who, u64 cookie, const struct call *call, struct awaited *a)
+{
+	*a = (struct awaited){
+		.what = COOKIE_KIND(cookie),
+		.began_ns = call->start_ns,
+		.tid = who->pid_tgid,
+		.event = call->address,
+	};
+	busy_key_of(&a->key, who, device_of(who));
+	a->stream = normal_stream(who, call->address, COOKIE_FLAGS(cookie));
+}
+
+/* Calls that wait: for a context, a stream or an event; see enum wait_kind. */
 SEC("uprobe")
 int wait(struct pt_regs *ctx)
 {
@@ -838,6 +896,8 @@ int wait(struct pt_regs *ctx)
 
 	if (!identify(&who))
 		return 0;
+	call.address = argument(ctx, 0);
+	read_thread_state(&call.thread);
 	enter(ctx, &who, cookie, &call);
 	return 0;
 }
@@ -846,6 +906,7 @@ SEC("uretprobe")
 int wait_done(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), now = bpf_ktime_get_ns();
+	struct awaited a;
 	struct caller who;
 	struct call call;
 	s32 code = RESULT(ctx);
@@ -855,6 +916,110 @@ int wait_done(struct pt_regs *ctx)
 	if (code)
 		count_error(&who, cookie, code);
 	count_wait(&who, cookie, now - call.start_ns);
+	if (is_followed(cookie) && !code) {
+		awaited_of(&who, cookie, &call, &a);
+		waited(&a, &call.thread, now);
+		/* Waiting for an event has moved the beginning. */
+		awaited_of(&who, cookie, &call, &a);
+		seen_done(&a, now);
+	}
+	return 0;
+}
+
+/* Calls that ask whether a stream or an event is done. */
+SEC("uprobe")
+int query(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = {};
+	struct caller who;
+
+	if (!busy_time || !identify(&who))
+		return 0;
+	call.address = argument(ctx, 0);
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+#define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
+
+SEC("uretprobe")
+int query_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), now = bpf_ktime_get_ns();
+	struct awaited a;
+	struct caller who;
+	struct call call;
+	s32 code = RESULT(ctx);
+
+	if (!identify(&who) || !leave(&who, cookie, &call))
+		return 0;
+	awaited_of(&who, cookie, &call, &a);
+	if (code == NOT_READY)
+		seen_busy(&a, call.start_ns);
+	else if (!code)
+		seen_done(&a, now);
+	return 0;
+}
+
+/* Calls after which a stream, or every launch of a graph, waits for something else than the device. */
+SEC("uprobe")
+int held(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+
+	if (!busy_time || !identify(&who))
+		return 0;
+	if (COOKIE_STREAM(cookie) == ARGUMENT_NONE || capturing_call(ctx, &who, cookie))
+		hold_graphs(&who);
+	hold(&who, device_of(&who));
+	return 0;
+}
+
+/* (float *milliseconds, CUevent, CUevent) */
+SEC("uprobe")
+int elapsed(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = {};
+	struct caller who;
+
+	if (!busy_time || !identify(&who))
+		return 0;
+	call.address = argument(ctx, 0);
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+/* Milliseconds in IEEE 754's binary32, as nanoseconds; 0 for what is no time. */
+static __always_inline u64 float_ms_to_ns(u32 bits)
+{
+	u64 fraction = (bits & 0x7fffff) | 0x800000;
+	int exponent = (int)(bits >> 23 & 0xff) - 127 - 23;
+
+	if (bits >> 31 || exponent < -60 || exponent > 0) /* negative, less than 10^-8 ns, more than 4 hours */
+		return 0;
+	return fraction * 1000000 >> -exponent;
+}
+
+SEC("uretprobe")
+int elapsed_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), ns;
+	struct row_key key;
+	struct caller who;
+	struct call call;
+	u32 bits;
+
+	if (!identify(&who) || !leave(&who, cookie, &call) || RESULT(ctx) ||
+	    !read_user(&bits, sizeof(bits), call.address))
+		return 0;
+	ns = float_ms_to_ns(bits);
+	start_key(&key, &who, FAMILY_ELAPSED, 0);
+	key.device = device_of(&who);
+	key.bucket_a = duration_bucket(ns);
+	count(&key, ns, 0);
 	return 0;
 }
 
@@ -899,8 +1064,28 @@ int event_record(struct pt_regs *ctx)
 	u64 cookie = attach_cookie(ctx);
 	struct caller who;
 
-	if (captures && identify(&who))
+	if (!(captures || is_followed(cookie)) || !identify(&who))
+		return 0;
+	if (captures)
 		capture_event(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
+	if (!is_followed(cookie))
+		return 0;
+	if (capturing_call(ctx, &who, cookie))
+		forget_event(&who, argument(ctx, 0));
+	else
+		record_event(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
+	return 0;
+}
+
+/* An event is destroyed, and its handle may become another's; or graphs will record it, unseen. */
+SEC("uprobe")
+int event_lost(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+
+	if (busy_time && identify(&who))
+		forget_event(&who, argument(ctx, COOKIE_OUT(cookie)));
 	return 0;
 }
 
@@ -911,8 +1096,12 @@ int stream_wait_event(struct pt_regs *ctx)
 	u64 cookie = attach_cookie(ctx);
 	struct caller who;
 
-	if (captures && identify(&who))
+	if (!(captures || is_followed(cookie)) || !identify(&who))
+		return 0;
+	if (captures)
 		join_capture(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
+	if (is_followed(cookie) && !capturing_call(ctx, &who, cookie))
+		join_streams(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
 	return 0;
 }
 
@@ -948,6 +1137,12 @@ int named(struct pt_regs *ctx)
 	return 0;
 }
 
+/* CUgraphNodeType: host functions, waits for events, for others' semaphores and for memory's values, conditions. */
+static __always_inline int may_hold(u32 type)
+{
+	return type == 3 || type == 6 || type == 9 || type >= 12;
+}
+
 SEC("uprobe")
 int call(struct pt_regs *ctx)
 {
@@ -966,6 +1161,11 @@ int call(struct pt_regs *ctx)
 		call.size = argument(ctx, COOKIE_SIZE(cookie));
 	call.stream = capturing_call(ctx, &who, cookie);
 	enter(ctx, &who, cookie, &call);
+	if (COOKIE_KIND(cookie) == CALL_ADDS_NODE) {
+		u32 type;
+		if (!read_user(&type, sizeof(type), call.size) || may_hold(type))
+			hold_graphs(&who);
+	}
 	if ((COOKIE_KIND(cookie) & ~KIND_HIP) == CALL_ENDS_CAPTURE)
 		end_capture(&who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie));
 	return 0;

@@ -44,11 +44,20 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+/* What is known of the calling thread; NULL for nothing. */
+static __always_inline struct thread *thread_of(const struct caller *who)
+{
+	return bpf_map_lookup_elem(&threads, &who->pid_tgid);
+}
+
+static __always_inline u8 device_of_thread(const struct thread *t)
+{
+	return t && t->depth ? t->devices[top_of(t)] : DEVICE_UNKNOWN;
+}
+
 static __always_inline u8 device_of(const struct caller *who)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
-
-	return t && t->depth ? t->devices[top_of(t)] : DEVICE_UNKNOWN;
+	return device_of_thread(thread_of(who));
 }
 
 static __always_inline u64 context_of(const struct caller *who)

@@ -55,7 +55,13 @@ struct thread_struct {
 	unsigned long fsbase;
 } CO_RE;
 
+struct sched_info {
+	unsigned long long run_delay;
+} CO_RE;
+
 struct task_struct {
+	struct sched_info sched_info;
+	unsigned long nvcsw, min_flt, maj_flt;
 	struct task_struct *group_leader;
 	u64 start_boottime; /* 5.5; ns */
 	u64 self_exec_id;

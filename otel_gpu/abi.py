@@ -36,6 +36,19 @@ LIVE = np.dtype(
     ]
 )
 
+BUSY_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("device", "<u4"), ("pad", "<u4")])
+BUSY_STREAMS = 8
+_BUSY_TIMES = ("first_ns", "idle_ns", "lower_ns", "idle_since_ns", "idle_submissions", "submissions")
+BUSY = np.dtype(
+    {
+        "names": _BUSY_TIMES,
+        "formats": ["<u8"] * len(_BUSY_TIMES),
+        "offsets": [8 * i for i in range(len(_BUSY_TIMES))],
+        "itemsize": 112 + BUSY_STREAMS * (48 + 8 * BUSY_STREAMS),
+    }
+)
+"""What of struct busy the agent reads; its rest is the kernel's own."""
+
 
 class Family(enum.IntEnum):
     """What a row counts."""
@@ -48,6 +61,8 @@ class Family(enum.IntEnum):
     FREE = 6
     WAIT = 7
     ERROR = 8
+    IDLE = 9
+    ELAPSED = 10
 
 
 class CopyKind(enum.IntEnum):
@@ -98,6 +113,7 @@ class Loss(enum.IntEnum):
     READ_FAILED = 4
     CAPTURES_FULL = 5
     EVENTS_FULL = 6
+    BUSY_FULL = 7
 
 
 class EventType(enum.IntEnum):
@@ -171,7 +187,8 @@ ARGUMENT_NONE = 15
 FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED, FLAG_RESULT, FLAG_EXEC, FLAG_PUSH, FLAG_PINS = 1, 2, 4, 8, 16, 32, 64
 FLAG_INNER = 128
 """Another function of the same number may be the caller, and counts the call."""
-CALL_ENDS_CAPTURE = 1
+CALL_ENDS_CAPTURE, CALL_ADDS_NODE = 1, 2
+WAIT_CONTEXT, WAIT_STREAM, WAIT_EVENT = 0, 1, 2
 COOKIE_PLACEHOLDER = 0x0C00C1E0C00C1E0C
 """Stands in the programs where kernels below 5.15 need the cookie as a number."""
 

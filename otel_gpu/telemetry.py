@@ -156,8 +156,28 @@ BUSY_TIME = MetricSpec(
     "gpu.cuda.busy.time",
     "s",
     _COUNTER,
-    "Bounds of the time the GPU worked for the process, from what the host sees.",
+    "Bounds of the time during which the device executed anything the process had submitted since it was observed, "
+    "however many streams at once. Between submissions and what tells of their end the truth lies: `upper` is all time "
+    "but certain gaps, `lower` is time in which unfinished work was seen. It takes the device for the process's own: "
+    "work that waits for another process's counts as busy.",
     ("bound", *_DEVICE),
+    floating=True,
+)
+IDLE_DURATION = MetricSpec(
+    "gpu.cuda.idle.duration",
+    "s",
+    _HISTOGRAM,
+    "Gaps between batches of work: from the call that told of the end of all of it to the next submission. The device "
+    "was idle for at least that long.",
+    _DEVICE,
+    floating=True,
+)
+EVENT_ELAPSED_TIME = MetricSpec(
+    "gpu.cuda.event.elapsed.time",
+    "s",
+    _HISTOGRAM,
+    "Time between two events on the device, as the driver measured it when the program asked.",
+    _DEVICE,
     floating=True,
 )
 ERRORS = MetricSpec(
@@ -246,6 +266,8 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         MEMORY_UNTRACKED,
         SYNCHRONIZE_DURATION,
         BUSY_TIME,
+        IDLE_DURATION,
+        EVENT_ELAPSED_TIME,
         ERRORS,
     ),
     "HIP": tuple(HIP_OF.values()),

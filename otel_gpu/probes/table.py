@@ -73,13 +73,15 @@ def _handle(prototype: str, return_program: str, *, out: str, size: str | None =
     return Hook(prototype, Family.FREE, "handle_call", return_program, out=out, size=size)
 
 
-def _call(prototype: str, *, variants: tuple[str, ...] = ("",), flags: int = 0, data: str | None = None) -> Hook:
+def _call(
+    prototype: str, *, variants: tuple[str, ...] = ("",), flags: int = 0, data: str | None = None, kind: int = 0
+) -> Hook:
     out = "out" if re.search(r"\bout\b", prototype) else None
-    return Hook(prototype, None, "call", "call_done", out=out, size=data, flags=flags, variants=variants)
+    return Hook(prototype, None, "call", "call_done", kind=kind, out=out, size=data, flags=flags, variants=variants)
 
 
-def _wait(prototype: str, variants: tuple[str, ...] = ("",)) -> Hook:
-    return Hook(prototype, Family.WAIT, "wait", "wait_done", variants=variants)
+def _wait(prototype: str, kind: int, variants: tuple[str, ...] = ("",)) -> Hook:
+    return Hook(prototype, Family.WAIT, "wait", "wait_done", kind=kind, variants=variants)
 
 
 _GRID = "unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared"
@@ -189,9 +191,31 @@ DRIVER: tuple[Hook, ...] = (
     _handle("cuMemMap(u64 address, size_t size, size_t offset, u64 handle, u64 flags)", "handle_mapped", out="address", size="handle"),
     _handle("cuMemUnmap(u64 address, size_t size)", "handle_unmapped", out="address"),
     # Waiting.
-    _wait("cuStreamSynchronize(void *stream)", _STREAM),
-    _wait("cuEventSynchronize(void *event)"),
-    _wait("cuCtxSynchronize(void)", ("", "_v2")),
+    _wait("cuStreamSynchronize(void *stream)", abi.WAIT_STREAM, _STREAM),
+    _wait("cuEventSynchronize(void *event)", abi.WAIT_EVENT),
+    _wait("cuCtxSynchronize(void)", abi.WAIT_CONTEXT, ("", "_v2")),
+    Hook("cuStreamQuery(void *stream)", None, "query", "query_done", kind=abi.WAIT_STREAM, stream="stream", variants=_STREAM),
+    Hook("cuEventQuery(void *event)", None, "query", "query_done", kind=abi.WAIT_EVENT),
+    Hook("cuEventElapsedTime(float *out, void *begin, void *end)", None, "elapsed", "elapsed_done", out="out", variants=("", "_v2")),
+    Hook("cuEventDestroy(void *event)", None, "event_lost", out="event", variants=("", "_v2")),
+    Hook("cuGraphAddEventRecordNode(void **node, void *graph, void *dependencies, size_t n, void *event)", None, "event_lost", out="event"),
+    # What a stream waits for besides the device.
+    *(
+        Hook(prototype, None, "held", stream="stream" if "stream" in prototype else None, variants=variants)
+        for prototype, variants in (
+            ("cuLaunchHostFunc(void *stream, void *f, void *data)", _STREAM),
+            ("cuStreamAddCallback(void *stream, void *f, void *data, unsigned flags)", _STREAM),
+            ("cuStreamWaitValue32(void *stream, u64 address, unsigned value, unsigned flags)", ("", "_ptsz", "_v2", "_v2_ptsz")),
+            ("cuStreamWaitValue64(void *stream, u64 address, u64 value, unsigned flags)", ("", "_ptsz", "_v2", "_v2_ptsz")),
+            ("cuStreamBatchMemOp(void *stream, unsigned n, void *operations, unsigned flags)", ("", "_ptsz", "_v2", "_v2_ptsz")),
+            ("cuWaitExternalSemaphoresAsync(void *semaphores, void *params, unsigned n, void *stream)", _STREAM),
+            ("cuCtxWaitEvent(void *context, void *event)", ("",)),
+            ("cuGraphAddHostNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", ("",)),
+            ("cuGraphAddEventWaitNode(void **out, void *graph, void *dependencies, size_t n, void *event)", ("",)),
+            ("cuGraphAddExternalSemaphoresWaitNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", ("",)),
+            ("cuGraphAddBatchMemOpNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", ("",)),
+        )
+    ),
     # Stream capture: what is recorded does not run.
     *(
         Hook(prototype, None, "capture_begin", "capture_begun", stream="stream", variants=variants)
@@ -224,9 +248,9 @@ DRIVER: tuple[Hook, ...] = (
     _call("cuGraphAddMemcpyNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
     _call("cuGraphAddMemsetNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
     _call("cuGraphAddChildGraphNode(void **out, void *graph, void *dependencies, size_t n, void *child)"),
-    _call("cuGraphAddNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", data="params"),
-    _call("cuGraphAddNode_v2(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", variants=("",)),
-    _call("cuGraphAddNode_v3(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", variants=("",)),
+    _call("cuGraphAddNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE),
+    _call("cuGraphAddNode_v2(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE, variants=("",)),
+    _call("cuGraphAddNode_v3(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE, variants=("",)),
     _call("cuGraphClone(void **out, void *graph)"),
     _call("cuGraphDestroyNode(void *node)"),
     _call("cuGraphDestroy(void *graph)"),
@@ -272,6 +296,9 @@ TABLES: dict[LibraryKind, tuple[Hook, ...]] = {LibraryKind.DRIVER: DRIVER, Libra
 def _counted_name(hook: Hook) -> str:
     return re.sub(r"_v\d$", "", hook.counts_as or hook.name)
 
+
+BUSY_PROGRAMS = frozenset({"query", "elapsed", "held", "event_lost"})
+"""Programs on functions that tell of nothing but the time for which a device works."""
 
 FUNCTIONS: tuple[str, ...] = tuple(dict.fromkeys(map(_counted_name, (*DRIVER, *HIP))))
 """Function names without their version, by the number that cookies and rows carry."""

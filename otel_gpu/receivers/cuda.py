@@ -22,10 +22,11 @@ from ..errors import ElfError, UnsupportedKernelError
 from ..model import Measurement
 from ..probes.attach import AttachedLibrary, PlannedProbe, plan
 from ..probes.sites import Policy
-from ..probes.table import TABLES
+from ..probes.table import BUSY_PROGRAMS, TABLES
 from ..symbols.kernels import KernelBook
 from ..symbols.origins import Origins
 from . import hip, hip_errors
+from .cuda_busy import BusyReader
 from .cuda_facts import CudaFacts
 from .cuda_ledger import Ledger
 from .cuda_patience import Patience
@@ -54,8 +55,9 @@ class CudaReceiver:
         allow_single_step: bool = True,
         link: LinkMode = "auto",
         only: tuple[int, ...] = (),
+        busy_time: bool = True,
     ) -> None:
-        """Load the programs. `only` limits counting to these pids."""
+        """Load the programs. `only` limits counting to these pids; without `busy_time` launches cost less."""
         features = probe()
         if not features.btf or not features.uprobes:
             what = "BTF (/sys/kernel/btf/vmlinux)" if not features.btf else "uprobes"
@@ -68,15 +70,17 @@ class CudaReceiver:
         self._allow_single_step = allow_single_step
         self._object = BpfObject("cuda")
         self._linker = ObjectLinker(self._object, link)
+        self._busy_time = busy_time
         self._lock = threading.Lock()
         self._libraries: dict[FileId, AttachedLibrary] = {}
         try:
-            self._load(map_entries, only)
+            self._load(map_entries, only, busy_time=busy_time)
         except BaseException:
             self._object.close()
             raise
         self._rows = RowReader(self._object.map("rows"))
         self._overflow = RowReader(self._object.map("overflow"))
+        self._busy = BusyReader(self._object.map("busy"))
         self._ledger = Ledger(self._object.map("live"), self._object.map("mapped"), self._object.map("pinned"))
         self.kernels = KernelBook()
         self._origins = Origins(self.kernels)
@@ -85,8 +89,10 @@ class CudaReceiver:
         self._patience = Patience(self._facts.awaits_name)
         self._unexpanded = 0
 
-    def _load(self, map_entries: int, only: tuple[int, ...]) -> None:
-        self._object.set_variables({"observe_all": 0 if only else 1, **abi.pid_namespace()})
+    def _load(self, map_entries: int, only: tuple[int, ...], *, busy_time: bool) -> None:
+        self._object.set_variables(
+            {"observe_all": 0 if only else 1, "busy_time": int(busy_time), **abi.pid_namespace()}
+        )
         # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it.
         large = map_entries * possible_cpus() * abi.ROW.itemsize > _PREALLOCATE_BYTES
         self._object.configure_map("rows", max_entries=map_entries, extra_flags=1 if large else 0)
@@ -126,7 +132,8 @@ class CudaReceiver:
 
     def plan(self, elf: ElfFile, kind: LibraryKind = LibraryKind.DRIVER) -> list[PlannedProbe]:
         """Say where the probes of a library go."""
-        probes = plan(elf, TABLES[kind], policy=self._policy, allow_single_step=self._allow_single_step)
+        hooks = [hook for hook in TABLES[kind] if self._busy_time or hook.program not in BUSY_PROGRAMS]
+        probes = plan(elf, hooks, policy=self._policy, allow_single_step=self._allow_single_step)
         return [p.left_out(_TOO_OLD) if p.program in self._left_out else p for p in probes]
 
     @property
@@ -162,6 +169,8 @@ class CudaReceiver:
                     of_hip.add(owner, hip.on_its_device(delta, owner))
                 else:
                     sums.add(owner, delta)
+            for grown in self._busy.read():
+                sums.busy(self._processes.owner(*grown.program), grown)
             for gone in self._ledger.take_gone():
                 owner = self._processes.owner(*gone.program)
                 if gone.is_hip:
@@ -171,6 +180,7 @@ class CudaReceiver:
         self._unexpanded += sums.unexpanded_graph_launches + of_hip.unexpanded_graph_launches
         self._rows.forget(programs)
         self._overflow.forget(programs)
+        self._busy.forget(programs)
         self._ledger.forget(programs)
         for program in programs:
             self._facts.forget(program)

@@ -22,6 +22,7 @@ from ..model import (
 )
 from ..probes.table import FUNCTIONS
 from . import cuda_errors
+from .cuda_busy import BusyDelta
 from .cuda_graphs import Contents, copies
 from .rows import RowDelta
 
@@ -54,6 +55,7 @@ class CudaSums:
         self._graph_contents = graph_contents
         self._error_name = error_name
         self._numbers: dict[_Key, int] = defaultdict(int)
+        self._seconds: dict[_Key, float] = defaultdict(float)
         self._histograms: dict[_Key, Buckets] = defaultdict(Buckets)
         self.unexpanded_graph_launches = 0
         """Launches of graphs whose contents nobody saw."""
@@ -77,10 +79,14 @@ class CudaSums:
                 self._wait(process, row)
             case Family.ERROR:
                 self._error(process, row)
+            case Family.IDLE:
+                self._duration(process, row, telemetry.IDLE_DURATION)
+            case Family.ELAPSED:
+                self._duration(process, row, telemetry.EVENT_ELAPSED_TIME)
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield what was added up."""
-        tables: tuple[dict[_Key, Value], ...] = (self._numbers, self._histograms)  # type: ignore[assignment]
+        tables: tuple[dict[_Key, Value], ...] = (self._numbers, self._seconds, self._histograms)  # type: ignore[assignment]
         for table in tables:
             for (resource, metric, attrs), value in table.items():
                 yield Measurement(resource, metric, attrs, value)
@@ -88,6 +94,12 @@ class CudaSums:
     def freed(self, process: Process, device: int, kind: MemoryType, size: int) -> None:
         """Count memory that went with its context."""
         self._memory(process, device, kind, -size)
+
+    def busy(self, process: Process, grown: BusyDelta) -> None:
+        """Add what the bounds of a device's busy time grew by."""
+        for bound, ns in (("lower", grown.lower_ns), ("upper", grown.upper_ns)):
+            attrs = _attributes(grown.device, {"bound": bound})
+            self._seconds[process.resource, telemetry.BUSY_TIME, attrs] += ns / 1e9
 
     def _bucket(self, key: _Key, bucket: int, count: int, total: float, shift: int = abi.BUCKET_SHIFT) -> None:
         if bucket == abi.BUCKET_NONE:
@@ -149,6 +161,10 @@ class CudaSums:
         metric = telemetry.MEMORY_ALLOCATIONS if change > 0 else telemetry.MEMORY_FREE_BYTES
         self._numbers[process.resource, metric, attrs] += abs(change)
         self._numbers[process.resource, telemetry.MEMORY_USAGE, attrs] += change
+
+    def _duration(self, process: Process, row: RowDelta, metric: MetricSpec) -> None:
+        key = (process.resource, metric, _attributes(row.device))
+        self._bucket(key, row.bucket_a, row.count, row.sum_a / 1e9, abi.DURATION_SHIFT)
 
     def _wait(self, process: Process, row: RowDelta) -> None:
         attrs = _attributes(row.device, {"cuda.function": FUNCTIONS[row.function]})

@@ -164,7 +164,7 @@ def expected_rows(symbol: str) -> frozenset[Row]:
         return frozenset({Row(Family.LAUNCH, FUNCTION, sum_a=1)})
     if name == "cuLaunchCooperativeKernelMultiDevice":
         return frozenset(Row(Family.LAUNCH, FUNCTION + i, sum_a=blocks, sum_b=threads) for i in range(2))
-    if name.startswith("cuLaunch"):
+    if name.startswith("cuLaunch") and not name.startswith("cuLaunchHostFunc"):
         return frozenset({Row(Family.LAUNCH, FUNCTION, sum_a=blocks, sum_b=threads)})
     if name == "cuGraphLaunch":
         return frozenset({Row(Family.GRAPH_LAUNCH, EXECUTABLE)})

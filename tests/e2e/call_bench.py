@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from otel_gpu.abi import Family
 from otel_gpu.discovery.libraries import LibraryKind, classify
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.receivers.cuda import CudaReceiver
@@ -25,7 +26,8 @@ class Bench:
         self._program = program
 
     def read(self) -> list[RowDelta]:
-        return list(self._receiver._rows.read())
+        # Gaps between the calls of a test, of any length, are none of its business.
+        return [row for row in self._receiver._rows.read() if row.family != Family.IDLE]
 
     def make(self, call: Call, result: int = 0) -> list[RowDelta]:
         """Make a call, which must return `result`, and return the rows that it added to."""

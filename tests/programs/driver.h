@@ -89,6 +89,11 @@ struct access { /* CUmemAccessDesc */
     X(cuEventCreate, (void **event, uint flags))                                                                       \
     X(cuEventRecord, (void *event, void *stream))                                                                      \
     X(cuEventSynchronize, (void *event))                                                                               \
+    X(cuEventQuery, (void *event))                                                                                     \
+    X(cuEventElapsedTime, (float *milliseconds, void *begin, void *end))                                               \
+    X(cuStreamQuery, (void *stream))                                                                                   \
+    X(cuStreamWaitEvent, (void *stream, void *event, uint flags))                                                      \
+    X(cuLaunchHostFunc, (void *stream, void (*function)(void *), void *data))                                          \
     X(cuEventDestroy_v2, (void *event))                                                                                \
     X(cuLaunchKernel, (LAUNCH_ARGUMENTS, void **extra))                                                                \
     X(cuLaunchKernel_ptsz, (LAUNCH_ARGUMENTS, void **extra))                                                           \

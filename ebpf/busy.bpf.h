@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* How long did a device work for a process? Bounds, from what the host sees of it.
+ *
+ * A device is idle for certain from the return of the call that told the host of its last work's end to the entry
+ * of the next call that submits any: the upper bound is all other time. It is busy for certain from a moment at which
+ * unfinished work had been submitted to the last moment at which that work was seen unfinished: a query said so, or a
+ * call was still waiting for it. Whatever cannot be told for sure (another thread's call may not have returned, work
+ * waits for the host or for another device, two threads are here at once) widens the bounds. */
+#ifndef OTEL_GPU_BUSY_BPF_H
+#define OTEL_GPU_BUSY_BPF_H
+
+#include "capture.bpf.h"
+#include "device.bpf.h"
+
+const volatile u8 busy_time = 1; /* 0: none of this is done */
+
+static __always_inline int is_followed(u64 cookie)
+{
+	return busy_time && !(COOKIE_KIND(cookie) & KIND_HIP);
+}
+
+/* Written here, read by the agent, which removes those of ended processes. Sized for processes times devices. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 8192);
+	__type(key, struct busy_key);
+	__type(value, struct busy);
+} busy SEC(".maps");
+
+/* Who is changing an entry of `busy` in more than one step; nobody ever waits for it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct busy_key);
+	__type(value, u8);
+} claims SEC(".maps");
+
+/* Where in its stream an event was recorded last. */
+struct recorded {
+	u64 stream;
+	u64 at_ns;
+	u64 last_ns; /* the stream's latest submission then; 0 when its call may not have returned */
+	u32 device;
+	u32 tid;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct context_key);
+	__type(value, struct recorded);
+} recorded SEC(".maps");
+
+/* Processes that built graphs in which work waits for the host. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, u8);
+} held_graphs SEC(".maps");
+
+static const struct busy no_busy = {};
+
+/* A call of another thread that began this long ago has returned. A submission can take longer only when the
+ * device's queue is full or its thread was put off its CPU inside it. */
+#define RETURNED_NS 1000000
+
+/* From the end of the awaited work to the return of a call, apart from the time that its thread waited for a CPU:
+ * the way out of the driver with what interrupts it; and, of a thread that slept, the device's interrupt, a CPU's way
+ * out of idleness and the wake-up. Virtual machines were seen to take 250 us. */
+#define RETURN_NS 50000
+#define WAKE_NS 300000
+
+#define HELD (~0ULL)
+
+static __always_inline void busy_key_of(struct busy_key *key, const struct caller *who, u32 device)
+{
+	*key = (struct busy_key){ .tgid = who->tgid, .incarnation = who->incarnation, .device = device };
+}
+
+static __always_inline int claim(const struct busy_key *key)
+{
+	u8 yes = 1;
+
+	return !bpf_map_update_elem(&claims, key, &yes, BPF_NOEXIST);
+}
+
+static __always_inline void unclaim(const struct busy_key *key)
+{
+	bpf_map_delete_elem(&claims, key);
+}
+
+/* The stream's place, BUSY_STREAMS when it has none. */
+static __always_inline u32 place_of(const struct busy *b, u64 stream)
+{
+#pragma unroll
+	for (u32 i = 0; i < BUSY_STREAMS; i++)
+		if (b->streams[i].stream == stream)
+			return i;
+	return BUSY_STREAMS;
+}
+
+static __always_inline struct busy_stream *at_place(struct busy *b, u32 place)
+{
+	asm volatile("" : "+r"(place)); /* the verifier must see the mask */
+	return &b->streams[place & (BUSY_STREAMS - 1)];
+}
+
+/* A place is given to another stream only when its own has long been done with, lest a thread still be using it. */
+#define PLACE_KEPT_NS 100000000
+
+static __noinline u32 take_place(struct busy_key *key, u64 stream, u64 now)
+{
+	struct busy *b;
+	u32 place;
+
+	if (!key || !claim(key))
+		return BUSY_STREAMS;
+	b = bpf_map_lookup_elem(&busy, key);
+	if (!b) {
+		unclaim(key);
+		return BUSY_STREAMS;
+	}
+	place = place_of(b, stream);
+	for (u32 i = 0; i < BUSY_STREAMS && place == BUSY_STREAMS; i++) {
+		struct busy_stream *s = &b->streams[i];
+
+		if (s->stream && (s->done_ns != s->last_ns || s->last_ns + PLACE_KEPT_NS > now))
+			continue;
+		s->last_ns = s->done_ns = s->foreign_ns = s->joined_ns = 0;
+		s->tid = 0;
+		for (u32 k = 0; k < BUSY_STREAMS; k++) {
+			s->joined[k] = 0;
+			b->streams[k].joined[i] = 0;
+		}
+		s->stream = stream;
+		place = i;
+	}
+	unclaim(key);
+	return place;
+}
+
+static __noinline int first_submission(struct busy_key *key, u64 context, u64 now)
+{
+	struct busy *b;
+
+	if (!key)
+		return 0;
+	bpf_map_update_elem(&busy, key, &no_busy, BPF_NOEXIST);
+	b = bpf_map_lookup_elem(&busy, key);
+	if (!b) {
+		lose(LOSS_BUSY_FULL);
+		return 0;
+	}
+	if (!b->first_ns) {
+		b->context = context;
+		b->opened_ns = now;
+		b->open = 1;
+		b->first_ns = now;
+	}
+	return 1;
+}
+
+/* Work comes after a time in which the device was known to be idle. */
+static __noinline int begin_work(struct busy_key *key, u64 now)
+{
+	struct row_key row = { .family = FAMILY_IDLE, .bucket_b = BUCKET_NONE };
+	struct busy *b;
+	u64 since;
+
+	/* When the entry is taken the next submission will try: the gap, with two submissions behind it, is void. */
+	if (!key || !claim(key))
+		return 0;
+	b = bpf_map_lookup_elem(&busy, key);
+	if (b && !b->open) {
+		since = b->idle_since_ns;
+		b->idle_since_ns = 0;
+		b->opened_ns = now;
+		if (since && since < now && b->submissions == b->idle_submissions + 1) {
+			b->idle_ns += now - since;
+			row.tgid = key->tgid;
+			row.incarnation = key->incarnation;
+			row.device = key->device;
+			row.bucket_a = duration_bucket(now - since);
+			count(&row, now - since, 0);
+		}
+		b->open = 1;
+	}
+	unclaim(key);
+	return 0;
+}
+
+/* Work is about to be given to a stream. */
+static __always_inline void submit(const struct caller *who, const struct thread *t, u64 stream, u64 cookie)
+{
+	struct busy_stream *s;
+	struct busy_key key;
+	u64 now, context;
+	struct busy *b;
+	u32 place;
+
+	if (!is_followed(cookie))
+		return;
+	now = bpf_ktime_get_ns();
+	context = t && t->depth ? t->contexts[top_of(t)] : 0;
+	busy_key_of(&key, who, device_of_thread(t));
+	stream = normal_stream(who, stream, COOKIE_FLAGS(cookie));
+	b = bpf_map_lookup_elem(&busy, &key);
+	if (!b) {
+		if (!first_submission(&key, context, now))
+			return;
+		b = bpf_map_lookup_elem(&busy, &key);
+		if (!b)
+			return;
+	}
+	if (b->context != context)
+		b->mixed = 1;
+	place = place_of(b, stream);
+	if (place == BUSY_STREAMS)
+		place = take_place(&key, stream, now);
+	if (place < BUSY_STREAMS) {
+		s = at_place(b, place);
+		if (s->tid != (u32)who->pid_tgid) {
+			s->foreign_ns = s->last_ns;
+			s->tid = who->pid_tgid;
+		}
+		s->last_ns = now;
+	} else {
+		b->untracked_ns = now;
+	}
+	/* After the time of submission, which an observer of the new number must find there. */
+	__sync_fetch_and_add(&b->submissions, 1);
+	if (!b->open)
+		begin_work(&key, now);
+}
+
+/* Work will wait for something that is none of the device's: until it is idle, nothing tells that it is busy. */
+static __always_inline void hold(const struct caller *who, u32 device)
+{
+	struct busy_key key;
+	struct busy *b;
+
+	busy_key_of(&key, who, device);
+	first_submission(&key, context_of(who), bpf_ktime_get_ns());
+	b = bpf_map_lookup_elem(&busy, &key);
+	if (b)
+		b->clean_ns = HELD;
+}
+
+static __always_inline u64 program_of(const struct caller *who)
+{
+	return (u64)who->tgid << 32 | who->incarnation;
+}
+
+/* Some graph of the process does so whenever it is launched. */
+static __always_inline void hold_graphs(const struct caller *who)
+{
+	u64 program = program_of(who);
+	u8 yes = 1;
+
+	bpf_map_update_elem(&held_graphs, &program, &yes, BPF_ANY);
+}
+
+static __always_inline void submit_graph(const struct caller *who, u64 stream, u64 cookie)
+{
+	u64 program = program_of(who);
+
+	submit(who, thread_of(who), stream, cookie);
+	if (is_followed(cookie) && bpf_map_lookup_elem(&held_graphs, &program))
+		hold(who, device_of(who));
+}
+
+/* Busy without a break from `from` to `until`. */
+static __noinline int known_busy(struct busy_key *key, u64 from, u64 until)
+{
+	struct busy *b;
+
+	if (!key || until <= from || !claim(key))
+		return 0;
+	b = bpf_map_lookup_elem(&busy, key);
+	if (b && b->open && b->clean_ns != HELD) {
+		if (from < b->clean_ns)
+			from = b->clean_ns;
+		if (from < b->opened_ns)
+			from = b->opened_ns;
+		if (from < b->covered_ns)
+			from = b->covered_ns;
+		if (until > from) {
+			b->lower_ns += until - from;
+			b->covered_ns = until;
+		}
+	}
+	unclaim(key);
+	return 0;
+}
+
+/* Had every submission to a stream returned when a thread's call began? */
+static __always_inline int is_settled(const struct busy_stream *s, u32 tid, u64 began)
+{
+	u64 foreign = s->tid == tid ? s->foreign_ns : s->last_ns;
+
+	return s->last_ns < began && foreign + RETURNED_NS < began;
+}
+
+static __always_inline void finish(struct busy *b, u32 place, u64 began)
+{
+	struct busy_stream *s = at_place(b, place);
+
+	s->done_ns = s->last_ns;
+	if (s->joined_ns >= began)
+		return;
+#pragma unroll
+	for (u32 i = 0; i < BUSY_STREAMS; i++)
+		if (s->joined[i] && b->streams[i].last_ns == s->joined[i])
+			b->streams[i].done_ns = s->joined[i];
+}
+
+/* Is all work done? `submissions` is their number before anything else was looked at. */
+static __always_inline void try_idle(struct busy_key *key, struct busy *b, u64 submissions, u64 now)
+{
+	if (b->untracked_ns)
+		return;
+#pragma unroll
+	for (u32 i = 0; i < BUSY_STREAMS; i++)
+		if (b->streams[i].done_ns != b->streams[i].last_ns)
+			return;
+	if (!claim(key))
+		return;
+	/* A submission since then makes the numbers differ, and the gap void. */
+	if (!b->idle_since_ns || b->idle_submissions != submissions) {
+		b->idle_submissions = submissions;
+		b->idle_since_ns = now;
+		b->clean_ns = now;
+	}
+	b->open = 0;
+	unclaim(key);
+}
+
+/* What a call waited for, or asked about. */
+struct awaited {
+	struct busy_key key;
+	u64 stream;   /* WAIT_STREAM */
+	u64 event;    /* WAIT_EVENT */
+	u64 began_ns; /* the call's entry */
+	u32 what;     /* enum wait_kind */
+	u32 tid;
+};
+
+static __always_inline struct recorded *find_recorded(const struct busy_key *key, u64 event)
+{
+	struct context_key which = { key->tgid, key->incarnation, event };
+
+	return bpf_map_lookup_elem(&recorded, &which);
+}
+
+/* The work was unfinished at `until`. Since when was it there? */
+static __noinline int seen_busy(struct awaited *a, u64 until)
+{
+	u64 from, submissions;
+	struct recorded *r;
+	struct busy *b;
+	u32 place;
+
+	if (!a)
+		return 0;
+	from = a->began_ns;
+	if (a->what == WAIT_EVENT) {
+		r = find_recorded(&a->key, a->event);
+		if (!r || r->at_ns >= from)
+			return 0;
+		from = r->at_ns;
+		a->key.device = r->device;
+	}
+	b = bpf_map_lookup_elem(&busy, &a->key);
+	if (!b || !b->open)
+		return 0;
+	if (a->what == WAIT_STREAM && a->stream != LEGACY_STREAM) {
+		place = place_of(b, a->stream);
+		if (place == BUSY_STREAMS || at_place(b, place)->done_ns == at_place(b, place)->last_ns)
+			return 0; /* whatever it was, it was not work that we know of */
+	}
+	/* Nothing came since it was last seen busy: so it has been all the time. */
+	submissions = b->submissions;
+	if (a->what != WAIT_EVENT && b->seen_submissions == submissions && b->seen_ns && b->seen_ns < from)
+		from = b->seen_ns;
+	known_busy(&a->key, from, until);
+	if (a->what != WAIT_EVENT) {
+		b->seen_submissions = submissions;
+		b->seen_ns = until;
+	}
+	return 0;
+}
+
+/* The work is done, as a call that returns now has told. */
+static __noinline int seen_done(struct awaited *a, u64 now)
+{
+	u64 submissions;
+	struct recorded *r;
+	struct busy *b;
+	u64 last = 0, stream;
+	u32 place;
+
+	if (!a)
+		return 0;
+	stream = a->stream;
+	if (a->what == WAIT_EVENT) {
+		r = find_recorded(&a->key, a->event);
+		if (!r || !r->last_ns || r->at_ns >= a->began_ns ||
+		    (r->tid != a->tid && r->at_ns + RETURNED_NS >= a->began_ns))
+			return 0;
+		last = r->last_ns;
+		stream = r->stream;
+		a->key.device = r->device;
+		a->began_ns = r->at_ns;
+	}
+	b = bpf_map_lookup_elem(&busy, &a->key);
+	if (!b)
+		return 0;
+	submissions = *(volatile u64 *)&b->submissions;
+	if (a->what == WAIT_CONTEXT) {
+		if (b->mixed)
+			return 0;
+		for (place = 0; place < BUSY_STREAMS; place++)
+			if (is_settled(at_place(b, place), a->tid, a->began_ns))
+				finish(b, place, a->began_ns);
+		if (b->untracked_ns + RETURNED_NS < a->began_ns)
+			b->untracked_ns = 0;
+	} else {
+		place = place_of(b, stream);
+		if (place == BUSY_STREAMS)
+			return 0;
+		if (a->what == WAIT_EVENT ? at_place(b, place)->last_ns == last
+					  : is_settled(at_place(b, place), a->tid, a->began_ns))
+			finish(b, place, a->began_ns);
+	}
+	try_idle(&a->key, b, submissions, now);
+	return 0;
+}
+
+static __always_inline void record_event(const struct caller *who, u64 event, u64 stream, u8 flags)
+{
+	struct context_key which = { who->tgid, who->incarnation, event };
+	struct recorded r = { .stream = normal_stream(who, stream, flags), .at_ns = bpf_ktime_get_ns() };
+	struct busy_key key;
+	struct busy *b;
+	u32 place;
+
+	r.device = device_of(who);
+	r.tid = who->pid_tgid;
+	busy_key_of(&key, who, r.device);
+	b = bpf_map_lookup_elem(&busy, &key);
+	if (b) {
+		place = place_of(b, r.stream);
+		if (place < BUSY_STREAMS && is_settled(at_place(b, place), r.tid, r.at_ns))
+			r.last_ns = at_place(b, place)->last_ns;
+	}
+	bpf_map_update_elem(&recorded, &which, &r, BPF_ANY);
+}
+
+static __always_inline void forget_event(const struct caller *who, u64 event)
+{
+	struct context_key which = { who->tgid, who->incarnation, event };
+
+	bpf_map_delete_elem(&recorded, &which);
+}
+
+/* A stream waits for an event: when it is done, so is what comes before the event. */
+static __always_inline void join_streams(const struct caller *who, u64 stream, u64 event, u8 flags)
+{
+	u32 device = device_of(who), from, to;
+	struct busy_stream *s;
+	struct busy_key key;
+	struct recorded *r;
+	struct busy *b;
+
+	busy_key_of(&key, who, device);
+	r = find_recorded(&key, event);
+	if (!r || r->device != device) {
+		hold(who, device); /* another device's event, another process's, or one from before we looked */
+		return;
+	}
+	b = bpf_map_lookup_elem(&busy, &key);
+	if (!b || !r->last_ns)
+		return;
+	stream = normal_stream(who, stream, flags);
+	from = place_of(b, r->stream);
+	to = place_of(b, stream);
+	if (to == BUSY_STREAMS)
+		to = take_place(&key, stream, bpf_ktime_get_ns());
+	if (from >= BUSY_STREAMS || to >= BUSY_STREAMS)
+		return;
+	s = at_place(b, to);
+	asm volatile("" : "+r"(from));
+	s->joined[from & (BUSY_STREAMS - 1)] = r->last_ns;
+	s->joined_ns = bpf_ktime_get_ns();
+}
+
+/* What the kernel tells of a thread, at the entry of a call that may wait. */
+struct thread_state {
+	u64 delay_ns; /* how long it has waited for a CPU */
+	u64 sleeps;
+	u64 faults;
+};
+
+static __always_inline void read_thread_state(struct thread_state *state)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	if (bpf_core_field_exists(task->sched_info.run_delay))
+		state->delay_ns = BPF_CORE_READ(task, sched_info.run_delay);
+	state->sleeps = BPF_CORE_READ(task, nvcsw);
+	state->faults = BPF_CORE_READ(task, min_flt) + BPF_CORE_READ(task, maj_flt);
+}
+
+/* A call that began at a->began_ns returns now: how much of that did it wait for the device? */
+static __always_inline void waited(struct awaited *a, const struct thread_state *before, u64 now)
+{
+	struct thread_state after = {};
+	u64 late;
+
+	read_thread_state(&after);
+	/* A thread that may have waited for memory, or for a CPU on a kernel that does not tell, proves nothing. */
+	if (!after.delay_ns || after.faults != before->faults)
+		return;
+	late = after.delay_ns - before->delay_ns + (after.sleeps == before->sleeps ? RETURN_NS : WAKE_NS);
+	if (now - a->began_ns > late)
+		seen_busy(a, now - late);
+}
+
+#endif
