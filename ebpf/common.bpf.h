@@ -181,22 +181,30 @@ static __always_inline u64 argument(struct pt_regs *ctx, u32 n)
 	return value;
 }
 
-/* The bucket of a value, see struct row_key: how many bits value-1 has, plus 1. A global function, which the
- * verifier looks at once: inlined, its branches multiply in every loop. */
-__noinline int bucket(u64 value)
+/* 1 for anything but 0, without a branch: the empty asm keeps clang from making one, and branches multiply what
+ * the verifier has to walk. */
+static __always_inline u64 is_set(u64 value)
 {
-	u64 rest = value - 1;
-	int bits = 1;
+	u64 sign = -value;
 
-	if (!value)
-		return BUCKET_ZERO;
+	asm volatile("" : "+r"(sign));
+	sign = (sign | value) >> 63;
+	asm volatile("" : "+r"(sign));
+	return sign;
+}
+
+/* The bucket of a value, see struct row_key: how many bits value-1 has, plus 1; 0 for 0. */
+static __always_inline u8 bucket(u64 value)
+{
+	u64 rest = value - 1, bits = 1, step;
+
 #pragma unroll
-	for (int half = 32; half; half >>= 1)
-		if (rest >> half) {
-			rest >>= half;
-			bits += half;
-		}
-	return bits + (rest != 0);
+	for (int half = 32, log = 5; half; half >>= 1, log--) {
+		step = is_set(rest >> half) << log;
+		rest >>= step;
+		bits += step;
+	}
+	return (bits + rest) * is_set(value);
 }
 
 /* The bucket of a duration, in units of 2^-30 s, so that its edges are powers of two of a second: OTLP's bucket

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ..abi import COOKIE_PLACEHOLDER
+from ..errors import AttachError
 from .features import load_program, probe
 from .links import BPF_TRACE_UPROBE_MULTI, Link, Placement, attach_multi, attach_perf
 from .object import BpfObject
@@ -49,7 +50,10 @@ class ObjectLinker:
     def _place_one(self, program: str, path: str, site: Placement, at_return: bool) -> Link:
         if self.mode == "perf":
             return attach_perf(self._programs[program], path, site, at_return=at_return, cookies=True)
-        fd = load_program(with_cookie(self._object.instructions(program), site.cookie), name=program.encode())
+        try:
+            fd = load_program(with_cookie(self._object.instructions(program), site.cookie), name=program.encode())
+        except OSError as e:
+            raise AttachError(f"cannot probe {path} at offset {site.offset:#x}: {program}: {e.strerror}") from e
         try:
             return attach_perf(fd, path, site, at_return=at_return, cookies=False)
         finally:
