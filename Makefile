@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 V ?= 0
 Q := $(if $(filter 1,$(V)),,@)
 
+# Probes are placed by root only.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+
 # The first that is there; 14 is what the objects are tested with.
 first = $(firstword $(foreach c,$(1),$(shell command -v $(c))))
 CLANG ?= $(call first,clang-14 clang)
@@ -65,7 +68,7 @@ $(LIBBPF): scripts/bundle_libbpf.sh
 .PHONY: demo
 demo: setup ## a workload, the agent, and what it sees, live; without a GPU on the mock driver
 	$(Q)$(MAKE) -s -C tests/standins/cuda
-	$(Q)$(BIN)/otel-gpu demo
+	$(Q)$(AS_ROOT) $(BIN)/otel-gpu demo
 
 .PHONY: ground
 ground: setup

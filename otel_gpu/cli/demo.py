@@ -25,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo."""
-    from ..exporters.profile_file import check_suffix
+    from ..exporters.profile_file import check_output
 
     if arguments.output is not None:
-        check_suffix(arguments.output)
+        check_output(arguments.output)
     from ..demo import show
 
     with stop_signals() as told_to_stop:

@@ -23,13 +23,23 @@ SUFFIXES = {
 
 
 def check_suffix(path: Path) -> str:
-    """Return the suffix that decides the format; raise ConfigError now, not after a recording of an hour."""
+    """Return the suffix that decides the format; ConfigError where there is none."""
     name = os.path.basename(os.fspath(path))
     for suffix in SUFFIXES:
         if name.endswith(suffix):
             return suffix
     known = ", ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
     raise ConfigError(f"cannot tell which format {name!r} should have; end its name in one of: {known}")
+
+
+def check_output(path: Path) -> None:
+    """Raise ConfigError now, not after a recording of an hour, where a file of this name cannot be written."""
+    check_suffix(path)
+    directory = os.path.dirname(os.fspath(path)) or "."
+    if not os.path.isdir(directory):
+        raise ConfigError(f"-o {os.fspath(path)}: there is no directory {directory}; make it, or choose another place")
+    if not os.access(directory, os.W_OK):
+        raise ConfigError(f"-o {os.fspath(path)}: {directory} may not be written to; choose another place")
 
 
 def write_profile(profiles: Profile | Sequence[Profile], path: Path) -> tuple[ProfileType, ...]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.exporters import profile_read
-from otel_gpu.exporters.profile_file import SUFFIXES, check_suffix, write_difference, write_profile
+from otel_gpu.exporters.profile_file import SUFFIXES, check_output, check_suffix, write_difference, write_profile
 from otel_gpu.exporters.profile_otlp import encode_profiles
 from otel_gpu.exporters.profile_pprof import encode_pprof
 from otel_gpu.exporters.profile_read import read_profiles
@@ -183,3 +183,8 @@ def test_resource_strings_in_the_dictionary_are_found(tmp_path):
     (profile,) = read_profiles(tmp_path / "a.otlp.json")
 
     assert profile.resource.attributes == (("service.name", "train"),)
+
+
+def test_a_directory_that_is_not_there_is_told_before_anything_is_recorded(tmp_path):
+    with pytest.raises(ConfigError, match=r"there is no directory .*gone; make it"):
+        check_output(tmp_path / "gone" / "a.html")
