@@ -1,0 +1,262 @@
+"""Is what is allocated now what a model says? Any sequence of calls, from several threads, from the start and late."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from otel_gpu.agent import Agent
+from otel_gpu.config import Config, CudaSettings
+from tests.e2e import ground
+from tests.e2e.processes import Program
+
+SLICE = 2 << 20
+HUGE = 1 << 60
+KINDS = ("device", "managed", "host", "async", "registered")
+
+Call = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Held:
+    """One allocation of the model."""
+
+    kind: str
+    size: int
+    context: int
+    pointer: int
+
+
+@dataclass
+class Physical:
+    """One cuMemCreate of the model: it lives while it is referred to or mapped."""
+
+    slices: int
+    handles: list[int]
+    mapped: list[int] = field(default_factory=list)
+
+
+class Model:
+    """What should be allocated, by (type, device)."""
+
+    def __init__(self) -> None:
+        self.devices = [0, 1]
+        """Of each context."""
+        self.alive = {0, 1}
+        self.current = [0, 0, 0]
+        self.held: list[Held] = []
+        self.physical: list[Physical] = []
+
+    def usage(self) -> Counter[tuple[str, int | None]]:
+        found: Counter[tuple[str, int | None]] = Counter()
+        for held in self.held:
+            found[held.kind, self.devices[held.context]] += held.size
+        for physical in self.physical:
+            found["virtual", None] += physical.slices * SLICE
+        return +found
+
+    def end(self, context: int) -> None:
+        self.held = [h for h in self.held if h.context != context]
+
+
+class Script:
+    """A program that does what it is told, and the model of it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.model = Model()
+
+    def do(self, *call: object) -> tuple[int, int | None]:
+        self.program.process.stdin.write(json.dumps([call]) + "\n")
+        self.program.process.stdin.flush()
+        return tuple(self.program.event("phase")["did"][0])
+
+    def step(self, choice: str, thread: int, number: int, size: int) -> None:
+        """Do one thing and tell the model; `number` chooses among what there is."""
+        model = self.model
+        match choice:
+            case "allocate":
+                kind = KINDS[number % len(KINDS)]
+                code, pointer = self.do(thread, "allocate", kind, size)
+                assert code == 0
+                model.held.append(Held(kind, size, model.current[thread], pointer))
+            case "fail":
+                assert self.do(thread, "allocate", ("device", "managed")[number % 2], HUGE)[0] == 2
+                assert self.do(thread, "bogus", "")[0] != 0
+            case "free" if model.held:
+                held = model.held.pop(number % len(model.held))
+                how = "async_by_free" if held.kind == "async" and number % 2 else held.kind
+                assert self.do(thread, "free", how, held.pointer)[0] == 0
+                if number % 5 == 0:
+                    assert self.do(thread, "free", how, held.pointer)[0] != 0
+            case "create":
+                slices = number % 3 + 1
+                _, handle = self.do(thread, "create", slices)
+                model.physical.append(Physical(slices, [handle]))
+            case "place" | "unmap" | "retain" | "release" if model.physical:
+                self.virtual(choice, thread, model.physical[number % len(model.physical)])
+            case "enter":
+                model.current[thread] = sorted(model.alive)[number % len(model.alive)]
+                self.do(thread, "enter", model.current[thread])
+            case "new_context":
+                _, context = self.do(thread, "new_context", 0)
+                model.devices.append(0)
+                model.alive.add(context)
+                model.current[thread] = context
+            case "end_context" if len(model.alive) > 2:
+                context = sorted(model.alive)[2:][number % (len(model.alive) - 2)]
+                self.leave(context)
+                self.do(thread, "end_context", context)
+                model.alive.discard(context)
+                model.end(context)
+            case "reset":
+                self.leave(1)
+                self.do(thread, "reset", 1)
+                model.end(1)
+
+    def leave(self, context: int) -> None:
+        for thread, current in enumerate(self.model.current):
+            if current == context:
+                self.do(thread, "enter", 0)
+                self.model.current[thread] = 0
+
+    def virtual(self, choice: str, thread: int, physical: Physical) -> None:
+        if choice == "place" and physical.handles:
+            _, pointer = self.do(thread, "place", physical.handles[0], physical.slices)
+            physical.mapped.append(pointer)
+        elif choice == "unmap" and physical.mapped:
+            self.do(thread, "unmap", physical.mapped.pop(), physical.slices)
+        elif choice == "retain" and physical.mapped:
+            physical.handles.append(self.do(thread, "retain", physical.mapped[-1])[1])
+        elif choice == "release" and physical.handles:
+            self.do(thread, "release", physical.handles.pop())
+        if not physical.handles and not physical.mapped:
+            self.model.physical.remove(physical)
+
+
+CHOICES = (
+    *("allocate",) * 6,
+    *("free",) * 4,
+    *("enter",) * 2,
+    *("fail", "create", "create", "place", "place", "unmap", "retain", "release", "release"),
+    *("new_context", "end_context", "reset"),
+)
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(CHOICES), st.integers(0, 2), st.integers(0, 1000), st.sampled_from((1, 511, 4096, 1 << 20))
+    ),
+    min_size=1,
+    max_size=60,
+)
+PROPERTY = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+)
+
+
+def observer() -> Agent:
+    driver = str(ground.part("mock") / "libcuda.so.1")
+    return Agent(Config(receivers={"cuda": CudaSettings(libraries=(driver,))}, processors={}, exporters={}))
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[Agent]:
+    with observer() as agent:
+        yield agent
+
+
+def start(directory: Path) -> Program:
+    command = [sys.executable, "-S", ground.PROGRAMS / "memory_script.py"]
+    return Program(command, directory, {"MOCKCUDA_DEVICES": "2", "MOCKCUDA_TRUTH": ""})
+
+
+def usage(agent: Agent, pid: int) -> Counter[tuple[str, int | None]]:
+    """Return what the agent says is allocated; virtual memory's device is what the program's properties say."""
+    found: Counter[tuple[str, int | None]] = Counter()
+    for point in agent.snapshot():
+        if point.name == "gpu.cuda.memory.usage" and dict(point.resource.attributes)["process.pid"] == pid:
+            known = dict(point.attributes)
+            kind = known["cuda.memory.type"]
+            found[kind, None if kind == "virtual" else known.get("cuda.device.index")] += point.value
+    assert all(size >= 0 for size in found.values())
+    return +found
+
+
+@PROPERTY
+@given(first=steps, then=steps)
+def test_usage_is_what_the_model_says_at_every_checkpoint(
+    agent: Agent, tmp_path: Path, first: list[Call], then: list[Call]
+) -> None:
+    with start(tmp_path) as program:
+        program.ready()
+        script = Script(program)
+        for part in (first, then):
+            for step in part:
+                script.step(*step)
+            assert usage(agent, program.pid) == script.model.usage()
+
+
+@settings(PROPERTY, max_examples=5)
+@given(before=steps, after=steps)
+def test_a_late_agent_knows_what_it_saw_and_counts_the_other_frees_apart(
+    tmp_path: Path, before: list[Call], after: list[Call]
+) -> None:
+    with start(tmp_path) as program:
+        program.ready()
+        script = Script(program)
+        for step in before:
+            script.step(*step)
+        unseen = {h.pointer for h in script.model.held}
+        old_handles = list(script.model.physical)
+        with observer() as agent:
+            for choice, *rest in after:
+                # What became of virtual memory that was there before is the next test's question.
+                if choice not in ("create", "place", "unmap", "retain", "release"):
+                    script.step(choice, *rest)
+            script.model.held = [h for h in script.model.held if h.pointer not in unseen]
+            script.model.physical = [p for p in script.model.physical if p not in old_handles]
+            by_type: Counter[str] = Counter()
+            for (kind, _), size in usage(agent, program.pid).items():
+                by_type[kind] += size
+            expected: Counter[str] = Counter()
+            for (kind, _), size in script.model.usage().items():
+                expected[kind] += size
+            assert by_type == expected
+
+
+def test_frees_of_memory_from_before_are_counted(tmp_path: Path) -> None:
+    with start(tmp_path) as program:
+        program.ready()
+        script = Script(program)
+        for n in range(5):
+            script.step("allocate", 0, n, 4096)
+        with observer() as agent:
+            for _ in range(5):
+                script.step("free", 1, 1, 0)
+            points = [p for p in agent.snapshot() if p.name == "gpu.cuda.memory.unmatched.frees"]
+    assert {dict(p.attributes)["reason"]: p.value for p in points} == {"allocated_before": 5}
+
+
+def test_what_a_process_held_ends_with_it(agent: Agent, tmp_path: Path) -> None:
+    with start(tmp_path) as program:
+        program.ready()
+        script = Script(program)
+        for n in range(5):
+            script.step("allocate", n % 3, n, 1 << 20)
+        assert usage(agent, program.pid).total() == 5 << 20
+        program.process.stdin.close()
+        program.wait()
+    live = agent._cuda._object.map("live")
+    deadline = time.monotonic() + 10
+    while any(int.from_bytes(key[:4], "little") == program.pid for key in live.each_key()):
+        assert time.monotonic() < deadline, "the ledger still holds what an ended process had"
+        agent.snapshot()
+        time.sleep(0.1)

@@ -1,0 +1,165 @@
+"""What does a script of memory calls do to a program? Calls of the driver, one by one, each on the thread that it names.
+
+Prints "ready", then for each line on standard input, a JSON list of calls, does them and prints "phase" with what each
+returned: a code, and the index of what it made. Allocations, handles and contexts are numbered in the order in which they
+were made. Context 0 is the primary one of device 0, context 1 that of device 1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+
+THREADS = 3
+SLICE = 2 << 20
+cu = ctypes.CDLL("libcuda.so.1")
+
+contexts: list[c_void_p] = []
+pointers: list[int] = []
+handles: list[c_uint64] = []
+kept: list[mmap.mmap] = []
+
+
+class Properties(ctypes.Structure):
+    """CUmemAllocationProp: pinned memory of one device."""
+
+    _fields_ = [("words", c_int * 4), ("metadata", c_void_p), ("flags", ctypes.c_ubyte * 8)]
+
+
+def made(code: int, things: list, thing: object) -> tuple[int, int | None]:
+    if code:
+        return code, None
+    things.append(thing)
+    return code, len(things) - 1
+
+
+def allocate(kind: str, size: int) -> tuple[int, int | None]:
+    pointer = c_uint64()
+    match kind:
+        case "device":
+            code = cu.cuMemAlloc_v2(byref(pointer), c_size_t(size))
+        case "managed":
+            code = cu.cuMemAllocManaged(byref(pointer), c_size_t(size), c_uint(1))
+        case "host":
+            code = cu.cuMemHostAlloc(byref(pointer), c_size_t(size), c_uint(0))
+        case "async":
+            code = cu.cuMemAllocAsync(byref(pointer), c_size_t(size), None)
+        case _:
+            memory = mmap.mmap(-1, size)
+            kept.append(memory)
+            pointer.value = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            code = cu.cuMemHostRegister_v2(pointer, c_size_t(size), c_uint(0))
+    return made(code, pointers, pointer.value)
+
+
+def free(kind: str, index: int) -> tuple[int, None]:
+    pointer = c_uint64(pointers[index])
+    calls = {
+        "device": cu.cuMemFree_v2,
+        "managed": cu.cuMemFree_v2,
+        "host": cu.cuMemFreeHost,
+        "registered": cu.cuMemHostUnregister,
+        "async_by_free": cu.cuMemFree_v2,
+    }
+    return (cu.cuMemFreeAsync(pointer, None) if kind == "async" else calls[kind](pointer)), None
+
+
+def bogus(_kind: str) -> tuple[int, None]:
+    return cu.cuMemFree_v2(c_uint64(0x1234)), None
+
+
+def create(slices: int) -> tuple[int, int | None]:
+    handle = c_uint64()
+    properties = Properties((c_int * 4)(1, 0, 1, 0))
+    return made(
+        cu.cuMemCreate(byref(handle), c_size_t(slices * SLICE), byref(properties), c_uint64(0)), handles, handle
+    )
+
+
+def place(handle: int, slices: int) -> tuple[int, int | None]:
+    pointer = c_uint64()
+    cu.cuMemAddressReserve(byref(pointer), c_size_t(slices * SLICE), c_size_t(0), c_uint64(0), c_uint64(0))
+    code = cu.cuMemMap(pointer, c_size_t(slices * SLICE), c_size_t(0), handles[handle], c_uint64(0))
+    return made(code, pointers, pointer.value)
+
+
+def unmap(pointer: int, slices: int) -> tuple[int, None]:
+    return cu.cuMemUnmap(c_uint64(pointers[pointer]), c_size_t(slices * SLICE)), None
+
+
+def retain(pointer: int) -> tuple[int, int | None]:
+    handle = c_uint64()
+    return made(cu.cuMemRetainAllocationHandle(byref(handle), c_uint64(pointers[pointer])), handles, handle)
+
+
+def release(handle: int) -> tuple[int, None]:
+    return cu.cuMemRelease(handles[handle]), None
+
+
+def enter(context: int) -> tuple[int, None]:
+    return cu.cuCtxSetCurrent(contexts[context]), None
+
+
+def new_context(device: int) -> tuple[int, int | None]:
+    context = c_void_p()
+    return made(cu.cuCtxCreate_v2(byref(context), c_uint(0), c_int(device)), contexts, context)
+
+
+def end_context(context: int) -> tuple[int, None]:
+    return cu.cuCtxDestroy_v2(contexts[context]), None
+
+
+def reset(device: int) -> tuple[int, None]:
+    return cu.cuDevicePrimaryCtxReset_v2(c_int(device)), None
+
+
+CALLS: dict[str, Callable[..., tuple[int, int | None]]] = {
+    f.__name__: f
+    for f in (
+        allocate, free, bogus, create, place, unmap, retain, release, enter, new_context, end_context, reset,
+    )
+}  # fmt: skip
+
+
+class Worker(threading.Thread):
+    """A thread with a context of its own choice."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.asked: queue.Queue[tuple[str, list]] = queue.Queue()
+        self.answers: queue.Queue[tuple[int, int | None]] = queue.Queue()
+        self.start()
+
+    def run(self) -> None:
+        cu.cuCtxSetCurrent(contexts[0])
+        while True:
+            name, arguments = self.asked.get()
+            self.answers.put(CALLS[name](*arguments))
+
+    def do(self, name: str, arguments: list) -> tuple[int, int | None]:
+        self.asked.put((name, arguments))
+        return self.answers.get()
+
+
+def main() -> None:
+    assert cu.cuInit(0) == 0
+    for device in range(2):
+        context = c_void_p()
+        assert cu.cuDevicePrimaryCtxRetain(byref(context), device) == 0
+        contexts.append(context)
+    workers = [Worker() for _ in range(THREADS)]
+    print(json.dumps({"event": "ready", "pid": os.getpid()}), flush=True)
+    for line in sys.stdin:
+        did = [workers[thread].do(name, arguments) for thread, name, *arguments in json.loads(line)]
+        print(json.dumps({"event": "phase", "did": did}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
