@@ -86,6 +86,10 @@ test: ground ## run the tests; those of the kernel and end to end need root
 test-torch: ground torch-ground ## run the tests on PyTorch, which is fetched once (several GB)
 	$(Q)$(BIN)/python -m pytest -m torch tests
 
+.PHONY: test-kernels
+test-kernels: ground ## count on older kernels, 5.10 and 6.1, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
+	$(Q)tests/ground/kernels.sh | while read -r release image; do tests/kernels/boot.sh "$$image"; done
+
 .PHONY: test-all
 test-all: ground torch-ground ## run `test` and `test-torch` in one go
 	$(Q)$(BIN)/python -m pytest tests

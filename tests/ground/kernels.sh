@@ -1,0 +1,35 @@
+#!/bin/bash
+# Which older kernels can be booted here? Prints "release<TAB>vmlinuz" for each of the suites named (default: bullseye,
+# bookworm), Debian's cloud kernels 5.10 and 6.1, unpacked from their packages into the cache, never installed.
+set -euo pipefail
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/otel-gpu/kernels
+skip() {
+    echo "kernels.sh: $1" >&2
+    exit 77
+}
+command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || skip "needs apt-get and dpkg-deb"
+mirror=$(apt-get indextargets --format '$(LABEL) $(SITE)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)
+[ -n "$mirror" ] || skip "apt on this machine reads no Debian mirror"
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+for suite in "${@:-bullseye bookworm}"; do
+    for one in $suite; do
+        dir=$cache/$one
+        if [ ! -e "$dir/.complete" ]; then
+            rm -rf "$dir"
+            mkdir -p "$dir/apt/lists/partial" "$dir/apt/archives/partial"
+            echo "deb [signed-by=$keyring] $mirror $one main" >"$dir/apt/sources.list"
+            apt=(-q -o "Dir::Etc::sourcelist=$dir/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
+                -o "Dir::State::lists=$dir/apt/lists" -o "Dir::Cache=$dir/apt" -o APT::Sandbox::User=root)
+            apt-get "${apt[@]}" update >"$dir/log" 2>&1 || skip "$one cannot be read: $(tail -n 1 "$dir/log")"
+            package=$(apt-cache "${apt[@]}" search --names-only '^linux-image-[0-9.-]+-cloud-amd64$' | awk '{print $1}' | sort -V | tail -n 1)
+            [ -n "$package" ] || skip "$one has no cloud kernel"
+            (cd "$dir" && apt-get "${apt[@]}" download "$package" >>log 2>&1) || skip "$package cannot be had"
+            dpkg-deb -x "$dir"/*.deb "$dir/root"
+            rm -rf "$dir/apt" "$dir"/*.deb "$dir/root/lib"
+            touch "$dir/.complete"
+        fi
+        for image in "$dir"/root/boot/vmlinuz-*; do
+            printf '%s\t%s\n' "${image##*vmlinuz-}" "$image"
+        done
+    done
+done

@@ -1,0 +1,54 @@
+"""Run inside a virtual machine: does the agent count what the mock driver counts? Lines begin with `check: `."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+from otel_gpu.agent import Agent
+from otel_gpu.bpf.features import probe
+from otel_gpu.config import Config
+from otel_gpu.errors import OtelGpuError
+from otel_gpu.exporters.settings import FileSettings
+from otel_gpu.model import Buckets
+
+TRUTH = "/tmp/truth.json"
+
+
+def main() -> None:
+    print(f"check: {os.uname().release} {probe()}", flush=True)
+    try:
+        with Agent(Config(exporters={"file": FileSettings("/tmp/out")})) as agent:
+            subprocess.run(
+                ["/work/launch_storm", "--threads", "2", "--launches", "5000", "--memory", "2", "--graphs", "3"],
+                env={**os.environ, "MOCKCUDA_TRUTH": TRUTH, "MOCKCUDA_STATE": "/tmp"},
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+            points = agent.snapshot()
+    except OtelGpuError as e:
+        print(f"check: FAILED {e}", flush=True)
+        return
+    with open(TRUTH) as f:
+        truth = json.load(f)
+    copied = sum(p.value.sum for p in points if p.name == "gpu.cuda.memory.copies" and isinstance(p.value, Buckets))
+    found = {
+        "launches": _total(points, "gpu.cuda.kernel.launch.calls"),
+        "graph kernels": _total(points, "gpu.cuda.graph.kernel.calls"),
+        "bytes copied": copied,
+    }
+    wanted = {
+        "launches": truth["launches"]["direct"],
+        "graph kernels": truth["launches"]["in_graphs"],
+        "bytes copied": sum(side["bytes"] for kind in truth["copies"].values() for side in kind.values()),
+    }
+    print(f"check: {'EXACT' if found == wanted else 'WRONG'} {found} of {wanted}", flush=True)
+
+
+def _total(points, name):
+    return sum(p.value for p in points if p.name == name)
+
+
+if __name__ == "__main__":
+    main()
