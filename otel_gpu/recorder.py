@@ -57,8 +57,7 @@ class Recorder:
                 allow_single_step=single_step,
                 link=settings.link,
             )
-            self._profile.observe(pid)
-            if not self._profile.loader.settle(_TABLES_S):
+            if not self.settle():
                 _log.warning("not every unwinding table is ready: some stacks will be cut")
             self._watcher = Watcher(self._processes, self._on_library, pids=(pid,), on_map=self._profile.observe)
             self._watcher.scan()
@@ -91,11 +90,26 @@ class Recorder:
 
     def record(self, duration_s: float) -> list[Profile]:
         """Record for so long, or until the process ends, and return one profile for each type."""
-        assert self._profile is not None
-        self._profile.start()
+        self.start()
         deadline = time.monotonic() + duration_s
         while (left := deadline - time.monotonic()) > 0 and procfs.is_alive(self._pid):
             time.sleep(min(left, _SLICE_S))
+        return self.finish()
+
+    def settle(self, timeout_s: float = _TABLES_S) -> bool:
+        """Wait for the unwinding tables of what the process has mapped; False when the time is up first."""
+        assert self._profile is not None
+        self._profile.observe(self._pid)
+        return self._profile.loader.settle(timeout_s)
+
+    def start(self) -> None:
+        """Begin a recording: what was sampled before is dropped."""
+        assert self._profile is not None
+        self._profile.start()
+
+    def finish(self) -> list[Profile]:
+        """Return what was recorded since the start, one profile for each type."""
+        assert self._profile is not None
         # Kernel names come with the counts' events.
         self._cuda.collect()
         return merge(self._profile.profiles(last=True))
