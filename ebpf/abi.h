@@ -143,7 +143,7 @@ struct busy {
 	u64 opened_ns;	      /* end of the last gap */
 	u64 covered_ns;	      /* lower_ns has what lies before */
 	u64 clean_ns;	      /* nothing submitted since waits for the host or other devices; ~0: something does */
-	u64 seen_ns;	      /* last seen unfinished, after so many submissions */
+	u64 seen_ns;	      /* nothing was submitted since, while the number is still: */
 	u64 seen_submissions;
 	u64 untracked_ns;     /* latest submission to a stream that found no place; 0 when it is done */
 	u64 context;

@@ -354,8 +354,9 @@ static __always_inline struct recorded *find_recorded(const struct busy_key *key
 	return bpf_map_lookup_elem(&recorded, &which);
 }
 
-/* The work was unfinished at `until`. Since when was it there? */
-static __noinline int seen_busy(struct awaited *a, u64 until)
+/* The work was unfinished at `until`. Since when was it there? A wait proves nothing of the time before it began: what
+ * looked like waiting for the device may have been something else, and a small error would become a large one. */
+static __noinline int seen_busy(struct awaited *a, u64 until, int was_asked)
 {
 	u64 from, submissions;
 	struct recorded *r;
@@ -369,8 +370,9 @@ static __noinline int seen_busy(struct awaited *a, u64 until)
 		r = find_recorded(&a->key, a->event);
 		if (!r || r->at_ns >= from)
 			return 0;
-		from = r->at_ns;
 		a->key.device = r->device;
+		if (was_asked)
+			from = r->at_ns;
 	}
 	b = bpf_map_lookup_elem(&busy, &a->key);
 	if (!b || !b->open)
@@ -380,15 +382,15 @@ static __noinline int seen_busy(struct awaited *a, u64 until)
 		if (place == BUSY_STREAMS || at_place(b, place)->done_ns == at_place(b, place)->last_ns)
 			return 0; /* whatever it was, it was not work that we know of */
 	}
-	/* Nothing came since it was last seen busy: so it has been all the time. */
-	submissions = b->submissions;
-	if (a->what != WAIT_EVENT && b->seen_submissions == submissions && b->seen_ns && b->seen_ns < from)
-		from = b->seen_ns;
-	known_busy(&a->key, from, until);
-	if (a->what != WAIT_EVENT) {
-		b->seen_submissions = submissions;
-		b->seen_ns = until;
+	submissions = *(volatile u64 *)&b->submissions;
+	if (b->seen_submissions != submissions) {
+		/* In this order: with the number goes a time that is no older. */
+		*(volatile u64 *)&b->seen_ns = bpf_ktime_get_ns();
+		*(volatile u64 *)&b->seen_submissions = submissions;
+	} else if (was_asked && b->seen_ns < from) {
+		from = b->seen_ns; /* nothing was submitted since then */
 	}
+	known_busy(&a->key, from, until);
 	return 0;
 }
 
@@ -525,7 +527,7 @@ static __always_inline void waited(struct awaited *a, const struct thread_state 
 		return;
 	late = after.delay_ns - before->delay_ns + (after.sleeps == before->sleeps ? RETURN_NS : WAKE_NS);
 	if (now - a->began_ns > late)
-		seen_busy(a, now - late);
+		seen_busy(a, now - late, 0);
 }
 
 #endif

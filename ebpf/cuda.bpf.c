@@ -956,7 +956,7 @@ int query_done(struct pt_regs *ctx)
 		return 0;
 	awaited_of(&who, cookie, &call, &a);
 	if (code == NOT_READY)
-		seen_busy(&a, call.start_ns);
+		seen_busy(&a, call.start_ns, 1);
 	else if (!code)
 		seen_done(&a, now);
 	return 0;
