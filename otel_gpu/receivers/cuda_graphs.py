@@ -16,10 +16,12 @@ from .. import abi
 from ..abi import CopyKind, HostMemory, NodeType
 
 _MAX_NODES = 1 << 20
-"""Of one graph; a larger one is counted without its further nodes."""
+"""Of one graph, counted without its further nodes when it is larger, and of all large executable ones."""
 _MAX_VERSIONS = 65_536
-_MAX_GRAPHS = 65_536
+_MAX_GRAPHS = 8_192
 """Of one program, that it has not destroyed; the oldest is forgotten."""
+_LARGE = 1_000
+"""From how many nodes on a graph's copies count against the bound of nodes in all of them."""
 _MAX_CAPTURES = 4_096
 
 
@@ -68,7 +70,7 @@ class _Graph:
         return total
 
     def __len__(self) -> int:
-        return self.anonymous.total() + len(self.nodes) + sum(len(g) for g in self.children.values())
+        return self.anonymous.total() + len(self.nodes) + sum(1 + len(g) for g in self.children.values())
 
 
 class Graphs:
@@ -79,6 +81,7 @@ class Graphs:
         self._graphs: dict[int, _Graph] = {}
         self._owner: dict[int, int] = {}
         self._execs: dict[int, _Graph] = {}
+        self._latest: dict[int, int] = {}
         self._versions: OrderedDict[int, Contents] = OrderedDict()
         self.unknown_nodes = 0
         """Changes to nodes that were captured, and cannot be told apart."""
@@ -133,7 +136,7 @@ class Graphs:
                 self._keep_exec(arguments[0], before.updated(self._graph(arguments[1])))
                 self._publish(arguments[0], ident)
             case "cuGraphExecDestroy":
-                self._execs.pop(arguments[0], None)
+                self._drop_exec(arguments[0])
             case "cuGraphNodeSetEnabled" if (exec_ := self._execs.get(arguments[0])) is not None:
                 if arguments[2] & 0xFFFFFFFF:
                     exec_.disabled.discard(arguments[1])
@@ -166,16 +169,24 @@ class Graphs:
 
     def _keep_exec(self, handle: int, graph: _Graph) -> None:
         if handle not in self._execs and len(self._execs) >= _MAX_GRAPHS:
-            self._execs.pop(next(iter(self._execs)))
+            self._drop_exec(next(iter(self._execs)))
+        if len(graph) > _LARGE and sum(len(g) for g in self._execs.values()) > _MAX_NODES:
+            self._drop_exec(next(iter(self._execs)))
         self._execs[handle] = graph
+
+    def _drop_exec(self, handle: int) -> None:
+        self._execs.pop(handle, None)
+        self._latest.pop(handle, None)
 
     def _set(self, graph: _Graph, handle: int, node: Node | None) -> None:
         if node is not None and len(graph) < _MAX_NODES:
             graph.nodes[handle] = node
 
     def _adopt(self, graph: int, node: int, child: int) -> None:
-        if graph != child:
-            self._graph(graph).children[node] = self._graph(child).copy()
+        parent, part = self._graph(graph), self._graph(child)
+        # Two graphs that take each other in, again and again, would grow without end.
+        if graph != child and len(parent) + len(part) < _MAX_NODES:
+            parent.children[node] = part.copy()
             self._owner[node] = graph
 
     def _destroy_node(self, node: int) -> None:
@@ -194,7 +205,12 @@ class Graphs:
                 self._owner.pop(node, None)
 
     def _publish(self, exec_: int, version: int) -> None:
-        self._versions[version] = self._execs[exec_].contents()
+        contents, before = self._execs[exec_].contents(), self._latest.get(exec_)
+        # Some programs update a graph at each step, and most often to what it was.
+        if before is not None and self._versions.get(before) == contents:
+            contents = self._versions[before]
+        self._versions[version] = contents
+        self._latest[exec_] = version
         while len(self._versions) > _MAX_VERSIONS:
             self._versions.popitem(last=False)
 

@@ -31,8 +31,11 @@ def start(table: ProcessTable) -> Iterator[Start]:
     running = []
 
     def start(*, late: bool = False, **environment: str) -> Process:
-        child = subprocess.Popen([sys.executable, "-Sc", "input()"], env=environment, stdin=subprocess.PIPE)
+        command = [sys.executable, "-Sc", "print(flush=True); input()"]
+        child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         running.append(child)
+        # Between its fork and the end of its exec a child has no environment that could be read.
+        child.stdout.readline()
         return table.observe(child.pid, late=late)
 
     yield start
