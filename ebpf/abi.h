@@ -343,23 +343,31 @@ enum stop {
 	STOP_STUCK,	   /* the stack pointer would not rise */
 	STOP_CHAIN_ENDED,  /* more eval loops than Python frames: a greenlet */
 	STOP_FRAME_POINTER, /* code without tables and without frame pointers */
+	STOP_UNKNOWN_PROCESS, /* the agent has yet to learn of the process */
 	STOP_COUNT,
 };
 
 enum frame_kind {
 	FRAME_NATIVE = 1, /* a: address, b: file; not the leaf: a return address */
-	FRAME_PYTHON = 2, /* a: code object, b: instruction | owner << 48 */
+	FRAME_PYTHON = 2, /* see struct frame */
 	FRAME_EXACT = 3,  /* as FRAME_NATIVE, but the very instruction */
+	FRAME_MADE = 4,   /* as FRAME_NATIVE, of code without a file */
 };
 #define FRAME_KIND_SHIFT 56
 #define FRAME_OWNER_SHIFT 48
 
+/* A native frame: a is the address, b is kind << 56 | file.
+ * A Python frame: a is the code object, with the upper half of its checksum in the 16 bits that no address of a program
+ * uses; b is kind << 56 | owner << 48 | the checksum's lower half << 32 | the instruction: an int f_lasti as it
+ * is, or bytes from the first code unit. */
 struct frame {
 	u64 a;
-	u64 b; /* kind << 56 | ... */
+	u64 b;
 };
+#define FRAME_CHECKSUM_A 48
+#define FRAME_CHECKSUM_B 32
 
-#define MAX_FRAMES 192
+#define MAX_FRAMES 512 /* CPython up to 3.10 has four native frames for each Python frame */
 
 enum sample_type {
 	SAMPLE_LAUNCH = 1, /* value: launches; subject: the kernel's handle */
@@ -369,8 +377,21 @@ enum sample_type {
 	SAMPLE_FREE,	   /* subject: the address; no stack */
 	SAMPLE_CPU,	   /* value: 1; subject: 1 when the kernel ran for it */
 	SAMPLE_OFF_CPU,	   /* value: ns */
+	SAMPLE_BACKWARD,   /* the thread begins to wait for PyTorch's autograd engine */
+	SAMPLE_BACKWARD_DONE, /* it has returned from there; no stack */
+	SAMPLE_TENSOR,	   /* value: bytes; subject: the group of tensors that the stack stands for */
 	SAMPLE_TYPES,
 };
+
+/* Tensors made by one thread from one stack on to the next: they are charged to the latter. */
+struct tensor_group {
+	u64 bytes; /* that live */
+	u32 tgid;
+	u32 incarnation;
+	u32 closed; /* its stack is taken: no tensor joins it any more */
+	u32 pad;
+};
+_Static_assert(sizeof(struct tensor_group) == 24, "tensor_group crosses the border");
 
 struct stack_sample {
 	u32 type;

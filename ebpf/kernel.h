@@ -27,10 +27,12 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1024, BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 enum { BPF_F_USER_STACK = 256 };
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
 struct bpf_pidns_info {
 	u32 pid;
@@ -68,6 +70,11 @@ struct task_struct {
 	struct thread_struct thread;
 	int tgid;
 	int pid;
+	unsigned int __state; /* 5.14 */
+} CO_RE;
+
+struct vm_area_struct {
+	void *vm_file;
 } CO_RE;
 
 enum bpf_func_id {

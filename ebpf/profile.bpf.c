@@ -10,6 +10,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Set before loading. */
 const volatile u32 stacks_per_second = 400; /* of one thread and sample type */
+const volatile u64 off_cpu_min_ns = 1000000; /* shorter stays off the CPU are not counted */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -32,6 +33,7 @@ struct sampler {
 	u32 in_window; /* calls in this window */
 	u32 period;    /* every how many calls a stack is taken, on average */
 	u32 countdown;
+	u64 group;     /* of tensors; 0 until the next is made */
 };
 
 struct {
@@ -53,9 +55,7 @@ static __always_inline void adapt(struct sampler *s, u64 now)
 	s->in_window = 0;
 }
 
-/* True when this call's stack is to be taken; then `value` and `calls` are what it stands for. The distance to the
- * next is random around the period, lest it beats with a loop in the program. */
-static __always_inline int is_due(const struct caller *who, u64 type, u64 *value, u64 *calls)
+static __always_inline struct sampler *sampler_of(const struct caller *who, u64 type)
 {
 	struct sampler_key key = { who->pid_tgid, type };
 	struct sampler *s = bpf_map_lookup_elem(&samplers, &key);
@@ -64,11 +64,14 @@ static __always_inline int is_due(const struct caller *who, u64 type, u64 *value
 		struct sampler fresh = { .window_start_ns = bpf_ktime_get_ns(), .period = 1, .countdown = 1 };
 		bpf_map_update_elem(&samplers, &key, &fresh, BPF_NOEXIST);
 		s = bpf_map_lookup_elem(&samplers, &key);
-		if (!s)
-			return 1;
 	}
-	s->value += *value;
-	s->calls += *calls;
+	return s;
+}
+
+/* Counts a call of the thread; true when its stack is to be taken. The distance to the next is random around the
+ * period, lest it beats with a loop in the program. */
+static __always_inline int count_down(struct sampler *s)
+{
 	s->in_window++;
 	if (s->countdown > 1) {
 		s->countdown--;
@@ -76,6 +79,20 @@ static __always_inline int is_due(const struct caller *who, u64 type, u64 *value
 	}
 	adapt(s, bpf_ktime_get_ns());
 	s->countdown = s->period > 1 ? 1 + bpf_get_prandom_u32() % (2 * s->period - 1) : 1;
+	return 1;
+}
+
+/* True when this call's stack is to be taken; then `value` and `calls` are what it stands for. */
+static __always_inline int is_due(const struct caller *who, u64 type, u64 *value, u64 *calls)
+{
+	struct sampler *s = sampler_of(who, type);
+
+	if (!s)
+		return 1;
+	s->value += *value;
+	s->calls += *calls;
+	if (!count_down(s))
+		return 0;
 	*value = s->value;
 	*calls = s->calls;
 	s->value = 0;
@@ -83,14 +100,8 @@ static __always_inline int is_due(const struct caller *who, u64 type, u64 *value
 	return 1;
 }
 
-static __always_inline struct stack_sample *start_sample(const struct caller *who, u32 type, u64 cookie)
+static __always_inline void fill_head(struct stack_sample *s, const struct caller *who, u32 type, u64 cookie)
 {
-	struct stack_sample *s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
-
-	if (!s) {
-		lose(LOSS_EVENTS_FULL);
-		return 0;
-	}
 	s->type = type;
 	s->tgid = who->tgid;
 	s->incarnation = who->incarnation;
@@ -102,6 +113,17 @@ static __always_inline struct stack_sample *start_sample(const struct caller *wh
 	s->value = 0;
 	s->count = 1;
 	s->subject = 0;
+}
+
+static __always_inline struct stack_sample *start_sample(const struct caller *who, u32 type, u64 cookie)
+{
+	struct stack_sample *s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
+
+	if (!s) {
+		lose(LOSS_EVENTS_FULL);
+		return 0;
+	}
+	fill_head(s, who, type, cookie);
 	return s;
 }
 
@@ -110,17 +132,14 @@ static __always_inline struct unwind_process *unwindable(const struct caller *wh
 	return bpf_map_lookup_elem(&unwind_processes, &who->tgid);
 }
 
-/* Takes the stack at a probe on a function's entry. */
+/* Takes the stack at a probe on a function's entry, or on the instruction that returns from it. */
 static __always_inline void take_at_entry(struct pt_regs *ctx, const struct caller *who, u32 type, u64 cookie,
 					  u64 value, u64 count, u64 subject)
 {
 	struct unwind_process *process = unwindable(who);
-	struct stack_sample *s;
+	struct stack_sample *s = start_sample(who, type, cookie);
 	u64 caller;
 
-	if (!process)
-		return;
-	s = start_sample(who, type, cookie);
 	if (!s)
 		return;
 	s->value = value;
@@ -129,8 +148,10 @@ static __always_inline void take_at_entry(struct pt_regs *ctx, const struct call
 	s->frame[0].a = INSTRUCTION(ctx);
 	s->frame[0].b = (u64)FRAME_EXACT << FRAME_KIND_SHIFT;
 	s->frames = 1;
-	/* Nothing is pushed yet: the return address is on top, whatever the library's tables say. */
-	if (bpf_probe_read_user(&caller, sizeof(caller), (void *)STACK_POINTER(ctx)))
+	/* The return address is on top, whatever the library's tables say. */
+	if (!process)
+		s->stop = STOP_UNKNOWN_PROCESS;
+	else if (bpf_probe_read_user(&caller, sizeof(caller), (void *)STACK_POINTER(ctx)))
 		s->stop = STOP_UNREADABLE;
 	else
 		unwind(s, process, caller, STACK_POINTER(ctx) + 8, FRAME_POINTER(ctx), 1);
@@ -142,17 +163,17 @@ static __always_inline void take_at_return(struct pt_regs *ctx, const struct cal
 					   u64 value, u64 count, u64 subject)
 {
 	struct unwind_process *process = unwindable(who);
-	struct stack_sample *s;
+	struct stack_sample *s = start_sample(who, type, cookie);
 
-	if (!process)
-		return;
-	s = start_sample(who, type, cookie);
 	if (!s)
 		return;
 	s->value = value;
 	s->count = count;
 	s->subject = subject;
-	unwind(s, process, INSTRUCTION(ctx), STACK_POINTER(ctx), FRAME_POINTER(ctx), 1);
+	if (!process)
+		s->stop = STOP_UNKNOWN_PROCESS;
+	else
+		unwind(s, process, INSTRUCTION(ctx), STACK_POINTER(ctx), FRAME_POINTER(ctx), 1);
 	bpf_ringbuf_submit(s, 0);
 }
 
@@ -351,37 +372,201 @@ int profile_free(struct pt_regs *ctx)
 	return 0;
 }
 
-/* A free has no stack of its own: it is charged to the one that allocated. */
+/* What has no stack of its own, such as a free, which is charged to the stack that allocated. */
 #define SAMPLE_HEAD __builtin_offsetof(struct stack_sample, frame)
 
-SEC("uretprobe")
-int profile_free_done(struct pt_regs *ctx)
+static __always_inline void submit_head(const struct caller *who, u32 type, u64 cookie, u64 time_ns, u64 subject)
 {
-	u64 cookie = attach_cookie(ctx);
-	struct stack_sample *s;
-	struct caller who;
-	struct entered e;
+	struct stack_sample *s = bpf_ringbuf_reserve(&samples, SAMPLE_HEAD, 0);
 
-	if (!identify(&who) || !leave(&who, cookie, &e) || RESULT(ctx))
-		return 0;
-	s = bpf_ringbuf_reserve(&samples, SAMPLE_HEAD, 0);
 	if (!s) {
 		lose(LOSS_EVENTS_FULL);
-		return 0;
+		return;
 	}
-	s->type = SAMPLE_FREE;
-	s->tgid = who.tgid;
-	s->incarnation = who.incarnation;
-	s->tid = (u32)who.pid_tgid;
-	/* When the call began: whatever was given the address since is another allocation. */
-	s->time_ns = e.start_ns;
+	s->type = type;
+	s->tgid = who->tgid;
+	s->incarnation = who->incarnation;
+	s->tid = (u32)who->pid_tgid;
+	s->time_ns = time_ns;
 	s->function = COOKIE_FUNCTION(cookie);
 	s->stop = STOP_NONE;
 	s->frames = 0;
 	s->value = 0;
 	s->count = 1;
-	s->subject = e.address;
+	s->subject = subject;
 	bpf_ringbuf_submit(s, 0);
+}
+
+SEC("uretprobe")
+int profile_free_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+	struct entered e;
+
+	/* As of when the call began: whatever was given the address since is another allocation. */
+	if (identify(&who) && leave(&who, cookie, &e) && !RESULT(ctx))
+		submit_head(&who, SAMPLE_FREE, cookie, e.start_ns, e.address);
+	return 0;
+}
+
+/* ---- PyTorch ----
+ * Its functions may throw. A return probe would put an address on the stack that no exception gets past, and the
+ * program would end: these probes sit on the functions' own return instructions. */
+
+SEC("uprobe")
+int profile_backward(struct pt_regs *ctx)
+{
+	struct caller who;
+
+	if (identify(&who) && unwindable(&who))
+		take_at_entry(ctx, &who, SAMPLE_BACKWARD, attach_cookie(ctx), 0, 1, 0);
+	return 0;
+}
+
+SEC("uprobe")
+int profile_backward_done(struct pt_regs *ctx)
+{
+	struct caller who;
+
+	if (identify(&who) && unwindable(&who))
+		submit_head(&who, SAMPLE_BACKWARD_DONE, attach_cookie(ctx), bpf_ktime_get_ns(), 0);
+	return 0;
+}
+
+struct tensor {
+	u64 size;
+	u64 group;
+};
+
+/* The tensors that live. Those beyond the map are in no profile of memory in use, and counted as lost. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 20);
+	__type(key, struct live_key);
+	__type(value, struct tensor);
+} tensors SEC(".maps");
+
+/* By number. A group ends with its last tensor; the agent removes those of ended processes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 18);
+	__type(key, u64);
+	__type(value, struct tensor_group);
+} tensor_groups SEC(".maps");
+
+u64 groups_made = 0;
+
+static __always_inline void end_tensor(const struct live_key *key)
+{
+	struct tensor *tensor = bpf_map_lookup_elem(&tensors, key);
+	struct tensor_group *group;
+	u64 size, number;
+
+	if (!tensor)
+		return;
+	size = tensor->size;
+	number = tensor->group;
+	if (bpf_map_delete_elem(&tensors, key))
+		return;
+	group = bpf_map_lookup_elem(&tensor_groups, &number);
+	if (group && __sync_fetch_and_sub(&group->bytes, size) == size && group->closed)
+		bpf_map_delete_elem(&tensor_groups, &number);
+}
+
+/* Adds a tensor to its thread's group; returns the group's number, 0 when there is no room. */
+static __always_inline u64 join_group(const struct caller *who, const struct live_key *key, u64 size)
+{
+	struct sampler *s = sampler_of(who, SAMPLE_TENSOR);
+	struct tensor_group *group, fresh = { .tgid = who->tgid, .incarnation = who->incarnation };
+	struct tensor tensor = { .size = size };
+
+	if (!s)
+		return 0;
+	if (!s->group) {
+		s->group = __sync_fetch_and_add(&groups_made, 1) + 1;
+		tensor.group = s->group;
+		bpf_map_update_elem(&tensor_groups, &tensor.group, &fresh, BPF_NOEXIST);
+	}
+	tensor.group = s->group;
+	group = bpf_map_lookup_elem(&tensor_groups, &tensor.group);
+	/* The address comes again only when a free went unseen. */
+	end_tensor(key);
+	if (!group || bpf_map_update_elem(&tensors, key, &tensor, BPF_ANY)) {
+		lose(LOSS_LIVE_FULL);
+		return tensor.group;
+	}
+	__sync_fetch_and_add(&group->bytes, size);
+	return tensor.group;
+}
+
+static __always_inline void close_group(const struct caller *who, u64 number)
+{
+	struct tensor_group *group = bpf_map_lookup_elem(&tensor_groups, &number);
+	struct sampler *s = sampler_of(who, SAMPLE_TENSOR);
+
+	if (s)
+		s->group = 0;
+	if (!group)
+		return;
+	group->closed = 1;
+	if (!group->bytes)
+		bpf_map_delete_elem(&tensor_groups, &number);
+}
+
+SEC("uprobe")
+int profile_tensor(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct entered e = {};
+	struct caller who;
+
+	if (!identify(&who) || !unwindable(&who))
+		return 0;
+	e.size = argument(ctx, COOKIE_SIZE(cookie));
+	e.address = argument(ctx, COOKIE_OUT(cookie));
+	enter(&who, cookie, &e);
+	return 0;
+}
+
+SEC("uprobe")
+int profile_tensor_made(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), calls = 1, group;
+	struct live_key key = {};
+	struct caller who;
+	struct entered e;
+
+	if (!identify(&who) || !leave(&who, cookie, &e))
+		return 0;
+	key.tgid = who.tgid;
+	key.incarnation = who.incarnation;
+	if (!read_user(&key.address, sizeof(key.address), e.address) || !key.address)
+		return 0;
+	group = join_group(&who, &key, e.size);
+	if (is_due(&who, SAMPLE_TENSOR, &e.size, &calls)) {
+		close_group(&who, group);
+		take_at_entry(ctx, &who, SAMPLE_TENSOR, cookie, e.size, calls, group);
+	}
+	return 0;
+}
+
+SEC("uprobe")
+int profile_tensor_free(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct live_key key = {};
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	key.tgid = who.tgid;
+	key.incarnation = who.incarnation;
+	key.address = argument(ctx, COOKIE_OUT(cookie));
+	if (key.address)
+		end_tensor(&key);
 	return 0;
 }
 
@@ -432,6 +617,100 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 	s->value = 1;
 	s->subject = kernel;
 	unwind(s, process, pc, sp, fp, 0);
+	bpf_ringbuf_submit(s, 0);
+	return 0;
+}
+
+/* ---- off CPU ---- */
+
+/* Where a thread stood when it last left its CPU to wait. */
+struct stay {
+	struct caller who;
+	u64 start_ns; /* 0: it does not wait */
+	u64 is_taken; /* its stack is in `sample` */
+	struct stack_sample sample;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct stay);
+} stays SEC(".maps");
+
+/* The stack is taken as the thread goes, when nobody knows yet for how long: afterwards it cannot be read. The
+ * budget is one of walks, so which stays have a stack does not depend on how long they were. */
+SEC("tp_btf/sched_switch")
+int profile_switch(u64 *ctx)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct unwind_process *process;
+	struct sampler *sampler;
+	struct pt_regs *user;
+	struct caller who;
+	struct stay *stay;
+
+	/* Preempted, or woken in the same moment: ready to run. */
+	if (ctx[0] || !task->__state)
+		return 0;
+	if (!identify(&who))
+		return 0;
+	process = unwindable(&who);
+	if (!process)
+		return 0;
+	stay = bpf_task_storage_get(&stays, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!stay) {
+		lose(LOSS_CALLS_FULL);
+		return 0;
+	}
+	stay->who = who;
+	stay->is_taken = 0;
+	sampler = sampler_of(&who, SAMPLE_OFF_CPU);
+	if (!sampler || count_down(sampler)) {
+		user = (void *)bpf_task_pt_regs((void *)task);
+		fill_head(&stay->sample, &who, SAMPLE_OFF_CPU, 0);
+		unwind(&stay->sample, process, INSTRUCTION(user), STACK_POINTER(user), FRAME_POINTER(user), 0);
+		stay->is_taken = 1;
+	}
+	stay->start_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* Somebody ended the wait: from here on the thread is ready to run. */
+SEC("tp_btf/sched_wakeup")
+int profile_wakeup(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct stay *stay = bpf_task_storage_get(&stays, task, 0, 0);
+	struct stack_sample *s;
+	struct sampler *sampler;
+	u64 ns, value, calls = 1;
+
+	if (!stay || !stay->start_ns)
+		return 0;
+	ns = bpf_ktime_get_ns() - stay->start_ns;
+	stay->start_ns = 0;
+	if (ns < off_cpu_min_ns)
+		return 0;
+	sampler = sampler_of(&stay->who, SAMPLE_OFF_CPU);
+	value = ns;
+	if (sampler) {
+		value += sampler->value;
+		calls += sampler->calls;
+		sampler->value = stay->is_taken ? 0 : value;
+		sampler->calls = stay->is_taken ? 0 : calls;
+	}
+	if (!stay->is_taken)
+		return 0;
+	s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
+	if (!s) {
+		lose(LOSS_EVENTS_FULL);
+		return 0;
+	}
+	bpf_probe_read_kernel(s, sizeof(*s), &stay->sample);
+	s->time_ns = bpf_ktime_get_ns();
+	s->value = value;
+	s->count = calls;
 	bpf_ringbuf_submit(s, 0);
 	return 0;
 }

@@ -41,7 +41,7 @@ struct {
 	__type(value, struct unwind_process);
 } unwind_processes SEC(".maps");
 
-#define MAX_ROUNDS 512		  /* frames, and the ends of groups of Python frames */
+#define MAX_ROUNDS (3 * MAX_FRAMES) /* an eval activation takes three: into its group, its frame, and out */
 #define MAX_FRAME_BYTES (1 << 20) /* a frame pointer further away is none */
 #define PY_FRAME_WORDS 16
 
@@ -54,6 +54,7 @@ struct unwind {
 	u16 is_return; /* pc is a return address: the call is before it */
 	u8 in_group;   /* the Python frames of one eval activation are being taken */
 	u8 group_done; /* they have been taken: unwind the activation itself */
+	u8 leap;       /* when they have been taken, the activation's shim shows the way out of it */
 };
 
 static __always_inline struct unwind_mapping *mapping_at(u32 index)
@@ -140,15 +141,48 @@ static __always_inline int in_eval(const struct unwind_process *p, u64 pc)
 	return 0;
 }
 
+/* Tells a code object from another that gets its address later; otel_gpu/unwind/python_layout.py: code_checksum. */
+static __always_inline u32 code_checksum(const struct py_layout *py, u64 code)
+{
+	/* The four ints lie within 32 bytes in every version. */
+	u16 base = py->code_argcount & ~15;
+	u32 head[8] = {}, sum;
+
+	if (bpf_probe_read_user(head, sizeof(head), (void *)(code + base)))
+		return 0;
+	sum = head[((py->code_argcount - base) >> 2) & 7];
+	sum = sum * 31 + head[((py->code_kwonly - base) >> 2) & 7];
+	sum = sum * 31 + head[((py->code_flags - base) >> 2) & 7];
+	return sum * 31 + head[((py->code_first_line - base) >> 2) & 7];
+}
+
+/* Leaves an eval activation, and whatever it called that has no tables, for the activation's caller: its shim lies at
+ * a fixed distance from its CFA. */
+static __always_inline int leap_over(struct unwind *u, u64 shim)
+{
+	u64 words[2], cfa = shim + u->process->py.marker_to_cfa; /* rbp, return address */
+
+	if (cfa <= u->sp)
+		return stop(u, STOP_STUCK);
+	if (bpf_probe_read_user(words, sizeof(words), (void *)(cfa - 16)))
+		return stop(u, STOP_UNREADABLE);
+	u->fp = words[0];
+	u->pc = words[1];
+	u->sp = cfa;
+	u->is_return = 1;
+	u->leap = 0;
+	return 0;
+}
+
 /* Takes one Python frame; ends the group after an entry frame, or at a shim. */
 static __always_inline int python_frame(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
 	u64 words[PY_FRAME_WORDS] = {};
-	u32 size = py->frame_instr_size == 4 ? 112 : 80;
-	u64 code, previous, instr, owner = 0;
+	u32 size = py->frame_instr_size == 4 ? 112 : 80, checksum;
+	u64 code, previous, instr, owner = 0, here = u->py_frame;
 
-	if (bpf_probe_read_user(words, size, (void *)u->py_frame)) {
+	if (bpf_probe_read_user(words, size, (void *)here)) {
 		u->py_frame = 0;
 		return stop(u, STOP_UNREADABLE);
 	}
@@ -156,19 +190,26 @@ static __always_inline int python_frame(struct unwind *u)
 	previous = words[(py->frame_previous >> 3) & 15];
 	instr = words[(py->frame_instr >> 3) & 15];
 	if (py->frame_instr_size == 4)
-		instr = py->frame_instr & 4 ? instr >> 32 : (u32)instr;
+		instr = py->frame_instr & 4 ? instr >> 32 : instr;
+	else
+		instr -= code + py->code_bytecode;
 	if (py->frame_owner != PY_ABSENT)
 		owner = words[(py->frame_owner >> 3) & 15] >> (py->frame_owner & 7) * 8 & 0xff;
 	u->py_frame = previous;
 	if (py->entry_rule == PY_SHIM && py->shim_owners >> (owner & 15) & 1) {
 		u->in_group = 0;
+		if (u->leap)
+			return leap_over(u, here);
 		u->group_done = 1;
 		return 0;
 	}
-	if (!put_frame(u, code,
+	checksum = code_checksum(py, code);
+	if (!put_frame(u, (code & (1ULL << FRAME_CHECKSUM_A) - 1) | (u64)(checksum >> 16) << FRAME_CHECKSUM_A,
 		       (u64)FRAME_PYTHON << FRAME_KIND_SHIFT | (owner & 15) << FRAME_OWNER_SHIFT |
-			       (instr & 0xffffffffffffULL)))
+			       (u64)(checksum & 0xffff) << FRAME_CHECKSUM_B | (u32)instr))
 		return 1;
+	if (!previous && u->leap)
+		return stop(u, STOP_CHAIN_ENDED);
 	if (py->entry_rule == PY_EACH ||
 	    (py->entry_rule == PY_IS_ENTRY &&
 	     (words[(py->frame_is_entry >> 3) & 15] >> (py->frame_is_entry & 7) * 8 & 0xff)) ||
@@ -179,19 +220,41 @@ static __always_inline int python_frame(struct unwind *u)
 	return 0;
 }
 
-/* Leaves a frame for its caller by frame pointers. */
+/* Leaves a frame for its caller by frame pointers; 0 when they are none. */
 static __always_inline int step_by_frame_pointer(struct unwind *u)
 {
-	u64 words[2];
+	u64 words[2], sp = u->sp, pc = u->pc;
 
 	if (u->fp < u->sp || u->fp - u->sp > MAX_FRAME_BYTES || u->fp & 7)
-		return stop(u, STOP_FRAME_POINTER);
+		return 0;
 	if (bpf_probe_read_user(words, sizeof(words), (void *)u->fp))
-		return stop(u, STOP_UNREADABLE);
+		return 0;
 	u->sp = u->fp + 16;
-	u->fp = words[0];
 	u->pc = words[1];
+	if (!find_mapping(u)) {
+		u->sp = sp;
+		u->pc = pc;
+		return 0;
+	}
+	u->fp = words[0];
 	u->is_return = 1;
+	return 1;
+}
+
+#define JIT_WITHOUT_FRAME_POINTERS 14 /* CPython 3.14's keeps none and has no tables; 3.15's does keep them */
+
+/* Leaves code that was made at run time, which no table describes. */
+static __always_inline int step_from_made_code(struct unwind *u)
+{
+	const struct py_layout *py = &u->process->py;
+	int may_leap = u->py_frame && py->entry_rule == PY_SHIM && py->marker_to_cfa;
+
+	if (!(may_leap && py->minor == JIT_WITHOUT_FRAME_POINTERS) && step_by_frame_pointer(u))
+		return 0;
+	if (!may_leap)
+		return stop(u, STOP_FRAME_POINTER);
+	u->in_group = 1;
+	u->leap = 1;
 	return 0;
 }
 
@@ -265,34 +328,49 @@ static __always_inline int step_by_row(struct unwind *u, const struct unwind_row
 	return 0;
 }
 
+static long note_file(struct task_struct *task, struct vm_area_struct *area, u64 *has_file)
+{
+	*has_file = area->vm_file != 0;
+	return 0;
+}
+
+/* Whether pc is in memory without a file: made since the agent last looked, for a JIT makes code all the time. */
+static __always_inline int is_made_code(u64 pc)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	u64 has_file = 1;
+
+	return !bpf_find_vma((void *)task, pc, note_file, &has_file, 0) && !has_file;
+}
+
 /* One round: a Python frame, or a native frame and the way out of it. Returns 1 to end the walk. */
 static long step(u64 round, struct unwind *u)
 {
 	struct unwind_mapping *m;
 	struct unwind_row *row;
+	int made;
 	u64 kind;
 
 	if (u->in_group)
 		return python_frame(u);
 	m = find_mapping(u);
-	if (!m) {
-		put_frame(u, u->pc, (u64)FRAME_NATIVE << FRAME_KIND_SHIFT);
-		return stop(u, STOP_NO_MAPPING);
-	}
+	made = m ? m->flags & MAPPING_FRAME_POINTERS : is_made_code(u->pc);
 	if (!u->group_done) {
-		if (u->process->eval_ranges && in_eval(u->process, u->pc - u->is_return)) {
+		if (m && u->process->eval_ranges && in_eval(u->process, u->pc - u->is_return)) {
 			if (!u->py_frame)
 				return stop(u, STOP_CHAIN_ENDED);
 			u->in_group = 1;
 			return 0;
 		}
-		kind = u->is_return ? FRAME_NATIVE : FRAME_EXACT;
-		if (!put_frame(u, u->pc, kind << FRAME_KIND_SHIFT | m->file))
+		kind = made ? FRAME_MADE : u->is_return ? FRAME_NATIVE : FRAME_EXACT;
+		if (!put_frame(u, u->pc, kind << FRAME_KIND_SHIFT | (m ? m->file : 0)))
 			return 1;
 	}
 	u->group_done = 0;
-	if (m->flags & MAPPING_FRAME_POINTERS)
-		return step_by_frame_pointer(u);
+	if (made)
+		return step_from_made_code(u);
+	if (!m)
+		return stop(u, STOP_NO_MAPPING);
 	if (!m->rows)
 		return stop(u, STOP_NO_TABLE);
 	row = find_row(m, (u32)(u->pc - u->is_return - m->bias));

@@ -157,6 +157,9 @@ class SampleType(enum.IntEnum):
     FREE = 5
     CPU = 6
     OFF_CPU = 7
+    BACKWARD = 8
+    BACKWARD_DONE = 9
+    TENSOR = 10
 
 
 SAMPLE = struct.Struct("<IIIIQQQQHHI")
@@ -171,9 +174,16 @@ SAMPLER = np.dtype(
         ("in_window", "<u4"),
         ("period", "<u4"),
         ("countdown", "<u4"),
+        ("group", "<u8"),
     ]
 )
 """What a thread did since its last stack of one type (ebpf/profile.bpf.c)."""
+
+TENSOR_GROUP = np.dtype(
+    [("bytes", "<u8"), ("tgid", "<u4"), ("incarnation", "<u4"), ("closed", "<u4"), ("pad", "<u4")]
+)
+TENSOR_FUNCTION, BACKWARD_FUNCTION = 0xFFF0, 0xFFF1
+"""Stand in cookies for PyTorch's functions, which are in no table."""
 
 DEVICE_UNKNOWN = 0xFF
 BUCKET_ZERO = 0

@@ -8,28 +8,18 @@ from pathlib import Path
 
 from ..config import Config, CudaSettings
 from ..errors import ConfigError, OtelGpuError
-from ..profiles import CPU, GPU_ALLOC_SPACE, GPU_COPY, GPU_INUSE_SPACE, GPU_LAUNCHES, GPU_WAIT, ProfileType
+from ..profiles import CHOICES
 from .run import pid, seconds
 
 NAME = "record"
 HELP = "take one profile of a live process, or draw the difference of two"
-
-HERTZ = 49
-TYPES: dict[str, ProfileType] = {
-    "launch": GPU_LAUNCHES,
-    "wait": GPU_WAIT,
-    "alloc": GPU_ALLOC_SPACE,
-    "inuse": GPU_INUSE_SPACE,
-    "copy": GPU_COPY,
-    "cpu": CPU,
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
     parser.add_argument("--pid", metavar="PID", type=pid, help="the process to record")
     parser.add_argument("--duration", metavar="SECONDS", type=seconds, default=10.0, help="how long (default 10)")
-    parser.add_argument("--type", choices=TYPES, default="launch", help="what to record (default launch)")
+    parser.add_argument("--type", choices=CHOICES, default="launch", help="what to record (default launch)")
     parser.add_argument(
         "-o",
         "--output",
@@ -48,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record, or compare, and write the file."""
-    from ..exporters.profile_file import check_suffix, write_profile
+    from ..exporters.profile_file import check_output, write_profile
 
     output = Path(arguments.output)
-    check_suffix(output)
+    check_output(output)
     if arguments.diff:
         return _difference(arguments.diff, output)
     if arguments.pid is None:
@@ -60,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     receivers = Config.load(arguments.config).receivers.values()
     cuda = next((s for s in receivers if isinstance(s, CudaSettings)), None)
-    kind = TYPES[arguments.type]
+    kind = CHOICES[arguments.type][0]
     with Recorder(arguments.pid, (kind,), cuda) as recorder:
         print(f"recording {arguments.type} of process {arguments.pid} for {arguments.duration:g} s", file=sys.stderr)
         profiles = recorder.record(arguments.duration)

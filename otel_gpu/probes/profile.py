@@ -18,6 +18,9 @@ from .table import DRIVER
 
 LAUNCH, WAIT, COPY, ALLOC, FREE = "launch", "wait", "copy", "alloc", "free"
 
+OFF_CPU_PROGRAMS = ("profile_switch", "profile_wakeup")
+"""On the scheduler's tracepoints, not in a library."""
+
 _PROGRAMS = {
     # program of the table: (what is sampled, its programs here)
     "launch_kernel": (LAUNCH, "profile_launch", None),

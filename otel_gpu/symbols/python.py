@@ -100,6 +100,7 @@ class CodeObjects:
         self._code_type = code_type
         self._str_type = str_type
         self._codes: dict[int, _Code] = {}
+        self._doubted: set[int] = set()
         self._budget_bytes = budget_bytes
         self._size_bytes = 0
         fields = [f"code_{n}" for n in ("argcount", "kwonly", "flags", "first_line", "filename", "name", "line_table")]
@@ -117,6 +118,10 @@ class CodeObjects:
         """What the remembered code objects take, about."""
         return self._size_bytes
 
+    def doubt(self) -> None:
+        """Look at every code object again before it is believed: another may have got its address."""
+        self._doubted.update(self._codes)
+
     def resolve(
         self, code: int, instr: int, *, owner: int | None = None, checksum: int | None = None
     ) -> PythonFrame | Unresolved:
@@ -128,12 +133,14 @@ class CodeObjects:
         """
         lasti = self._layout.lasti(code, instr)
         known = self._codes.get(code)
-        if known is not None and known.head.checksum == checksum and (frame := known.frames.get(lasti)):
+        frame = known.frames.get(lasti) if known is not None and known.head.checksum == checksum else None
+        if frame is not None and code not in self._doubted:
             return frame
         try:
             return self._resolve(code, lasti, owner, checksum)
         except ProcessGoneError:
-            return Unresolved.GONE
+            # It cannot be looked at again, and the kernel saw the checksum of what is known.
+            return frame or Unresolved.GONE
         except MemoryFault:
             return Unresolved.UNREADABLE
 
@@ -167,10 +174,12 @@ class CodeObjects:
 
     def _remember(self, code: int, known: _Code) -> None:
         self._codes[code] = known
+        self._doubted.discard(code)
         self._size_bytes += known.size_bytes
         while self._size_bytes > self._budget_bytes:
             oldest = next(iter(self._codes))
             self._size_bytes -= self._codes.pop(oldest).size_bytes
+            self._doubted.discard(oldest)
 
     def _head(self, code: int) -> _Head | Unresolved:
         layout = self._layout

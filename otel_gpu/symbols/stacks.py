@@ -13,6 +13,7 @@ from ..errors import OtelGpuError, ProcessGoneError
 from ..profiles import FileMapping, Frame, FrameKind, Stack, truncation
 from ..unwind.address_space import Region, RegionIndex, open_elf
 from ..unwind.loader import WalkedProcess
+from ..unwind.python_process import PythonProcess
 from .build_id import build_id
 from .demangle import demangle
 from .native import NativeSymbols
@@ -21,8 +22,11 @@ from .python import CodeObjects, PythonFrame, Unresolved
 
 _log = logging.getLogger(__name__)
 
-NATIVE, PYTHON, EXACT = 1, 2, 3
-_KIND_SHIFT, _OWNER_SHIFT = 56, 48
+NATIVE, PYTHON, EXACT, MADE = 1, 2, 3, 4
+_KIND_SHIFT, _OWNER_SHIFT, _CHECKSUM_SHIFT = 56, 48, 32
+_CODE_BITS = 48
+_CODE_MASK = (1 << _CODE_BITS) - 1
+_SIGN = 1 << 31
 _FRAME = struct.Struct("<QQ")
 _MAX_FILES = 512
 _MAX_STACKS = 20_000
@@ -38,12 +42,14 @@ STOPS = {
     8: "the stack pointer would not rise",
     9: "more interpreter activations than Python frames",
     10: "code without tables and frame pointers",
+    11: "a process that is still being learnt",
 }
 """ebpf/abi.h: enum stop; 1 is a complete stack."""
 COMPLETE = 1
+NO_MAPPING = 3
 
 _GLUE = re.compile(
-    r"^(_?PyEval_|_PyFunction_|_?PyObject_(Vector|Fast|Make|Call|Init|IsTrue)|_?PyVectorcall|_PyObject_(Fast|Make|Vector|Call)|"
+    r"^(_?PyEval_|_PyFunction_|_?PyObject_(Vector|Fast|Make|Call|Init|IsTrue)|_?PyVectorcall|_Py_VectorCall|_Py_BuiltinCallFast|_PyObject_(Fast|Make|Vector|Call)|"
     r"PyObject_(Call|Vectorcall)|vectorcall_|method_vectorcall|cfunction_|object_vacall|_?PyCFunction|_PyCode_|"
     r"slot_tp_|slot_nb_|type_call|tp_new_wrapper|wrap_|wrapper_call|property_descr_get|method_call|function_code_fastcall|"
     r"_?PyStack_|call_unbound|vectorcall|builtin_exec|builtin_eval|run_mod|run_eval_code_obj|run_code_obj|"
@@ -54,14 +60,20 @@ _GLUE = re.compile(
 """Native functions of the interpreter itself that lie between Python frames and say nothing: docs/stacks.md."""
 
 
+_MADE = Frame(FrameKind.NATIVE, "[code made at run time]")
+"""Of a JIT: without a file, without a name, and elsewhere in every run."""
+
+
 class StackNamer:
     """Names the stacks of one process. Owned by one thread."""
 
     def __init__(self, process: WalkedProcess, files: FileNames) -> None:
         self._process = process
         self._files = files
-        self._index = RegionIndex(process.regions)
+        self._regions = process.regions
+        self._index = RegionIndex(self._regions)
         self._codes: CodeObjects | None = None
+        self._codes_of: PythonProcess | None = None
         self._memory: ProcessMemory | None = None
         self._known: OrderedDict[bytes, Stack] = OrderedDict()
         self.unresolved: dict[str, int] = {}
@@ -77,8 +89,9 @@ class StackNamer:
         key = raw + stop.to_bytes(2, "little")
         if (known := self._known.get(key)) is not None:
             return known
-        if len(self._index) != len(self._process.regions):
-            self._index = RegionIndex(self._process.regions)
+        if self._regions is not self._process.regions:
+            self._regions = self._process.regions
+            self._index = RegionIndex(self._regions)
         frames = [self._name(a, b) for a, b in _FRAME.iter_unpack(raw)]
         stack = tuple(f for f in _without_glue([f for f in frames if f is not None]))
         if stop != COMPLETE:
@@ -91,24 +104,34 @@ class StackNamer:
     def forget_python(self) -> None:
         """Forget named stacks: code objects may have been freed and their addresses given to others."""
         self._known.clear()
+        if self._codes is not None:
+            self._codes.doubt()
 
     def _name(self, a: int, b: int) -> Frame | None:
         kind = b >> _KIND_SHIFT
         if kind == PYTHON:
-            return self._python(a, b & (1 << _OWNER_SHIFT) - 1, b >> _OWNER_SHIFT & 0xF)
+            checksum = a >> _CODE_BITS << 16 | b >> _CHECKSUM_SHIFT & 0xFFFF
+            return self._python(a & _CODE_MASK, b & 0xFFFFFFFF, b >> _OWNER_SHIFT & 0xF, checksum)
+        if kind == MADE:
+            return _MADE
         return self._native(a, is_return=kind != EXACT)
 
-    def _python(self, code: int, instr: int, owner: int) -> Frame | None:
+    def _python(self, code: int, instr: int, owner: int, checksum: int) -> Frame | None:
         python = self._process.python
         if python is None:
             return None
-        if self._codes is None:
+        if self._codes is None or self._codes_of is not python:
+            if self._memory is not None:
+                self._memory.close()
             try:
                 self._memory = ProcessMemory(self._process.pid)
             except (OtelGpuError, OSError):
                 return self._lost(Unresolved.GONE)
             self._codes = CodeObjects(self._memory, python.layout, python.code_type)
-        found = self._codes.resolve(code, instr, owner=owner)
+            self._codes_of = python
+        if python.layout.frame_instr_size != 4:
+            instr = code + python.layout.code_bytecode + (instr ^ _SIGN) - _SIGN
+        found = self._codes.resolve(code, instr, owner=owner, checksum=checksum)
         if found is Unresolved.INCOMPLETE:
             return None
         if isinstance(found, PythonFrame):
@@ -125,7 +148,7 @@ class StackNamer:
             return Frame(FrameKind.NATIVE, address=address)
         bias = self._process.biases.get(region)
         if bias is None:
-            return Frame(FrameKind.NATIVE, region.path or "[code made at run time]", address=address - region.start)
+            return Frame(FrameKind.NATIVE, address=address)
         file = self._files.of(self._process.pid, region)
         if file is None:
             return Frame(FrameKind.NATIVE, address=address - bias)

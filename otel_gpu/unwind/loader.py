@@ -12,6 +12,7 @@ import queue
 import struct
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,6 +49,9 @@ _EVAL_RANGES = 4
 _MAX_REGIONS = 8192
 _RETRY_S = 0.2
 _RETRIES = 25
+_LOOK_AGAIN_S = 0.25
+_WALKS_END_S = 1.0
+"""After so long no walk is left that began with what has been replaced."""
 
 FileKey = tuple[int, int, int] | str
 
@@ -64,6 +68,8 @@ class _File:
     python: PythonBinary | None = None
     code_type: int = 0
     why_not: str | None = None
+    is_no_elf: bool = False
+    """Memory that has a number but holds code made at run time, as /dev/zero and memfds do."""
     loaded: bool = False
 
 
@@ -79,6 +85,7 @@ class WalkedProcess:
     first: int = 0
     slots: int = 0
     keys: set[FileKey] = field(default_factory=set)
+    looked_at: float = 0.0
 
 
 class UnwindLoader:
@@ -98,7 +105,8 @@ class UnwindLoader:
         self._processes: dict[int, WalkedProcess] = {}
         self._lock = threading.RLock()
         self._work: queue.Queue[int | None] = queue.Queue()
-        self._retired: list[tuple[float, int, int]] = []
+        self._waiting: set[int] = set()
+        self._retired: deque[tuple[float, Extents, int, int]] = deque()
         self._thread = threading.Thread(target=self._run, name="otel-gpu-unwind", daemon=True)
         self._thread.start()
 
@@ -109,7 +117,19 @@ class UnwindLoader:
 
     def watch(self, pid: int) -> None:
         """Make a process walkable, or look at it again after it mapped more code."""
+        # A program that starts maps hundreds of files: one look serves for all it has mapped by then.
+        with self._lock:
+            if pid in self._waiting:
+                return
+            self._waiting.add(pid)
         self._work.put(pid)
+
+    def look_again(self, pid: int) -> None:
+        """Say that a walk met code in no known mapping, as a JIT makes it; at most a few looks a second follow."""
+        process = self._processes.get(pid)
+        if process is not None and time.monotonic() - process.looked_at > _LOOK_AGAIN_S:
+            process.looked_at = time.monotonic()
+            self.watch(pid)
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until everything asked for so far is loaded; False when the time is up first."""
@@ -132,7 +152,7 @@ class UnwindLoader:
                 return
             self._table.delete(pid.to_bytes(4, "little"))
             self._release(process.keys)
-            self._retire(process.first, process.slots)
+            self._retire(self._mapping_space, process.first, process.slots)
 
     def problems(self) -> dict[str, str]:
         """Return why files have no table, by path."""
@@ -142,6 +162,8 @@ class UnwindLoader:
     def _run(self) -> None:
         retries: dict[int, int] = {}
         while (pid := self._work.get()) is not None:
+            with self._lock:
+                self._waiting.discard(pid)
             try:
                 self._load(pid)
                 retries.pop(pid, None)
@@ -161,6 +183,10 @@ class UnwindLoader:
         with self._lock:
             process = self._processes.setdefault(pid, WalkedProcess(pid))
             known = set(process.regions)
+            if known and not known & set(found):
+                # Nothing is where it was: it has become another program.
+                self._release(process.keys)
+                process.keys, process.biases, process.python, process.python_problem = set(), {}, None, None
             process.regions = found
             for region in found:
                 if region in known or (region.file is None and not region.is_vdso):
@@ -189,16 +215,18 @@ class UnwindLoader:
             self._numbers += 1
             self._files[key] = _File(self._numbers)
         file = self._files[key]
+        if key not in process.keys:
+            process.keys.add(key)
+            file.users += 1
         try:
             with open_elf(process.pid, region) as elf:
                 process.biases[region] = load_bias(elf, region)
                 file.base = lowest_vaddr(elf)
-        except (ElfError, OSError) as e:
-            file.why_not = str(e)
+        except ElfError as e:
+            file.why_not, file.is_no_elf = str(e), True
             return
-        if key not in process.keys:
-            process.keys.add(key)
-            file.users += 1
+        except OSError as e:
+            file.why_not = str(e)
 
     def _compile(self, pid: int, key: FileKey, region: Region) -> None:
         file = self._files[key]
@@ -259,7 +287,7 @@ class UnwindLoader:
         for i, region in enumerate(process.regions):
             file = self._files.get(self._key(region))
             entry = (region.start, region.end, 0, 0, 0, 0, 0)
-            if region.file is None and not region.is_vdso:
+            if not (region.is_vdso or region.file) or (file is not None and file.is_no_elf):
                 entry = (region.start, region.end, 0, 0, 0, 0, _FRAME_POINTERS)
             elif file is not None and region in process.biases:
                 bias = (process.biases[region] + file.base) & (1 << 64) - 1
@@ -267,7 +295,7 @@ class UnwindLoader:
             run[i] = entry
         self._mappings[first : first + count] = run
         self._table.put(process.pid.to_bytes(4, "little"), self._pack(process, first, count))
-        self._retire(process.first, process.slots)
+        self._retire(self._mapping_space, process.first, process.slots)
         process.first, process.slots = first, count
 
     def _pack(self, process: WalkedProcess, first: int, count: int) -> bytes:
@@ -292,16 +320,16 @@ class UnwindLoader:
             file = self._files[key]
             file.users -= 1
             if not file.users:
-                self._row_space.give_back(file.first_row, file.rows)
+                self._retire(self._row_space, file.first_row, file.rows)
                 del self._files[key]
 
-    def _retire(self, first: int, slots: int) -> None:
+    def _retire(self, space: Extents, first: int, slots: int) -> None:
         if slots:
-            self._retired.append((time.monotonic(), first, slots))
+            self._retired.append((time.monotonic(), space, first, slots))
 
     def _reuse_retired(self) -> None:
         """Free old runs once no walk can still be in them."""
         now = time.monotonic()
-        while self._retired and now - self._retired[0][0] > 1:
-            _, first, slots = self._retired.pop(0)
-            self._mapping_space.give_back(first, slots)
+        while self._retired and now - self._retired[0][0] > _WALKS_END_S:
+            _, space, first, slots = self._retired.popleft()
+            space.give_back(first, slots)

@@ -1,0 +1,124 @@
+"""Are captured stacks what the program itself says they are? For every CPython, in every situation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.profiles import GPU_LAUNCHES, FrameKind, Stack, is_truncated
+from otel_gpu.recorder import Recorder
+from tests.cpythons import Interpreter, interpreters
+from tests.e2e.processes import Program
+from tests.e2e.stack_truth import Truth, assert_native_part, captured, interpreter_file, launching, python_part, truths
+
+_ALL = interpreters()
+_JITS = [i for i in interpreters(with_jit=True) if i.environment]
+EVERY = pytest.mark.parametrize("interpreter", _ALL, ids=lambda i: i.name)
+NEWEST = pytest.mark.parametrize(
+    "interpreter", [next(i for i in _ALL if i.minor == m) for m in (11, 14, 15)], ids=lambda i: i.name
+)
+TOO_DEEP = {"too_deep_released", "too_deep_held"}
+
+
+def _order(program: Program, order: str) -> dict[str, object]:
+    program.process.stdin.write(order + "\n")
+    program.process.stdin.flush()
+    return program.event("phase")
+
+
+def _launch(program: Program, recorder: Recorder) -> tuple[dict[str, Truth], dict[str, Stack]]:
+    recorder.start()
+    truth = truths(_order(program, "launch"))
+    stacks = captured(recorder.finish())
+    assert stacks.keys() == truth.keys()
+    return truth, stacks
+
+
+def _assert_all(truth: Mapping[str, Truth], stacks: Mapping[str, Stack], image: str, *, native: bool = True) -> None:
+    """Compare every stack, so that one run shows all that is wrong."""
+    problems = []
+    for kernel in truth.keys() - TOO_DEEP:
+        try:
+            assert python_part(stacks[kernel]) == truth[kernel].python
+            assert not is_truncated(stacks[kernel]), stacks[kernel][-1].function
+            if native:
+                assert_native_part(truth[kernel].native, stacks[kernel], image)
+        except AssertionError as e:
+            problems.append(f"{kernel}: {e}")
+    assert not problems, "\n\n".join(problems)
+
+
+@EVERY
+def test_every_stack_is_what_the_program_says(interpreter: Interpreter, tmp_path: Path) -> None:
+    with launching(interpreter, tmp_path) as program, Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+        _order(program, "load")
+        assert recorder.settle()
+
+        truth, stacks = _launch(program, recorder)
+
+        _assert_all(truth, stacks, interpreter_file(program.pid))
+        for kernel in TOO_DEEP:
+            assert stacks[kernel][-1].function == "[truncated: deeper than the walker follows]"
+            python = python_part(stacks[kernel])
+            assert len(python) > 128
+            assert python == truth[kernel].python[: len(python)]
+        _assert_order(stacks["call_back_twice_held"])
+
+
+def _assert_order(stack: Stack) -> None:
+    """C and Python take turns as they called each other."""
+    outer = "call_back_twice"
+    ours = [
+        f.function.replace("<locals>.", "")
+        for f in stack
+        if f.kind is FrameKind.CPYTHON or (f.mapping is not None and f.mapping.path.endswith("helper.so"))
+    ]
+    expected = ["launch_here", "launch", f"{outer}.<lambda>", "call_back", f"{outer}.between", "call_back", outer]
+    # Before 3.11 code objects hold bare names only.
+    assert [name.rpartition(".")[2] for name in ours[:7]] == [name.rpartition(".")[2] for name in expected]
+
+
+@pytest.mark.parametrize("interpreter", _JITS, ids=lambda i: i.name)
+def test_code_that_the_jit_made_does_not_end_a_stack(interpreter: Interpreter, tmp_path: Path) -> None:
+    with launching(interpreter, tmp_path) as program, Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+        _order(program, "load")
+        assert recorder.settle()
+
+        truth, stacks = _launch(program, recorder)
+
+        # backtrace() itself cannot walk it.
+        _assert_all(truth, stacks, interpreter_file(program.pid), native=False)
+        assert any(f.function == "[code made at run time]" for stack in stacks.values() for f in stack)
+
+
+@NEWEST
+def test_a_forked_child_has_stacks_of_its_own(interpreter: Interpreter, tmp_path: Path) -> None:
+    with launching(interpreter, tmp_path) as program:
+        child = _order(program, "fork")["pid"]
+        assert isinstance(child, int)
+        with Recorder(child, (GPU_LAUNCHES,)) as recorder:
+            _order(program, "load")
+            assert recorder.settle()
+
+            truth, stacks = _launch(program, recorder)
+
+            _assert_all(truth, stacks, interpreter_file(child))
+
+
+def test_a_process_that_becomes_another_program_is_walked_anew(tmp_path: Path) -> None:
+    interpreter = next(i for i in _ALL if i.minor == 11 and "chroot" not in i.command)
+    with launching(interpreter, tmp_path) as program, Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+        program.process.stdin.write("exec\n")
+        program.process.stdin.flush()
+        program.ready()
+        _order(program, "load")
+        assert recorder.settle()
+
+        recorder.start()
+        truth = truths(_order(program, "launch"))
+        stacks = captured(recorder.finish()).values()
+
+        whole = [python_part(stack) for stack in stacks if not is_truncated(stack)]
+        assert sorted(whole) == sorted(t.python for kernel, t in truth.items() if kernel not in TOO_DEEP)
