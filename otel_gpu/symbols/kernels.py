@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 _MAX_KERNELS = 200_000
 """Of one process; what is named beyond that stays a handle."""
 _MAX_NAME = 4096
-_CONTROL = {c: f"\\x{c:02x}" for c in (*range(32), 127)}
 
 Program = tuple[int, int]
 """(tgid, incarnation)."""
@@ -25,6 +24,14 @@ class _Names:
     by_handle: OrderedDict[int, str] = field(default_factory=OrderedDict)
     modules: dict[int, set[int]] = field(default_factory=dict)
     aliases: dict[int, set[int]] = field(default_factory=dict)
+    unloaded: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    """Handles whose module is gone, which make room for others."""
+
+    def has_room(self) -> bool:
+        if len(self.by_handle) >= _MAX_KERNELS and self.unloaded:
+            handle, _ = self.unloaded.popitem(last=False)
+            self.by_handle.pop(handle, None)
+        return len(self.by_handle) < _MAX_KERNELS
 
 
 class KernelBook:
@@ -40,10 +47,11 @@ class KernelBook:
         """Note a kernel's name."""
         with self._lock:
             names = self._programs.setdefault(program, _Names())
-            if len(names.by_handle) >= _MAX_KERNELS and handle not in names.by_handle:
+            if handle not in names.by_handle and not names.has_room():
                 self.refused += 1
                 return
             names.by_handle[handle] = printable(name)
+            names.unloaded.pop(handle, None)
             if module:
                 names.modules.setdefault(module, set()).add(handle)
 
@@ -51,19 +59,26 @@ class KernelBook:
         """Note that a handle stands for the same kernel as another."""
         with self._lock:
             names = self._programs.setdefault(program, _Names())
-            if handle != original and original in names.by_handle and len(names.by_handle) < _MAX_KERNELS:
-                names.by_handle[handle] = names.by_handle[original]
-                names.aliases.setdefault(original, set()).add(handle)
+            if handle == original or (name := names.by_handle.get(original)) is None:
+                return
+            if handle not in names.by_handle and not names.has_room():
+                self.refused += 1
+                return
+            names.by_handle[handle] = name
+            names.unloaded.pop(handle, None)
+            names.aliases.setdefault(original, set()).add(handle)
 
     def unload(self, program: Program, module: int) -> None:
-        """Forget which handles belong to a module that is gone: they may be given out again.
+        """Note that a module is gone: its handles may be given out again.
 
-        The names stay until a handle is named anew, for launches that are still to be counted.
+        The names stay until a handle is named anew or the room is needed, for launches that are still to be counted.
         """
         with self._lock:
             names = self._programs.get(program)
             if names is not None:
-                names.modules.pop(module, None)
+                for handle in names.modules.pop(module, ()):
+                    for gone in (handle, *names.aliases.pop(handle, ())):
+                        names.unloaded[gone] = None
 
     def name(self, program: Program, handle: int) -> str | None:
         """Return a kernel's name, None where it is not known."""
@@ -81,4 +96,6 @@ def printable(name: str) -> str:
     """Bound a name and escape what must not reach a terminal or a label."""
     if len(name) > _MAX_NAME:
         name = name[: _MAX_NAME - 1] + "…"
-    return name.translate(_CONTROL)
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

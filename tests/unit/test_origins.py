@@ -1,0 +1,168 @@
+"""A launch's stack names its kernel only where all that it shows agrees."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_gpu.symbols import origins
+from otel_gpu.symbols.cache import SymbolCache
+from otel_gpu.symbols.kernels import KernelBook
+from otel_gpu.symbols.origins import Launch, Origins, told_by_stack
+from otel_gpu.symbols.stubs import StubMap
+
+PROGRAM = (os.getpid(), 1)
+SP = 0x7FFE0000
+BASE = 0x555500000000
+ALPHA, BETA = 0x100, 0x200
+LAUNCHER, WRAPPER, ELSEWHERE = 0x1000, 0x2000, 0x3000
+
+
+class Stubs:
+    """Stands in for the map of a file: two stubs, a function that uses one and a function that uses both."""
+
+    def name_of(self, address: int) -> str | None:
+        return {ALPHA: "alpha", BETA: "beta"}.get(address)
+
+    def names_used_at(self, address: int) -> frozenset[str]:
+        if LAUNCHER <= address < LAUNCHER + 0x100:
+            return frozenset({"alpha"})
+        if WRAPPER <= address < WRAPPER + 0x100:
+            return frozenset({"alpha", "beta"})
+        return frozenset()
+
+
+MODULES = [origins._Module(BASE, BASE + 0x10000, BASE, "program", Stubs())]
+
+
+def launch(*words: int, fp: int = 0, saved: tuple[int, ...] = (0,) * 5, program: tuple[int, int] = PROGRAM) -> Launch:
+    stack = struct.pack(f"<{len(words)}Q", *words).ljust(2048, b"\0")
+    return Launch(program, 0xBEEF, BASE + 1, SP, fp, saved, stack)
+
+
+def test_a_caller_that_uses_one_stub_names_it() -> None:
+    assert told_by_stack(launch(BASE + LAUNCHER + 20), MODULES) == "alpha"
+
+
+def test_a_caller_that_uses_several_is_settled_by_the_stub_on_the_stack_below_it() -> None:
+    # driver <- runtime (frame at SP+8) <- wrapper (frame at SP+40): the runtime still holds the stub.
+    words = (0x7F00_0000, SP + 40, BASE + ELSEWHERE, BASE + BETA, 0, 0, BASE + WRAPPER + 8)
+
+    assert told_by_stack(launch(*words, fp=SP + 8), MODULES) == "beta"
+
+
+def test_a_saved_register_may_hold_the_stub() -> None:
+    assert told_by_stack(launch(BASE + WRAPPER, saved=(0, BASE + ALPHA, 0, 0, 0)), MODULES) == "alpha"
+
+
+def test_two_stubs_that_both_stand_there_name_nothing() -> None:
+    words = (0x7F00_0000, SP + 40, BASE + ELSEWHERE, BASE + BETA, BASE + ALPHA, 0, BASE + WRAPPER + 8)
+
+    assert told_by_stack(launch(*words, fp=SP + 8), MODULES) is None
+
+
+def test_a_stub_above_the_caller_is_somebody_elses() -> None:
+    words = (0x7F00_0000, SP + 40, BASE + ELSEWHERE, 0, 0, 0, BASE + WRAPPER + 8, BASE + BETA)
+
+    assert told_by_stack(launch(*words, fp=SP + 8), MODULES) is None
+
+
+def test_an_unknown_caller_names_nothing() -> None:
+    assert told_by_stack(launch(BASE + ELSEWHERE), MODULES) is None
+    assert told_by_stack(launch(0x1234), MODULES) is None
+    assert told_by_stack(launch(BASE + LAUNCHER), []) is None
+
+
+@given(st.binary(min_size=2048, max_size=2048), st.integers(0, (1 << 64) - 1), st.integers(-4096, 4096))
+def test_any_stack_is_read_within_bounds(stack: bytes, sp: int, frame: int) -> None:
+    told = told_by_stack(Launch(PROGRAM, 1, 0, sp, sp + frame, (1, 2, 3, 4, 5), stack), MODULES)
+
+    assert told in (None, "alpha", "beta")
+
+
+def test_frame_pointers_that_lead_in_circles_end() -> None:
+    words = (0x1, SP + 8, 0x2, SP + 8, 0x3)
+
+    assert told_by_stack(launch(*words, fp=SP + 8), MODULES) is None
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Origins:
+    found = Origins(KernelBook(), SymbolCache(tmp_path))
+    yield found
+    found.close()
+
+
+def test_a_name_is_pending_until_it_was_looked_for(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(quiet, "_look", lambda _launch: gate.wait(10))
+
+    quiet.submit(launch())
+    quiet.submit(launch())
+    assert quiet.pending(PROGRAM, 0xBEEF)
+    assert not quiet.pending(PROGRAM, 0xCAFE)
+    gate.set()
+    quiet.settle(10)
+
+    assert not quiet.pending(PROGRAM, 0xBEEF)
+
+
+def test_nobody_waits_for_ever(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(quiet, "_look", lambda _launch: gate.wait(10))
+    monkeypatch.setattr(origins, "_PATIENCE_S", 0.0)
+
+    quiet.submit(launch())
+
+    assert not quiet.pending(PROGRAM, 0xBEEF)
+    gate.set()
+
+
+def test_launches_that_find_no_room_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origins, "_MAX_QUEUE", 2)
+    gate = threading.Event()
+    busy = Origins(KernelBook(), SymbolCache(tmp_path))
+    monkeypatch.setattr(busy, "_look", lambda _launch: gate.wait(10))
+
+    for _ in range(10):
+        busy.submit(launch())
+
+    assert busy.dropped >= 7
+    gate.set()
+    busy.settle(10)
+    assert not busy.pending(PROGRAM, 0xBEEF)
+    busy.close()
+
+
+def test_a_process_without_kernels_and_one_that_is_gone_stay_unknown(quiet: Origins) -> None:
+    gone = launch(program=(1 << 22, 1))
+
+    quiet.submit(launch())
+    quiet.submit(gone)
+    quiet.settle(20)
+
+    assert quiet.caller(PROGRAM, 0xBEEF) is None
+    assert quiet.caller(gone.program, 0xBEEF) is None
+    quiet.forget(PROGRAM)
+
+
+def test_what_is_known_is_not_looked_for(tmp_path: Path) -> None:
+    book = KernelBook()
+    found = Origins(book, SymbolCache(tmp_path))
+    book.learn(PROGRAM, 0xBEEF, "known")
+
+    found.submit(launch())
+
+    assert not found.pending(PROGRAM, 0xBEEF)
+    found.close()
+
+
+def test_an_empty_map_names_nothing() -> None:
+    assert StubMap().name_of(ALPHA) is None
+    assert StubMap().names_used_at(LAUNCHER) == frozenset()
