@@ -1,0 +1,42 @@
+"""Counts wait for a name, but not for ever and not beyond the end of a program."""
+
+from __future__ import annotations
+
+from otel_gpu.abi import Family
+from otel_gpu.receivers.cuda_patience import Patience
+from otel_gpu.receivers.rows import RowDelta
+
+
+def row(subject: int, count: int = 1, tgid: int = 10) -> RowDelta:
+    return RowDelta(tgid, 1, subject, 0, Family.LAUNCH, 0, 0, 0, 0, 0, count, 0, 0)
+
+
+def test_rows_of_a_kernel_that_is_looked_up_come_when_it_is_found() -> None:
+    waiting = {0xA}
+    patience = Patience(lambda row: row.subject in waiting)
+
+    first = list(patience.sift([row(0xA, 1), row(0xB, 2)], ()))
+    second = list(patience.sift([row(0xA, 3)], ()))
+    waiting.clear()
+    third = list(patience.sift([row(0xA, 5)], ()))
+
+    assert (first, second) == ([row(0xB, 2)], [])
+    assert third == [row(0xA, 1), row(0xA, 3), row(0xA, 5)]
+    assert list(patience.sift([], ())) == []
+
+
+def test_an_ended_program_cannot_wait() -> None:
+    patience = Patience(lambda _: True)
+    list(patience.sift([row(0xA, 1), row(0xA, 2, tgid=11)], ()))
+
+    assert list(patience.sift([row(0xA, 3)], {10})) == [row(0xA, 1), row(0xA, 3)]
+    assert list(patience.sift([], {11})) == [row(0xA, 2, tgid=11)]
+
+
+def test_at_the_end_nothing_is_held_back() -> None:
+    patience = Patience(lambda _: True)
+    list(patience.sift([row(0xA, 1)], ()))
+
+    patience.end()
+
+    assert list(patience.sift([row(0xA, 2)], ())) == [row(0xA, 1), row(0xA, 2)]
