@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,19 @@ def test_the_program_does_not_outlive_the_demo(demo: tuple[str, Path]) -> None:
 
     assert pid is not None
     assert not os.path.exists(f"/proc/{pid[1]}")
+
+
+def test_ctrl_c_ends_it_with_its_totals_and_its_flame_graph(tmp_path: Path) -> None:
+    ground.part("mock")
+    flame_graph = tmp_path / "demo.html"
+    command = [sys.executable, "-m", "otel_gpu", "demo", "--duration", "100", "-o", str(flame_graph)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline().startswith("observing ")
+        time.sleep(2)
+        demo.send_signal(signal.SIGINT)
+        text = demo.stdout.read()
+
+    assert demo.returncode == 0
+    assert text.count("equal") == 7
+    assert flame_graph.exists()
