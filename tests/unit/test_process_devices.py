@@ -31,7 +31,7 @@ def start(table: ProcessTable) -> Iterator[Start]:
     running = []
 
     def start(*, late: bool = False, **environment: str) -> Process:
-        command = [sys.executable, "-Sc", "print(flush=True); input()"]
+        command = [sys.executable, "-Sc", "import sys; print(flush=True); sys.stdin.read()"]
         child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         running.append(child)
         # Between its fork and the end of its exec a child has no environment that could be read.

@@ -1,0 +1,134 @@
+"""A file is what it exports, whatever it is called; and what is no ELF file is nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_gpu.discovery.libraries import (
+    FileId,
+    LibraryCatalogue,
+    LibraryKind,
+    classify,
+    exports,
+    loaded_size,
+)
+from otel_gpu.elf import ElfFile
+from otel_gpu.errors import ElfError
+
+DRIVER = ("cuInit", "cuLaunchKernel", "cuCtxSynchronize")
+RUNTIME = ("cudaLaunchKernel", "cudaMalloc")
+
+
+def build(directory: Path, names: tuple[str, ...], *flags: str, extra: str = "") -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not there to make a library")
+    source = directory / "source.c"
+    padding = "".join(f"int f{n}(void) {{ return {n}; }}\n" for n in range(200))
+    source.write_text(padding + extra + "".join(f"int {name}(void) {{ return 1; }}\n" for name in names))
+    library = directory / "library.bin"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,--build-id", *flags, "-o", library, source], check=True)
+    return library
+
+
+@pytest.mark.parametrize("style", ["gnu", "sysv", "both"])
+@pytest.mark.parametrize(("names", "kind"), [(DRIVER, LibraryKind.DRIVER), (RUNTIME, LibraryKind.RUNTIME)])
+def test_a_library_is_known_by_what_it_exports(
+    tmp_path: Path, names: tuple[str, ...], kind: LibraryKind, style: str
+) -> None:
+    library = build(tmp_path, names, f"-Wl,--hash-style={style}")
+    subprocess.run(["strip", library], check=True)
+
+    found = classify(str(library), "/as/the/process/sees/it")
+
+    assert found is not None
+    assert (found.kind, found.path) == (kind, "/as/the/process/sees/it")
+    assert found.id == FileId.of(library.stat())
+    assert found.build_id
+
+
+def test_a_library_that_lacks_one_function_is_not_it(tmp_path: Path) -> None:
+    assert classify(str(build(tmp_path, DRIVER[:2])), "") is None
+
+
+def test_a_library_that_only_uses_the_functions_is_not_it(tmp_path: Path) -> None:
+    extra = "".join(f"int {n}(void); int use_{n}(void) {{ return {n}(); }}\n" for n in DRIVER)
+
+    library = build(tmp_path, (), extra=extra)
+
+    with ElfFile(library) as elf:
+        assert not exports(elf, DRIVER)
+        assert exports(elf, ("use_cuInit", "f199"))
+    assert classify(str(library), "") is None
+
+
+def test_a_program_with_device_code_has_a_runtime_of_its_own(tmp_path: Path) -> None:
+    extra = '__attribute__((section(".nv_fatbin"))) int device_code = 1;\n'
+
+    found = classify(str(build(tmp_path, (), extra=extra)), "")
+
+    assert found is not None
+    assert found.kind is LibraryKind.STATIC_RUNTIME
+
+
+@pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01\x01" + b"\xff" * 100])
+def test_what_is_no_elf_file_is_nothing(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+
+    assert classify(str(file), "") is None
+
+
+def test_the_size_in_memory_reaches_from_the_first_to_the_last_segment(tmp_path: Path) -> None:
+    library = build(tmp_path, (), extra="static char room[1 << 20]; char *at(void) { return room; }\n")
+
+    with ElfFile(library) as elf:
+        assert 1 << 20 < loaded_size(elf) < 1 << 22
+
+
+def test_files_are_opened_once_by_the_first_way_that_works(tmp_path: Path) -> None:
+    library = build(tmp_path, DRIVER)
+    catalogue = LibraryCatalogue()
+
+    found = catalogue.look_up((1, 2), 3, "/lib", ["/not/there", str(library)])
+    library.unlink()
+
+    assert found is not None
+    assert catalogue.look_up((1, 2), 3, "/lib", ["/not/there"]) is found
+    assert catalogue.look_up((1, 2), 4, "/lib", ["/not/there"]) is None
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return build(tmp_path_factory.mktemp("image"), DRIVER, "-Wl,--hash-style=both").read_bytes()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1 << 15), st.integers(0, 255)), max_size=30), st.integers(0, 1 << 15))
+def test_a_damaged_library_is_told_or_is_nothing(
+    image: bytes, tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[int, int]], cut: int
+) -> None:
+    data = bytearray(image)
+    for position, value in damage:
+        data[position % len(data)] = value
+    file = tmp_path_factory.getbasetemp() / f"damaged-{os.getpid()}"
+    file.write_bytes(bytes(data[: len(data) - cut % len(data) // 2]))
+
+    found = classify(str(file), "")
+
+    assert found is None or found.kind in LibraryKind
+
+
+def test_a_file_of_another_machines_width_is_refused(tmp_path: Path, image: bytes) -> None:
+    file = tmp_path / "narrow"
+    file.write_bytes(image[:4] + b"\x01" + image[5:])
+
+    assert classify(str(file), "") is None
+    with pytest.raises(ElfError):
+        ElfFile(file)

@@ -1,0 +1,110 @@
+"""What /proc says of real processes, and what it cannot say any more."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.discovery import procfs
+from otel_gpu.errors import ProcessGoneError
+
+NOBODY = 1 << 22
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-Sc", "import sys; print(flush=True); sys.stdin.read()", "two words", ""]
+    environment = {"NAME": "a=b", "EMPTY": "", "OTHER": "x"}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        yield process
+        process.communicate()
+
+
+def test_a_process_is_told_by_its_start_and_its_parent(child: subprocess.Popen[bytes]) -> None:
+    status = procfs.stat(child.pid)
+
+    assert status.parent == os.getpid()
+    assert status.start_ticks >= procfs.stat(os.getpid()).start_ticks
+    assert status.comm == Path(sys.executable).name[:15]
+
+
+def test_arguments_and_chosen_variables_are_read(child: subprocess.Popen[bytes]) -> None:
+    assert procfs.command_line(child.pid)[-2:] == ["two words", ""]
+    assert procfs.environment(child.pid, frozenset({"NAME", "EMPTY", "MISSING"})) == {"NAME": "a=b", "EMPTY": ""}
+    assert procfs.executable(child.pid) == os.path.realpath(sys.executable)
+
+
+def test_a_name_with_brackets_and_blanks_is_one_name() -> None:
+    libc = ctypes.CDLL(None)
+    before = ctypes.create_string_buffer(16)
+    libc.prctl(16, before)
+    libc.prctl(15, b"a) R 1 (b c")
+    try:
+        status = procfs.stat(os.getpid())
+    finally:
+        libc.prctl(15, before)
+
+    assert (status.comm, status.parent) == ("a) R 1 (b c", os.getppid())
+
+
+def test_files_that_are_mapped_for_execution_can_be_opened(tmp_path: Path) -> None:
+    path = tmp_path / "a file (deleted)\nwith a line"
+    path.write_bytes(b"\x90" * 8192)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC, offset=4096):
+        path.unlink()
+        (found,) = [m for m in procfs.executable_mappings(os.getpid()) if str(tmp_path) in m.path]
+
+    assert found.path.endswith("\nwith a line")
+    assert (found.offset, found.end - found.start) == (4096, 4096)
+    assert found.opener(7) == f"/proc/7/map_files/{found.start:x}-{found.end:x}"
+
+
+def test_this_program_is_among_the_processes_and_its_code_among_its_mappings() -> None:
+    assert os.getpid() in set(procfs.pids())
+    inodes = {m.inode for m in procfs.executable_mappings(os.getpid())}
+    assert inodes
+    assert 0 not in inodes
+
+
+def test_a_process_is_alive_until_its_last_thread_ends(child: subprocess.Popen[bytes]) -> None:
+    assert procfs.is_alive(child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    # A zombie: its parent has not asked how it ended.
+    assert not procfs.is_alive(child.pid)
+    assert procfs.command_line(child.pid) == []
+    assert procfs.executable(child.pid) is None
+
+
+def test_a_program_whose_main_thread_has_ended_is_alive() -> None:
+    source = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=lambda: (print(flush=True), time.sleep(60))).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    with subprocess.Popen([sys.executable, "-Sc", source], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        alive = procfs.is_alive(process.pid)
+        process.kill()
+    assert alive
+
+
+def test_a_process_that_is_gone_is_an_error_that_says_so() -> None:
+    for ask in (procfs.stat, procfs.executable_mappings, procfs.command_line):
+        with pytest.raises(ProcessGoneError, match=f"process {NOBODY} is gone"):
+            ask(NOBODY)
+    assert not procfs.is_alive(NOBODY)
+    assert procfs.executable(NOBODY) is None
+
+
+def test_reads_are_bounded() -> None:
+    assert len(procfs.read(os.getpid(), "maps", 100)) == 100
