@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import ground
+from tests.e2e.truth import Truth
 
+_ROOT = Path(__file__).parent.parent.parent
 _SECONDS = 5
 
 
@@ -79,3 +82,33 @@ def test_ctrl_c_ends_it_with_its_totals_and_its_flame_graph(tmp_path: Path) -> N
     assert demo.returncode == 0
     assert text.count("equal") == 7
     assert flame_graph.exists()
+
+
+@pytest.mark.torch
+def test_its_pytorch_program_launches_and_stops_when_told(tmp_path: Path) -> None:
+    truth = tmp_path / "truth.json"
+    command = [ground.torch_python(), "-m", "otel_gpu.demo.inference_torch"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(_ROOT),
+        "LD_LIBRARY_PATH": str(ground.part("mock")),
+        "MOCKCUDA_TRUTH": str(truth),
+        "MOCKCUDA_STATE": "",
+    }
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        print(file=program.stdin, flush=True)
+        time.sleep(5)
+        print(file=program.stdin, flush=True)
+        assert json.loads(program.stdout.readline()) == {}
+        program.send_signal(signal.SIGUSR2)
+        while not truth.exists():
+            time.sleep(0.01)
+        program.stdin.close()
+
+    assert program.returncode == 0
+    assert sum(Truth.read(truth).launches.values()) > 1000
