@@ -17,6 +17,16 @@ struct {
 	__uint(max_entries, 16 << 20);
 } samples SEC(".maps");
 
+/* The agent looks a few times a second by itself: waking it for each stack would cost more than the stack. */
+#define WAKE_AT (2 << 20)
+
+static __always_inline void submit(struct stack_sample *s)
+{
+	u64 waiting = bpf_ringbuf_query(&samples, BPF_RB_AVAIL_DATA);
+
+	bpf_ringbuf_submit(s, waiting > WAKE_AT ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+
 #define WINDOW_NS 250000000ULL
 #define WINDOWS_PER_SECOND 4
 
@@ -43,16 +53,20 @@ struct {
 	__type(value, struct sampler);
 } samplers SEC(".maps");
 
-/* Every how many calls, so that the last window's rate would have kept the budget. */
+/* Every how many calls, so that the last window's rate would have kept the budget, and a burst in this one does. */
 static __always_inline void adapt(struct sampler *s, u64 now)
 {
-	u32 budget = stacks_per_second / WINDOWS_PER_SECOND;
+	u32 budget = stacks_per_second / WINDOWS_PER_SECOND, period = 1;
 
-	if (now - s->window_start_ns < WINDOW_NS)
-		return;
-	s->period = budget && s->in_window > budget ? s->in_window / budget : 1;
-	s->window_start_ns = now;
-	s->in_window = 0;
+	if (budget && s->in_window > budget)
+		period = s->in_window / budget;
+	if (now - s->window_start_ns >= WINDOW_NS) {
+		s->period = period;
+		s->window_start_ns = now;
+		s->in_window = 0;
+	} else if (period > s->period) {
+		s->period = period;
+	}
 }
 
 static __always_inline struct sampler *sampler_of(const struct caller *who, u64 type)
@@ -155,7 +169,7 @@ static __always_inline void take_at_entry(struct pt_regs *ctx, const struct call
 		s->stop = STOP_UNREADABLE;
 	else
 		unwind(s, process, caller, STACK_POINTER(ctx) + 8, FRAME_POINTER(ctx), 1);
-	bpf_ringbuf_submit(s, 0);
+	submit(s);
 }
 
 /* Takes the stack at a return probe: the function is gone, its caller is at the return address. */
@@ -174,7 +188,7 @@ static __always_inline void take_at_return(struct pt_regs *ctx, const struct cal
 		s->stop = STOP_UNKNOWN_PROCESS;
 	else
 		unwind(s, process, INSTRUCTION(ctx), STACK_POINTER(ctx), FRAME_POINTER(ctx), 1);
-	bpf_ringbuf_submit(s, 0);
+	submit(s);
 }
 
 /* ---- launches ---- */
@@ -394,7 +408,7 @@ static __always_inline void submit_head(const struct caller *who, u32 type, u64 
 	s->value = 0;
 	s->count = 1;
 	s->subject = subject;
-	bpf_ringbuf_submit(s, 0);
+	submit(s);
 }
 
 SEC("uretprobe")
@@ -617,7 +631,7 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 	s->value = 1;
 	s->subject = kernel;
 	unwind(s, process, pc, sp, fp, 0);
-	bpf_ringbuf_submit(s, 0);
+	submit(s);
 	return 0;
 }
 
@@ -711,6 +725,6 @@ int profile_wakeup(u64 *ctx)
 	s->time_ns = bpf_ktime_get_ns();
 	s->value = value;
 	s->count = calls;
-	bpf_ringbuf_submit(s, 0);
+	submit(s);
 	return 0;
 }

@@ -7,16 +7,19 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from . import __version__, telemetry
-from .config import Config, CudaSettings, KernelNamesSettings, NvmlSettings
+from .config import Config, CudaSettings, KernelNamesSettings, NvmlSettings, ProfileSettings
 from .discovery import drivers
 from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
 from .discovery.resource import host
 from .discovery.watch import Watcher
-from .exporters import ExporterStats, MetricsExporter
-from .exporters.build import build
+from .errors import UnsupportedKernelError
+from .exporters import ExporterStats
+from .exporters.build import Exporters, build
+from .exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
 from .model import Resource, attributes
 from .pipeline import Pipeline, Point
 from .processors import Processor
@@ -28,6 +31,10 @@ from .receivers.agent_self import SelfReceiver
 from .receivers.cuda import CudaReceiver
 from .receivers.nvml import NvmlReceiver
 from .receivers.process_devices import DeviceBook
+
+if TYPE_CHECKING:
+    from .profiling import ProfilePipeline
+    from .receivers.profile import ProfileReceiver
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 10.0
@@ -47,8 +54,12 @@ class Agent:
         self._devices: DeviceBook | None = None
         self._self: SelfReceiver | None = None
         self._watcher: Watcher | None = None
-        self._exporters: list[MetricsExporter] = []
+        self._exporters: Exporters | None = None
         self._pipeline: Pipeline | None = None
+        self._counts = False
+        """Whether what the CUDA receiver counts is exported."""
+        self._profile: ProfileReceiver | None = None
+        self._profiling: ProfilePipeline | None = None
         self._stop = threading.Event()
         self._exited = threading.Event()
         self._wake = threading.Event()
@@ -78,8 +89,11 @@ class Agent:
         config = self._config
         pids = () if config.discovery.everything else config.discovery.pids
         settings = [s for s in config.used_receivers if isinstance(s, CudaSettings)]
-        if settings:
-            cuda = settings[0]
+        profile = next((s for s in config.used_receivers if isinstance(s, ProfileSettings)), None)
+        self._counts = bool(settings)
+        if settings or profile is not None:
+            # Profiles need the counts' knowledge of kernels and captures, whether or not the counts are exported.
+            cuda = settings[0] if settings else CudaSettings()
             self._cuda = CudaReceiver(
                 self._processes,
                 map_entries=cuda.map_entries,
@@ -88,25 +102,62 @@ class Agent:
                 link=cuda.link,
                 only=pids,
             )
+            if profile is not None:
+                self._start_profiles(profile, cuda, pids)
             for library, path in drivers.installed(cuda.libraries):
                 self._cuda.attach(library, path)
             self._devices = DeviceBook(self._processes, self._cuda.device_uuids)
-            self._watcher = Watcher(self._processes, self._on_library, pids=pids, on_exit=self._on_exit)
+            self._watcher = Watcher(
+                self._processes, self._on_library, pids=pids, on_exit=self._on_exit, on_map=self._on_map
+            )
             self._watcher.scan()
             self._watcher.start()
         # The exporters come last: their libraries take longer to load than everything above.
-        self._exporters = build(config)
-        receivers: list[Receiver] = [self._cuda] if self._cuda is not None else []
+        exporters = self._exporters = build(config)
+        receivers: list[Receiver] = [self._cuda] if self._cuda is not None and self._counts else []
         # Whatever the file asks for: what was lost must not go unsaid.
-        self._self = SelfReceiver(self._cuda, self._exporter_stats, __version__)
+        self._self = SelfReceiver(self._cuda, self._exporter_stats, __version__, self._profile)
         receivers.append(self._self)
         processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
         processors += [
             KernelNames(s.top, s.demangle) for s in config.processors.values() if isinstance(s, KernelNamesSettings)
         ]
-        self._pipeline = Pipeline(receivers, processors, self._exporters)
+        self._pipeline = Pipeline(receivers, processors, exporters.metrics)
+        if self._profile is not None:
+            from .profiling import ProfilePipeline
+
+            self._profiling = ProfilePipeline(self._profile, exporters.profiles, self._max_request_bytes())
         self._thread.start()
-        _log.info("observing %s", f"{len(pids)} processes" if pids else "every GPU process of this host")
+        chosen = "1 process" if len(pids) == 1 else f"{len(pids)} processes"
+        _log.info("observing %s", chosen if pids else "every GPU process of this host")
+
+    def _start_profiles(self, settings: ProfileSettings, cuda: CudaSettings, pids: tuple[int, ...]) -> None:
+        """Load what walks stacks, which metrics do without."""
+        from .profiling import types_of
+        from .receivers.profile import ProfileReceiver
+
+        assert self._cuda is not None
+        try:
+            self._profile = ProfileReceiver(
+                self._processes,
+                types_of(settings),
+                capturing=self._cuda.capturing,
+                kernel_name=self._cuda.kernel_name,
+                only=pids,
+                policy=cuda.site,
+                allow_single_step=cuda.arm64_single_step or not drivers.is_arm64(),
+                link=cuda.link,
+                cpu_hz=settings.cpu_hz,
+                stacks_per_second=settings.stacks_per_second,
+            )
+        except UnsupportedKernelError as e:
+            if "metrics" not in self._config.signals:
+                raise
+            _log.warning("no profiles: %s", e)
+
+    def _max_request_bytes(self) -> int:
+        wanted = [self._config.exporter(e, "profiles") for e in self._config.exporters]
+        return min([s.max_request_bytes for s in wanted if isinstance(s, OtlpSettings)], default=MAX_REQUEST_BYTES)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is left to observe, or `stop`; False when the time (in seconds) is up first."""
@@ -127,8 +178,15 @@ class Agent:
         if self._pipeline is not None:
             self._collect()
             self._pipeline.export()
-            self._pipeline.shutdown(_FLUSH_S)
+            if self._profiling is not None:
+                self._profiling.export(last=True)
             self._pipeline = None
+        if self._exporters is not None:
+            self._exporters.shutdown(_FLUSH_S)
+            self._exporters = None
+        if self._profile is not None:
+            self._profile.close()
+            self._profile = self._profiling = None
         if self._cuda is not None:
             self._cuda.close()
             self._cuda = None
@@ -148,6 +206,13 @@ class Agent:
             self._devices.observe(process)
         if self._cuda is not None:
             self._cuda.attach(library, opener)
+        if self._profile is not None:
+            self._profile.attach(library, opener)
+            self._profile.observe(process.pid)
+
+    def _on_map(self, pid: int) -> None:
+        if self._profile is not None:
+            self._profile.observe(pid)
 
     def _on_exit(self, _process: Process) -> None:
         self._exited.set()
@@ -185,6 +250,8 @@ class Agent:
                 self._collect()
                 if self._pipeline is not None:
                     self._pipeline.export()
+                if self._profiling is not None:
+                    self._profiling.export()
                 self._check_finished()
 
     def _collect(self) -> None:
@@ -194,7 +261,11 @@ class Agent:
         began = time.perf_counter()
         if self._nvml is not None and self._devices is not None:
             self._devices.learn(self._nvml.gpus(), self._nvml.process_memory())
+        if self._profiling is not None:
+            self._profiling.finish(ended)
         self._pipeline.collect([p.resource for p in ended])
+        if self._cuda is not None and not self._counts:
+            self._cuda.collect()
         if self._self is not None:
             self._self.duration(telemetry.COLLECT_DURATION, time.perf_counter() - began)
             for name, seconds in self._pipeline.take_durations():
@@ -213,4 +284,4 @@ class Agent:
         return [pid for pid in self._config.discovery.pids if is_alive(pid)]
 
     def _exporter_stats(self) -> Sequence[tuple[str, ExporterStats]]:
-        return [(e.name, e.stats()) for e in self._exporters]
+        return [] if self._exporters is None else list(self._exporters.stats().items())

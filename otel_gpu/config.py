@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -51,6 +51,21 @@ class SelfSettings:
     """`receivers.self`."""
 
 
+ProfileName = Literal["launch", "wait", "alloc", "inuse", "copy", "tensor", "cpu", "offcpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSettings:
+    """`receivers.profile`."""
+
+    types: tuple[ProfileName, ...] = ("launch", "wait", "copy", "alloc", "inuse", "cpu")
+    """What is profiled; as `otel-gpu record --type` calls it."""
+    cpu_hz: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 49
+    """How often each CPU is looked at."""
+    stacks_per_second: Annotated[int, msgspec.Meta(ge=4, le=100_000)] = 400
+    """Stacks taken of one thread and type; what other calls do is added to them."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelNamesSettings:
     """`processors.kernel_names`."""
@@ -85,14 +100,22 @@ class Pipeline:
     exporters: tuple[str, ...]
 
 
-ReceiverSettings = CudaSettings | NvmlSettings | SelfSettings
+ReceiverSettings = CudaSettings | NvmlSettings | SelfSettings | ProfileSettings
 ProcessorSettings = KernelNamesSettings
 ExporterSettings = OtlpSettings | FileSettings | ConsoleSettings | SdkSettings
 
 SIGNALS: tuple[Signal, ...] = ("metrics", "traces", "profiles")
-RECEIVERS: dict[str, type[ReceiverSettings]] = {"cuda": CudaSettings, "nvml": NvmlSettings, "self": SelfSettings}
+RECEIVERS: dict[str, type[ReceiverSettings]] = {
+    "cuda": CudaSettings,
+    "nvml": NvmlSettings,
+    "self": SelfSettings,
+    "profile": ProfileSettings,
+}
 PROCESSORS: dict[str, type[ProcessorSettings]] = {"kernel_names": KernelNamesSettings}
 """Settings by component type; those of exporters are in `config_load`."""
+
+
+_ADD = "add an otlp or a file exporter"
 
 
 def component_type(component: str) -> str:
@@ -113,7 +136,7 @@ class Config:
     processors: Mapping[str, ProcessorSettings] = field(default_factory=lambda: {"kernel_names": KernelNamesSettings()})
     exporters: Mapping[str, ExporterSettings] = field(default_factory=lambda: {"otlp": OtlpSettings()})
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
-    """By id, `signal` or `signal/name`; empty means one for metrics, through everything declared above."""
+    """By id, `signal` or `signal/name`; empty means one for each signal that a declared receiver gives."""
     discovery: Discovery = Discovery()
     interval_s: float = DEFAULT_INTERVAL_S
     """From one export to the next."""
@@ -129,12 +152,29 @@ class Config:
 
     def __post_init__(self) -> None:
         if not self.pipelines:
-            everything = Pipeline(tuple(self.receivers), tuple(self.processors), tuple(self.exporters))
-            object.__setattr__(self, "pipelines", {"metrics": everything})
+            object.__setattr__(self, "pipelines", self._everything())
         for name in ("receivers", "processors", "exporters", "pipelines", "signal_exporters"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         for pipeline_id, pipeline in self.pipelines.items():
             self._check(pipeline_id, pipeline)
+
+    def _everything(self) -> dict[str, Pipeline]:
+        profiling = tuple(r for r, settings in self.receivers.items() if isinstance(settings, ProfileSettings))
+        rest = tuple(r for r in self.receivers if r not in profiling)
+        found = {}
+        if rest or not profiling:
+            found["metrics"] = Pipeline(rest, tuple(self.processors), tuple(self.exporters))
+        if profiling:
+            found["profiles"] = Pipeline(profiling, (), self.profile_exporters)
+        return found
+
+    @property
+    def profile_exporters(self) -> tuple[str, ...]:
+        """Return the exporters that can carry profiles; ConfigError when there are only others."""
+        able = tuple(e for e, settings in self.exporters.items() if isinstance(settings, OtlpSettings | FileSettings))
+        if self.exporters and not able:
+            raise ConfigError(f"profiles leave by OTLP or in files, not by {', '.join(self.exporters)}; {_ADD}")
+        return able
 
     def _check(self, pipeline_id: str, pipeline: Pipeline) -> None:
         signal = component_type(pipeline_id)
@@ -148,11 +188,27 @@ class Config:
                         f"service.pipelines.{pipeline_id}.{kind}: {component!r} is not declared under {kind}; "
                         f"{nearest(component, declared)}"
                     )
+        where = f"service.pipelines.{pipeline_id}"
+        for component in pipeline.receivers:
+            if isinstance(self.receivers[component], ProfileSettings) != (signal == "profiles"):
+                gives = "profiles" if signal != "profiles" else "metrics"
+                raise ConfigError(f"{where}.receivers: {component} gives {gives}; name it in a pipeline of those")
+        if signal == "profiles":
+            for component in pipeline.processors:
+                raise ConfigError(f"{where}.processors: {component} processes metrics; leave it out")
+            for component in pipeline.exporters:
+                if not isinstance(self.exporters[component], OtlpSettings | FileSettings):
+                    raise ConfigError(f"{where}.exporters: {component} takes no profiles; {_ADD}")
 
     @property
     def shared_attributes(self) -> dict[str, str]:
         """What holds for observed processes too: all resource attributes but those that say who the agent is."""
         return {k: v for k, v in self.resource_attributes if not k.startswith("service.")}
+
+    @property
+    def signals(self) -> set[str]:
+        """Return what is exported."""
+        return {component_type(pipeline) for pipeline in self.pipelines}
 
     @property
     def used_receivers(self) -> list[ReceiverSettings]:
@@ -173,8 +229,21 @@ class Config:
         pids: tuple[int, ...] = (),
         output: str | None = None,
         duration_s: float | None = None,
+        profiles: bool = False,
     ) -> Config:
         """Read the file, if any, and the variables; the other arguments go before both. ConfigError where wrong."""
         from .config_load import load
 
-        return load(path, os.environ if environ is None else environ, pids, output, duration_s)
+        config = load(path, os.environ if environ is None else environ, pids, output, duration_s)
+        return config.with_profiles() if profiles else config
+
+    def with_profiles(self) -> Config:
+        """Return a configuration that takes profiles too, with the settings that are declared for them, if any."""
+        if "profiles" in self.signals:
+            return self
+        receivers = dict(self.receivers)
+        if not any(isinstance(settings, ProfileSettings) for settings in receivers.values()):
+            receivers["profile"] = ProfileSettings()
+        profiling = tuple(r for r, settings in receivers.items() if isinstance(settings, ProfileSettings))
+        pipeline = Pipeline(profiling, (), self.profile_exporters)
+        return replace(self, receivers=receivers, pipelines={**self.pipelines, "profiles": pipeline})

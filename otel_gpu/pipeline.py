@@ -95,9 +95,3 @@ class Pipeline:
                 for owner in self._store
                 for series in owner.series.values()
             ]
-
-    def shutdown(self, timeout_s: float) -> None:
-        """Let the exporters finish, all within one deadline."""
-        deadline = time.monotonic() + timeout_s
-        for exporter in self._exporters:
-            exporter.shutdown(max(deadline - time.monotonic(), 0.1))

@@ -180,6 +180,22 @@ GPU_INUSE_OBJECTS = _type(
     "GPU allocations in use",
     "Allocations not freed; a free is charged to the allocating stack.",
 )
+TENSOR_ALLOC_SPACE = _type(
+    "tensor_alloc_space",
+    "bytes",
+    "tensor_memory",
+    "bytes",
+    "Tensor memory allocated",
+    "Bytes asked of PyTorch's caching allocator, given back since or not; apart from what it asks of the driver.",
+)
+TENSOR_INUSE_SPACE = _type(
+    "tensor_inuse_space",
+    "bytes",
+    "tensor_memory",
+    "bytes",
+    "Tensor memory in use",
+    "Bytes asked of PyTorch's caching allocator and not given back, since the recording began.",
+)
 CPU = ProfileType(
     "samples",
     "count",
@@ -211,11 +227,25 @@ PROFILE_TYPES: dict[str, ProfileType] = {
         GPU_ALLOC_OBJECTS,
         GPU_INUSE_SPACE,
         GPU_INUSE_OBJECTS,
+        TENSOR_ALLOC_SPACE,
+        TENSOR_INUSE_SPACE,
         CPU,
         OFF_CPU,
     )
 }
-"""Every profile type that otel-gpu emits."""
+"""Every profile type that has a name here."""
+
+CHOICES: dict[str, tuple[ProfileType, ...]] = {
+    "launch": (GPU_LAUNCHES,),
+    "wait": (GPU_WAIT,),
+    "alloc": (GPU_ALLOC_SPACE,),
+    "inuse": (GPU_INUSE_SPACE,),
+    "copy": (GPU_COPY,),
+    "tensor": (TENSOR_INUSE_SPACE, TENSOR_ALLOC_SPACE),
+    "cpu": (CPU,),
+    "offcpu": (OFF_CPU,),
+}
+"""What `record --type` and `receivers.profile.types` can ask for; the first of each is what is asked about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from .model import Instrument, MetricSpec
+from .profiles import CHOICES
 from .receivers import nvml_metrics
 
 
@@ -70,8 +71,14 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec("hip.memory.type", "As `cuda.memory.type`; `virtual` from hipMemCreate.", _MEMORY_TYPES),
         AttributeSpec("otel.component.name", "The exporter, as the configuration calls it."),
         AttributeSpec("outcome", "What became of the points.", ("sent", "rejected", "failed", "dropped")),
-        AttributeSpec("reason", "Why a free had no allocation.", ("allocated_before", "implicit")),
-        AttributeSpec("state", "Whether the probe is in place.", ("attached", "failed", "skipped")),
+        AttributeSpec(
+            "reason", "Why a free had no allocation (`allocated_before`, `implicit`), or why a stack was cut short."
+        ),
+        AttributeSpec(
+            "state",
+            "Whether the probe is in place, or the stack whole.",
+            ("attached", "failed", "skipped", "complete", "truncated"),
+        ),
     )
 }
 
@@ -190,6 +197,7 @@ EVENTS_LOST = MetricSpec(
 MAP_ENTRIES = MetricSpec("otel_gpu.map.entries", "{entry}", _GAUGE, "Entries in a BPF map.", ("bpf.map.name",))
 MAP_CAPACITY = MetricSpec("otel_gpu.map.capacity", "{entry}", _GAUGE, "Entries a BPF map can hold.", ("bpf.map.name",))
 PROBES = MetricSpec("otel_gpu.probes", "{probe}", _GAUGE, "Probes by state.", ("error.type", "state"))
+STACKS = MetricSpec("otel_gpu.stacks", "{stack}", _COUNTER, "Stacks taken for profiles.", ("reason", "state"))
 COLLECT_DURATION = MetricSpec(
     "otel_gpu.collect.duration", "s", _HISTOGRAM, "Time to read the kernel's maps once.", floating=True
 )
@@ -277,6 +285,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         MAP_ENTRIES,
         MAP_CAPACITY,
         PROBES,
+        STACKS,
         COLLECT_DURATION,
         EXPORT_DURATION,
         EXPORT_POINTS,
@@ -309,6 +318,14 @@ def render() -> str:
             f"| {s.description} |"
             for s in specs
         ]
+    lines += ["", "## Profiles", "", "One OTLP profile a process, type and interval; `otel-gpu run --profiles`, or"]
+    lines += ["`otel-gpu record --type` for one.", ""]
+    lines += ["| profile | unit | asked for as | stability | what it says |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `{t.name}` | `{t.unit}` | `{choice}` | {t.stability} | {t.title}: {t.description} |"
+        for choice, types in CHOICES.items()
+        for t in types
+    ]
     lines += ["", "## Attributes", "", "| attribute | what it says | values |", "|---|---|---|"]
     lines += [f"| `{a.name}` | {a.description} | {_names(a.values)} |" for _, a in sorted(ATTRIBUTES.items())]
     return "\n".join(lines) + "\n"

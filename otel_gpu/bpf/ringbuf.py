@@ -19,8 +19,12 @@ _POLL_MS = 500
 class RingReader:
     """Reads a ring buffer in a thread of its own, and whenever `drain` is called."""
 
-    def __init__(self, ring: BpfMap, on_record: Callable[[bytes], None]) -> None:
-        """`on_record` is called with each record, by one thread at a time; what it raises is logged."""
+    def __init__(self, ring: BpfMap, on_record: Callable[[bytes], None], look_every_ms: int = _POLL_MS) -> None:
+        """`on_record` is called with each record, by one thread at a time; what it raises is logged.
+
+        Programs need not wake the reader: it looks by itself that often.
+        """
+        self._look_every_ms = look_every_ms
         self._on_record = on_record
         self._callback = lib.SAMPLE_FUNCTION(self._take)
         self._lib = lib.libbpf()
@@ -53,8 +57,8 @@ class RingReader:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         while not self._stop.is_set():
-            if poll.poll(_POLL_MS):
-                self.drain()
+            poll.poll(self._look_every_ms)
+            self.drain()
 
     def _take(self, _context: int, data: int, size: int) -> int:
         try:

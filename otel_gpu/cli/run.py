@@ -35,12 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--duration", metavar="SECONDS", type=seconds, help="stop after this long")
     parser.add_argument("--output", metavar="WHERE", help="file:DIRECTORY, console or otlp, in place of the configured")
+    parser.add_argument("--profiles", action="store_true", help="take profiles too, and not only when configured")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent."""
     config = Config.load(
-        arguments.config, pids=tuple(arguments.pid), output=arguments.output, duration_s=arguments.duration
+        arguments.config,
+        pids=tuple(arguments.pid),
+        output=arguments.output,
+        duration_s=arguments.duration,
+        profiles=arguments.profiles,
     )
     logging.basicConfig(
         level=logging.DEBUG if arguments.debug else _LEVELS[config.log_level],

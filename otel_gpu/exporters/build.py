@@ -2,28 +2,84 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings
+from . import ExporterStats
+from .settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
 
 if TYPE_CHECKING:
     from ..config import Config
-    from . import MetricsExporter
+    from . import MetricsExporter, SignalExporter
 
 
-def build(config: Config) -> list[MetricsExporter]:
-    """Make the exporters of the metrics pipelines; ConfigError where one cannot be."""
-    wanted = dict.fromkeys(
-        component
-        for pipeline_id, pipeline in config.pipelines.items()
-        if pipeline_id.partition("/")[0] == "metrics"
-        for component in pipeline.exporters
+@dataclass(frozen=True, slots=True)
+class Exporters:
+    """The exporters of each signal's pipelines. One that several signals use in the same way is there once."""
+
+    metrics: Sequence[MetricsExporter]
+    profiles: Sequence[SignalExporter]
+
+    def stats(self) -> dict[str, ExporterStats]:
+        """Return what became of the points, by the exporter's id."""
+        found: dict[str, ExporterStats] = {}
+        for exporter in _once([*self.metrics, *self.profiles]):
+            found[exporter.name] = found.get(exporter.name, ExporterStats()) + exporter.stats()
+        return found
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Let the exporters finish, all within one deadline."""
+        deadline = time.monotonic() + timeout_s
+        for exporter in _once([*self.metrics, *self.profiles]):
+            exporter.shutdown(max(deadline - time.monotonic(), 0.1))
+
+
+def build(config: Config) -> Exporters:
+    """Make the exporters of every pipeline; ConfigError where one cannot be."""
+    metrics: dict[str, MetricsExporter] = {
+        component: _metrics_exporter(config.exporter(component, "metrics"), component)
+        for component in _wanted(config, "metrics")
+    }
+    profiles: list[SignalExporter] = []
+    for component in _wanted(config, "profiles"):
+        settings = config.exporter(component, "profiles")
+        shared = metrics.get(component) if settings == config.exporter(component, "metrics") else None
+        profiles.append(_signal_exporter(settings, component, shared))
+    return Exporters(tuple(metrics.values()), tuple(profiles))
+
+
+def _wanted(config: Config, signal: Signal) -> list[str]:
+    return list(
+        dict.fromkeys(
+            component
+            for pipeline_id, pipeline in config.pipelines.items()
+            if pipeline_id.partition("/")[0] == signal
+            for component in pipeline.exporters
+        )
     )
-    return [_build(config.exporter(component, "metrics"), component) for component in wanted]
 
 
-def _build(settings: object, name: str) -> MetricsExporter:
+def _once(exporters: Sequence[MetricsExporter | SignalExporter]) -> list[MetricsExporter | SignalExporter]:
+    return list({id(e): e for e in exporters}.values())
+
+
+def _signal_exporter(settings: object, name: str, shared: MetricsExporter | None) -> SignalExporter:
+    match settings:
+        case OtlpSettings():
+            from .otlp import OtlpExporter
+
+            return shared if isinstance(shared, OtlpExporter) else OtlpExporter(settings, name)
+        case FileSettings():
+            from .file import FileExporter
+
+            return shared if isinstance(shared, FileExporter) else FileExporter(settings, name)
+    raise ConfigError(f"exporters.{name}: exporters of this type carry metrics only; use otlp or file")
+
+
+def _metrics_exporter(settings: object, name: str) -> MetricsExporter:
     match settings:
         case OtlpSettings():
             from .otlp import OtlpExporter

@@ -6,6 +6,7 @@ import math
 import os
 import resource as rusage
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from .. import telemetry
 from ..abi import Loss
@@ -13,6 +14,9 @@ from ..discovery.resource import host
 from ..exporters.statistics import ExporterStats
 from ..model import AttributeValue, Buckets, Measurement, MetricSpec, Resource, Value, attributes
 from .cuda import CudaReceiver
+
+if TYPE_CHECKING:
+    from .profile import ProfileReceiver
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOSS_EVENTS = {loss: loss.name.lower() for loss in Loss}
@@ -22,9 +26,14 @@ class SelfReceiver:
     """Measures the agent. Sums are kept here, so that what flows is what was added."""
 
     def __init__(
-        self, cuda: CudaReceiver | None, exporters: Callable[[], Sequence[tuple[str, ExporterStats]]], version: str
+        self,
+        cuda: CudaReceiver | None,
+        exporters: Callable[[], Sequence[tuple[str, ExporterStats]]],
+        version: str,
+        profile: ProfileReceiver | None = None,
     ) -> None:
         self._cuda = cuda
+        self._profile = profile
         self._exporters = exporters
         identity: dict[str, AttributeValue | None] = {
             **host(),
@@ -61,6 +70,12 @@ class SelfReceiver:
             self._put(found, telemetry.PROBES, attached, {"state": "attached"})
             for reason, count in failed.items():
                 self._put(found, telemetry.PROBES, count, {"state": "failed", "error.type": reason})
+        if self._profile is not None:
+            for loss, count in self._profile.losses().items():
+                self._sum(found, telemetry.EVENTS_LOST, count, {"event": f"profile_{_LOSS_EVENTS[loss]}"})
+            for cut, count in self._profile.stacks().items():
+                state = {"state": "complete"} if cut is None else {"state": "truncated", "reason": cut}
+                self._sum(found, telemetry.STACKS, count, {**state})
         for name, stats in self._exporters():
             for outcome, points in (
                 ("sent", stats.sent_points),

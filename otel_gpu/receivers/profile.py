@@ -1,84 +1,70 @@
-"""Which code launches, waits, copies, holds memory, runs? Stacks of the kernel, added up into profiles."""
+"""Which code launches, waits, copies, holds memory, runs? Stacks of the kernel, named and added up into profiles."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from .. import abi
+from ..abi import Loss, SampleType
 from ..bpf.cpu_events import CpuSampler
 from ..bpf.features import probe
 from ..bpf.linker import LinkMode, ObjectLinker
 from ..bpf.maps import BpfMap
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader
+from ..bpf.tracepoints import TracepointLinks
+from ..discovery import procfs
 from ..discovery.libraries import FileId, Library, LibraryKind
 from ..discovery.processes import Process, ProcessTable
 from ..elf import ElfFile
-from ..errors import ElfError, UnsupportedKernelError
+from ..errors import ElfError, ProcessGoneError, UnsupportedKernelError
 from ..probes.attach import AttachedLibrary, plan
-from ..probes.profile import hooks_for
+from ..probes.profile import OFF_CPU_PROGRAMS, hooks_for
 from ..probes.sites import Policy
-from ..probes.table import FUNCTIONS
-from ..profiles import (
-    CPU,
-    GPU_ALLOC_SPACE,
-    GPU_COPY,
-    GPU_INUSE_SPACE,
-    GPU_LAUNCHES,
-    GPU_WAIT,
-    Frame,
-    FrameKind,
-    Profile,
-    ProfileBuilder,
-    ProfileType,
-    Stack,
-    marker,
-)
-from ..symbols.demangle import demangle
-from ..symbols.stacks import COMPLETE, FileNames, StackNamer
+from ..probes.torch import is_torch, plan_torch, torch_hooks
+from ..profiles import CPU, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
+from ..symbols.stacks import COMPLETE, NO_MAPPING, STOPS, FileNames, StackNamer
 from ..unwind.cache import TableCache
-from ..unwind.loader import UnwindLoader
+from ..unwind.loader import UnwindLoader, WalkedProcess
+from .backward import BackwardCallers
+from .held_memory import HeldMemory
+from .profile_sums import KernelName, ProfileSums, StackSample
+from .tensor_memory import TensorMemory
 
 _log = logging.getLogger(__name__)
 _NAMES_FOR_S = 1.0
 """How long a named stack is taken for the same when its addresses come again."""
 
-_SAMPLED = {
-    int(abi.SampleType.LAUNCH): GPU_LAUNCHES,
-    int(abi.SampleType.WAIT): GPU_WAIT,
-    int(abi.SampleType.COPY): GPU_COPY,
-}
+_LOOK_EVERY_MS = 200
+"""How long stacks wait for their names; what they name may be gone by then, so it must not be long."""
+
+_NOT_UPROBES = {"profile_cpu", *OFF_CPU_PROGRAMS}
 
 Program = tuple[int, int]
-KernelName = Callable[[Process, int], str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """An allocation that lives, and who made it."""
-
-    stack: Stack
-    size: int
-    since_ns: int
 
 
 class _Observed:
     """What is known of one program's stacks."""
 
-    def __init__(self, process: Process, namer: StackNamer) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
-        self.namer = namer
-        self.held: dict[int, _Held] = {}
+        self.walked: WalkedProcess | None = None
+        self.namer: StackNamer | None = None
+        self.held = HeldMemory()
+        self.callers = BackwardCallers()
+
+    def close(self) -> None:
+        if self.namer is not None:
+            self.namer.close()
 
 
 class ProfileReceiver:
-    """Takes stacks on the sites of the counts, and on the CPUs."""
+    """Takes stacks on the sites of the counts, in PyTorch, and on the CPUs."""
 
     def __init__(
         self,
@@ -100,17 +86,17 @@ class ProfileReceiver:
             raise UnsupportedKernelError(
                 "this kernel cannot walk stacks: bpf_loop is missing; run 5.17 or later (metrics work from 5.10)"
             )
+        types = [t.every(1_000_000_000 // cpu_hz) if t.name == CPU.name else t for t in types]
         self._processes = processes
-        self._types = tuple(types)
+        self._types = {t.name for t in types}
         self._hooks = tuple(hooks_for(types))
-        self._kernel_name = kernel_name
+        self._torch_hooks = torch_hooks(types)
         self._policy: Policy = policy
         self._allow_single_step = allow_single_step
-        only = tuple(only)
         self._object = BpfObject("profile")
-        self._linker = ObjectLinker(self._object, link)
+        self.linker = ObjectLinker(self._object, link)
         try:
-            self._load(capturing, only, stacks_per_second)
+            self._load(capturing, tuple(only), stacks_per_second)
         except BaseException:
             self._object.close()
             raise
@@ -123,15 +109,22 @@ class ProfileReceiver:
         self._files = FileNames()
         self._lock = threading.RLock()
         self._libraries: dict[FileId, AttachedLibrary] = {}
+        self._looked_at: set[tuple[tuple[int, int], int]] = set()
         self._observed: dict[Program, _Observed] = {}
-        self._builders: dict[tuple[Process, str], ProfileBuilder] = {}
-        self._started_ns = time.time_ns()
+        self._sums = ProfileSums(types, kernel_name)
+        self._tensors = None
+        if TENSOR_INUSE_SPACE.name in self._types:
+            self._tensors = TensorMemory(self._object.map("tensors"), self._object.map("tensor_groups"))
         self._names_since = time.monotonic()
         self.complete = 0
         self.truncated: dict[int, int] = {}
         """Stacks that end early, by the number of the reason."""
-        self._ring = RingReader(self._object.map("samples"), self._take)
-        self._cpu = CpuSampler(self._object.programs()["profile_cpu"], cpu_hz) if CPU in types else None
+        self._ring = RingReader(self._object.map("samples"), self._take, _LOOK_EVERY_MS)
+        programs = self._object.programs()
+        self._cpu = CpuSampler(programs["profile_cpu"], cpu_hz) if CPU.name in self._types else None
+        self._off_cpu = (
+            TracepointLinks([programs[name] for name in OFF_CPU_PROGRAMS]) if OFF_CPU.name in self._types else None
+        )
 
     def _load(self, capturing: BpfMap, only: tuple[int, ...], stacks_per_second: int) -> None:
         self._object.set_variables(
@@ -146,7 +139,10 @@ class ProfileReceiver:
         self._object.share_map("capturing", capturing)
         for unused in ("rows", "overflow"):
             self._object.configure_map(unused, max_entries=1)
-        self._object.load(attach_type=lambda name: None if name == "profile_cpu" else self._linker.attach_type(name))
+        self._object.load(
+            attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
+            skip=() if OFF_CPU.name in self._types else OFF_CPU_PROGRAMS,
+        )
         targets = self._object.map("targets")
         for pid in only:
             targets.put(pid.to_bytes(4, "little"), b"\1")
@@ -155,13 +151,16 @@ class ProfileReceiver:
         """Detach and unload; idempotent."""
         if self._cpu is not None:
             self._cpu.close()
-        for library in self._libraries.values():
-            library.close()
-        self._libraries.clear()
+        if self._off_cpu is not None:
+            self._off_cpu.close()
+        with self._lock:
+            for library in self._libraries.values():
+                library.close()
+            self._libraries.clear()
         self._ring.close()
         self.loader.close()
         for observed in self._observed.values():
-            observed.namer.close()
+            observed.close()
         self._files.close()
         self._object.close()
 
@@ -172,20 +171,48 @@ class ProfileReceiver:
         try:
             with ElfFile(opener) as elf:
                 probes = plan(elf, self._hooks, policy=self._policy, allow_single_step=self._allow_single_step)
-            self._libraries[library.id] = AttachedLibrary(library.path, probes, self._linker, opener)
+            self._libraries[library.id] = AttachedLibrary(library.path, probes, self.linker, opener)
         except (ElfError, OSError) as e:
             _log.warning("cannot profile %s: %s", library.path, e)
 
     def observe(self, pid: int) -> None:
         """Make a process's stacks walkable; again after it mapped more code."""
         self.loader.watch(pid)
+        if self._torch_hooks:
+            self._look_for_torch(pid)
+
+    def _look_for_torch(self, pid: int) -> None:
+        try:
+            mappings = procfs.executable_mappings(pid)
+        except (ProcessGoneError, PermissionError):
+            return
+        for mapping in mappings:
+            key = (mapping.device, mapping.inode)
+            if is_torch(mapping.path, self._torch_hooks) and key not in self._looked_at:
+                self._looked_at.add(key)
+                self._attach_torch(mapping.path, mapping.opener(pid))
+
+    def _attach_torch(self, path: str, opener: str) -> None:
+        try:
+            with ElfFile(opener) as elf:
+                found = FileId.of(elf.stat)
+                probes = plan_torch(
+                    elf, path, self._torch_hooks, policy=self._policy, allow_single_step=self._allow_single_step
+                )
+            with self._lock:
+                if found not in self._libraries:
+                    library = self._libraries[found] = AttachedLibrary(path, probes, self.linker, opener)
+        except (ElfError, OSError) as e:
+            _log.warning("cannot profile %s: %s", path, e)
+            return
+        for symbol, reason in library.failures.items():
+            _log.warning("%s: no probe on %s: %s", path, symbol, reason)
 
     def start(self) -> None:
         """Begin anew: what was sampled before is dropped."""
         self._ring.drain()
         with self._lock:
-            self._builders.clear()
-            self._started_ns = time.time_ns()
+            self._sums.clear()
 
     def profiles(self, *, last: bool = False) -> list[Profile]:
         """Return what was sampled since the last call, one profile a process and type.
@@ -193,113 +220,103 @@ class ProfileReceiver:
         With `last`, what the calls after the last stack of each thread add up to is there too, under a marker.
         """
         self._ring.drain()
-        now = time.time_ns()
         with self._lock:
             if last:
-                self._add_remainders()
-            builders, self._builders = self._builders, {}
+                self._add_remainders([o.process for o in self._observed.values()])
             for observed in self._observed.values():
-                self._add_held(builders, observed)
-            start, self._started_ns = self._started_ns, now
-        return [b.build(now) for b in builders.values() if start <= now]
+                if not observed.process.ended:
+                    self._sums.add_held(observed.process, observed.held)
+            for program, stack, size_bytes in self._tensors.alive() if self._tensors is not None else ():
+                owner = self._observed.get(program)
+                if owner is not None and not owner.process.ended:
+                    self._sums.add_tensors(owner.process, stack, size_bytes)
+            return self._sums.take()
 
-    def losses(self) -> int:
-        """Return how many samples found no room."""
-        value = self._object.map("losses").get(abi.Loss.EVENTS_FULL.to_bytes(4, "little")) or b""
-        return sum(int.from_bytes(value[i : i + 8], "little") for i in range(0, len(value), 8))
+    def finish(self, ended: Collection[Process]) -> None:
+        """Take in the last of processes that have ended, and forget them."""
+        if not ended:
+            return
+        self._ring.drain()
+        with self._lock:
+            mine = [(program, o) for program, o in self._observed.items() if o.process in ended]
+            self._add_remainders([o.process for _, o in mine])
+            for program, observed in mine:
+                self._sums.name_launches(observed.process)
+                observed.close()
+                del self._observed[program]
+            if self._tensors is not None:
+                self._tensors.forget({program for program, _ in mine})
+        for process in ended:
+            self.loader.forget(process.pid)
+            if self._processes.known(process.pid):
+                # It runs another program now.
+                self.observe(process.pid)
+
+    def stacks(self) -> dict[str | None, int]:
+        """Return how many stacks were taken, by why they were cut short; None: they are complete."""
+        with self._lock:
+            return {None: self.complete, **{STOPS.get(stop, STOPS[0]): n for stop, n in self.truncated.items()}}
+
+    def losses(self) -> dict[Loss, int]:
+        """Return how often each thing went wrong in the kernel, since the start."""
+        table = self._object.map("losses")
+        found = {}
+        for loss in Loss:
+            value = table.get(loss.to_bytes(4, "little")) or b""
+            found[loss] = sum(int.from_bytes(value[i : i + 8], "little") for i in range(0, len(value), 8))
+        return found
 
     def _take(self, record: bytes) -> None:
-        head = abi.SAMPLE.unpack_from(record)
-        kind, tgid, incarnation, _tid, when_ns, value, _count, subject, function, stop, frames = head
+        sample = StackSample.read(record)
         with self._lock:
-            observed = self._of((tgid, incarnation))
-            if kind == abi.SampleType.FREE:
-                self._freed(observed, subject, when_ns)
+            observed = self._of((sample.tgid, sample.incarnation))
+            match sample.kind:
+                case SampleType.FREE:
+                    observed.held.freed(sample.subject, sample.when_ns)
+                    return
+                case SampleType.BACKWARD_DONE:
+                    observed.callers.left(sample.tid)
+                    return
+            stack = self._named(observed, sample, record[abi.SAMPLE.size : abi.SAMPLE.size + 16 * sample.frames])
+            if sample.kind == SampleType.BACKWARD:
+                observed.callers.entered(sample.tid, stack)
                 return
-            if observed is None:
-                return
-            if stop == COMPLETE:
-                self.complete += 1
-            else:
-                self.truncated[stop] = self.truncated.get(stop, 0) + 1
-            self._refresh_names()
-            raw = record[abi.SAMPLE.size : abi.SAMPLE.size + 16 * frames]
-            stack = observed.namer.stack(raw, stop)
-            self._add(observed, kind, stack, value, subject, function, when_ns)
+            stack = observed.callers.joined(sample.tid, stack)
+            if sample.kind == SampleType.TENSOR and self._tensors is not None:
+                self._tensors.charge(sample.subject, stack)
+            self._sums.add(observed.process, observed.held, sample, stack)
 
-    def _add(
-        self,
-        observed: _Observed,
-        kind: int,
-        stack: Stack,
-        value: int,
-        subject: int,
-        function: int,
-        when_ns: int,
-    ) -> None:
-        process = observed.process
-        match kind:
-            case abi.SampleType.LAUNCH:
-                name = self._kernel_name(process, subject) if FUNCTIONS[function] != "cuGraphLaunch" else "CUDA graph"
-                self._put(process, GPU_LAUNCHES, (Frame(FrameKind.CUDA, demangle(name)), *stack), value)
-            case abi.SampleType.WAIT:
-                self._put(process, GPU_WAIT, (Frame(FrameKind.NATIVE, FUNCTIONS[function]), *stack), value)
-            case abi.SampleType.COPY:
-                if not stack or stack[0].function != FUNCTIONS[function]:
-                    stack = (Frame(FrameKind.NATIVE, FUNCTIONS[function]), *stack)
-                self._put(process, GPU_COPY, stack, value)
-            case abi.SampleType.ALLOC:
-                stack = (Frame(FrameKind.NATIVE, FUNCTIONS[function]), *stack)
-                self._put(process, GPU_ALLOC_SPACE, stack, value)
-                observed.held[subject] = _Held(stack, value, when_ns)
-            case abi.SampleType.CPU:
-                leaf = (Frame(FrameKind.KERNEL, "[kernel]"),) if subject else ()
-                self._put(process, CPU, (*leaf, *stack), value)
+    def _named(self, observed: _Observed, sample: StackSample, frames: bytes) -> Stack:
+        if sample.stop == COMPLETE:
+            self.complete += 1
+        else:
+            self.truncated[sample.stop] = self.truncated.get(sample.stop, 0) + 1
+        if sample.stop == NO_MAPPING:
+            self.loader.look_again(sample.tgid)
+        walked = self.loader.process(sample.tgid)
+        if walked is not None and walked is not observed.walked:
+            observed.close()
+            observed.walked, observed.namer = walked, StackNamer(walked, self._files)
+        self._refresh_names()
+        if observed.namer is None:
+            return (truncation(STOPS.get(sample.stop, STOPS[0])),)
+        return observed.namer.stack(frames, sample.stop)
 
-    def _put(self, process: Process, kind: ProfileType, stack: Stack, value: int) -> None:
-        for wanted in self._types:
-            if wanted.name == kind.name and wanted.period_type == kind.period_type:
-                self._builder(self._builders, process, wanted).add(stack, value)
-
-    def _builder(
-        self, builders: dict[tuple[Process, str], ProfileBuilder], process: Process, kind: ProfileType
-    ) -> ProfileBuilder:
-        key = (process, kind.name)
-        if key not in builders:
-            builders[key] = ProfileBuilder(kind, process.resource, self._started_ns)
-        return builders[key]
-
-    def _freed(self, observed: _Observed | None, address: int, when_ns: int) -> None:
-        if observed is None:
-            return
-        held = observed.held.get(address)
-        if held is not None and held.since_ns <= when_ns:
-            del observed.held[address]
-
-    def _add_held(self, builders: dict[tuple[Process, str], ProfileBuilder], observed: _Observed) -> None:
-        if GPU_INUSE_SPACE not in self._types or observed.process.ended:
-            return
-        for held in observed.held.values():
-            self._builder(builders, observed.process, GPU_INUSE_SPACE).add(held.stack, held.size)
-
-    def _add_remainders(self) -> None:
-        """Count what no stack stands for yet."""
-        keys, values = self._object.map("samplers").read(abi.SAMPLER_KEY, abi.SAMPLER)
+    def _add_remainders(self, processes: Collection[Process]) -> None:
+        """Count what no stack stands for yet, and count it once."""
+        by_pid = {p.pid: p for p in processes}
+        table = self._object.map("samplers")
+        keys, values = table.read(abi.SAMPLER_KEY, abi.SAMPLER)
         for i in np.nonzero(values["value"])[0].tolist():
-            kind = _SAMPLED.get(int(keys[i]["type"]))
-            tgid = int(keys[i]["pid_tgid"]) >> 32
-            process = next((o.process for (pid, _), o in self._observed.items() if pid == tgid), None)
-            if kind is not None and process is not None:
-                self._put(process, kind, (marker("[not sampled]"),), int(values[i]["value"]))
+            process = by_pid.get(int(keys[i]["pid_tgid"]) >> 32)
+            if process is not None:
+                self._sums.add_remainder(process, int(keys[i]["type"]), int(values[i]["value"]))
+                table.delete(keys[i].tobytes())
 
-    def _of(self, program: Program) -> _Observed | None:
+    def _of(self, program: Program) -> _Observed:
         observed = self._observed.get(program)
         if observed is None:
-            walked = self.loader.process(program[0])
-            if walked is None:
-                return None
-            process = self._processes.owner(*program)
-            observed = self._observed[program] = _Observed(process, StackNamer(walked, self._files))
+            observed = self._observed[program] = _Observed(self._processes.owner(*program))
         return observed
 
     def _refresh_names(self) -> None:
@@ -307,4 +324,5 @@ class ProfileReceiver:
         if now - self._names_since > _NAMES_FOR_S:
             self._names_since = now
             for observed in self._observed.values():
-                observed.namer.forget_python()
+                if observed.namer is not None:
+                    observed.namer.forget_python()

@@ -19,6 +19,7 @@ from otel_gpu.config import (
     KernelNamesSettings,
     NvmlSettings,
     Pipeline,
+    ProfileSettings,
     SelfSettings,
 )
 from otel_gpu.config_file import parse
@@ -410,6 +411,68 @@ class TestKernelNames:
             load("processors: {kernel_names: {demangle: loud}}")
 
 
+class TestProfiles:
+    def test_nothing_is_profiled_unless_asked_for(self, load) -> None:
+        assert "profiles" not in load("").signals
+        assert "profile" not in Config().receivers
+
+    def test_a_declared_receiver_has_a_pipeline_of_its_own(self, load) -> None:
+        config = load("receivers: {cuda: , profile: {types: [launch, cpu], cpu_hz: 99}}\nexporters: {file: {path: o}}")
+
+        assert config.receivers["profile"] == ProfileSettings(("launch", "cpu"), cpu_hz=99)
+        assert config.pipelines == {
+            "metrics": Pipeline(("cuda",), ("kernel_names",), ("file",)),
+            "profiles": Pipeline(("profile",), (), ("file",)),
+        }
+
+    def test_the_option_adds_a_pipeline_through_every_exporter_that_can(self, load) -> None:
+        config = load("exporters: {otlp: , file: {path: o}, console: }").with_profiles()
+
+        assert config.receivers["profile"] == ProfileSettings()
+        assert config.pipelines["profiles"] == Pipeline(("profile",), (), ("otlp", "file"))
+        assert (
+            config.pipelines["metrics"] == load("exporters: {otlp: , file: {path: o}, console: }").pipelines["metrics"]
+        )
+
+    def test_the_option_keeps_what_is_configured(self, load) -> None:
+        config = load(
+            "receivers: {cuda: , profile: {types: [wait]}}\nservice: {pipelines: {profiles: "
+            "{receivers: [profile], exporters: [otlp]}}}"
+        )
+
+        assert config.with_profiles() == config
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("service: {pipelines: {profiles: {receivers: [cuda], exporters: [otlp]}}}", "cuda gives metrics"),
+            (
+                "receivers: {profile: }\nservice: {pipelines: {metrics: {receivers: [profile], exporters: [otlp]}}}",
+                "profile gives profiles",
+            ),
+            (
+                (
+                    "receivers: {profile: }\nexporters: {console: }\n"
+                    "service: {pipelines: {profiles: {receivers: [profile], exporters: [console]}}}"
+                ),
+                "console takes no profiles; add an otlp or a file exporter",
+            ),
+            ("receivers: {profile: }\nexporters: {console: }", "profiles leave by OTLP or in files, not by console"),
+            (
+                (
+                    "receivers: {profile: }\nservice: {pipelines: {profiles: {receivers: [profile], "
+                    "processors: [kernel_names], exporters: [otlp]}}}"
+                ),
+                "kernel_names processes metrics",
+            ),
+            ("receivers: {profile: {types: [launches]}}", r"receivers\.profile\.types"),
+        ],
+    )
+    def test_what_cannot_be_is_said(self, load, text: str, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            load(text)
+
+
 class TestDocument:
     @pytest.fixture
     def text(self) -> str:
@@ -425,7 +488,8 @@ class TestDocument:
         assert config.exporters["console"] == ConsoleSettings()
         assert config.exporters["sdk"] == SdkSettings("otlp_proto_http")
         assert (config.discovery, config.interval_s, config.log_level) == (Discovery(), 10, "info")
-        assert config.pipelines == Config().pipelines
+        assert config.receivers["profile"] == ProfileSettings()
+        assert config.pipelines == Config().with_profiles().pipelines
 
     @pytest.mark.parametrize(
         "section", [*RECEIVERS.values(), *PROCESSORS.values(), OtlpSection, FileSettings, SdkSection]

@@ -1,0 +1,150 @@
+"""What do stacks add up to? One profile a process and type, each exact in its total."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from .. import abi
+from ..abi import SampleType
+from ..discovery.processes import Process
+from ..probes.table import FUNCTIONS
+from ..profiles import (
+    CPU,
+    GPU_ALLOC_SPACE,
+    GPU_COPY,
+    GPU_INUSE_SPACE,
+    GPU_LAUNCHES,
+    GPU_WAIT,
+    OFF_CPU,
+    TENSOR_ALLOC_SPACE,
+    TENSOR_INUSE_SPACE,
+    Frame,
+    FrameKind,
+    Profile,
+    ProfileBuilder,
+    ProfileType,
+    Stack,
+    marker,
+)
+from ..symbols.demangle import demangle
+from .held_memory import Held, HeldMemory
+
+NOT_SAMPLED = marker("[not sampled]")
+_KERNEL = Frame(FrameKind.KERNEL, "[kernel]")
+_SAMPLED = {
+    int(SampleType.LAUNCH): GPU_LAUNCHES,
+    int(SampleType.WAIT): GPU_WAIT,
+    int(SampleType.COPY): GPU_COPY,
+    int(SampleType.OFF_CPU): OFF_CPU,
+    int(SampleType.TENSOR): TENSOR_ALLOC_SPACE,
+}
+
+KernelName = Callable[[Process, int], str]
+
+
+class StackSample(NamedTuple):
+    """One record of the kernel, without its frames: struct stack_sample of ebpf/abi.h."""
+
+    kind: int
+    tgid: int
+    incarnation: int
+    tid: int
+    when_ns: int
+    value: int
+    calls: int
+    subject: int
+    function: int
+    stop: int
+    frames: int
+
+    @classmethod
+    def read(cls, record: bytes) -> StackSample:
+        """Read a record's head."""
+        return cls._make(abi.SAMPLE.unpack_from(record))
+
+
+class ProfileSums:
+    """Profiles in the making. Owned by one thread."""
+
+    def __init__(self, types: Sequence[ProfileType], kernel_name: KernelName) -> None:
+        self._types = {t.name: t for t in types}
+        self._kernel_name = kernel_name
+        self._builders: dict[tuple[Process, str], ProfileBuilder] = {}
+        self._launches: dict[tuple[Process, int, Stack], int] = {}
+        """By the kernel's handle: its name may come after its first launches."""
+        self._started_ns = time.time_ns()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._builders.clear()
+        self._launches.clear()
+        self._started_ns = time.time_ns()
+
+    def add(self, process: Process, held: HeldMemory, sample: StackSample, stack: Stack) -> None:
+        """Add what one stack stands for."""
+        match sample.kind:
+            case SampleType.LAUNCH if FUNCTIONS[sample.function] == "cuGraphLaunch":
+                self._put(process, GPU_LAUNCHES, (Frame(FrameKind.CUDA, "CUDA graph"), *stack), sample.value)
+            case SampleType.LAUNCH:
+                key = (process, sample.subject, stack)
+                self._launches[key] = self._launches.get(key, 0) + sample.value
+            case SampleType.WAIT:
+                self._put(process, GPU_WAIT, _below(sample, stack), sample.value)
+            case SampleType.COPY:
+                self._put(process, GPU_COPY, _below(sample, stack), sample.value)
+            case SampleType.ALLOC:
+                stack = _below(sample, stack)
+                self._put(process, GPU_ALLOC_SPACE, stack, sample.value)
+                if GPU_INUSE_SPACE.name in self._types:
+                    held.allocated(sample.subject, Held(stack, sample.value, sample.when_ns))
+            case SampleType.TENSOR:
+                self._put(process, TENSOR_ALLOC_SPACE, stack, sample.value)
+            case SampleType.CPU:
+                self._put(process, CPU, (_KERNEL, *stack) if sample.subject else stack, sample.value)
+            case SampleType.OFF_CPU:
+                self._put(process, OFF_CPU, stack, sample.value)
+
+    def add_remainder(self, process: Process, kind: int, value: int) -> None:
+        """Add what a thread did since its last stack of one type."""
+        self._put(process, _SAMPLED[kind], (NOT_SAMPLED,), value)
+
+    def add_held(self, process: Process, held: Iterable[Held]) -> None:
+        """Add the memory that a process holds now."""
+        for allocation in held:
+            self._put(process, GPU_INUSE_SPACE, allocation.stack, allocation.size_bytes)
+
+    def add_tensors(self, process: Process, stack: Stack, size_bytes: int) -> None:
+        """Add tensors that live now."""
+        self._put(process, TENSOR_INUSE_SPACE, stack, size_bytes)
+
+    def name_launches(self, process: Process | None = None) -> None:
+        """Put names in place of kernels' handles, of one process or of all."""
+        for key in [k for k in self._launches if process is None or k[0] is process]:
+            owner, handle, stack = key
+            leaf = Frame(FrameKind.CUDA, demangle(self._kernel_name(owner, handle)))
+            self._put(owner, GPU_LAUNCHES, (leaf, *stack), self._launches.pop(key))
+
+    def take(self) -> list[Profile]:
+        """Return the profiles, one a process and type, and begin the next."""
+        self.name_launches()
+        now = time.time_ns()
+        builders, self._builders = self._builders, {}
+        self._started_ns = now
+        return [b.build(now) for b in builders.values()]
+
+    def _put(self, process: Process, kind: ProfileType, stack: Stack, value: int) -> None:
+        wanted = self._types.get(kind.name)
+        if wanted is None:
+            return
+        key = (process, kind.name)
+        if key not in self._builders:
+            self._builders[key] = ProfileBuilder(wanted, process.resource, self._started_ns)
+        self._builders[key].add(stack, value)
+
+
+def _below(sample: StackSample, stack: Stack) -> Stack:
+    """Return the stack with the called function as its leaf, where it is not that already."""
+    called = FUNCTIONS[sample.function]
+    return stack if stack and stack[0].function == called else (Frame(FrameKind.NATIVE, called), *stack)
