@@ -152,7 +152,6 @@ class CudaReceiver:
     def collect(self) -> list[Measurement]:
         """Return what was counted since the last call; what is kept of ended processes is dropped."""
         ended = self._processes.ended()
-        programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
         # Events first: what a row counts was made known before it was counted.
         self._ring.drain()
         self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
@@ -178,6 +177,8 @@ class CudaReceiver:
                 else:
                     sums.freed(owner, gone.device, gone.type, gone.size)
         self._unexpanded += sums.unexpanded_graph_launches + of_hip.unexpanded_graph_launches
+        # Only now: the first rows of a short life may have told whose they are just above.
+        programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
         self._rows.forget(programs)
         self._overflow.forget(programs)
         self._busy.forget(programs)
