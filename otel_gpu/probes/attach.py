@@ -11,6 +11,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -131,9 +132,14 @@ class AttachedLibrary:
         self.attached = sum(p.placeable and p.symbol not in self.failures for p in probes)
 
     def close(self) -> None:
-        """Detach; idempotent."""
-        while self._links:
-            self._links.pop().close()
+        """Detach; idempotent.
+
+        Each link waits for a grace period of the kernel: side by side they wait for the same one.
+        """
+        links, self._links = self._links, []
+        if links:
+            with ThreadPoolExecutor(len(links)) as pool:
+                list(pool.map(lambda link: link.close(), links))
 
     def _place(self, program: str, probes: Sequence[PlannedProbe], at_return: bool) -> None:
         sites = [Placement(p.offset, p.cookie) for p in probes if p.offset is not None]
