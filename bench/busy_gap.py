@@ -65,6 +65,6 @@ def _bounds(options: list[str], batches: int) -> tuple[int, int, int]:
         process.communicate(b"\n", timeout=120)
         if process.returncode:
             raise ground.UnavailableError(f"{program.name} ended with {process.returncode}")
-        grown = [d for d in BusyReader(ours._object.map("busy")).read() if d.program[0] == process.pid]
+        grown = [d for d in BusyReader(ours._object.map("busy")).read(()) if d.program[0] == process.pid]
         true_ns = sum(json.loads(truth.read_text())["device_busy_ns"])
     return sum(d.lower_ns for d in grown), true_ns, sum(d.upper_ns for d in grown)

@@ -168,7 +168,8 @@ class CudaReceiver:
                     of_hip.add(owner, hip.on_its_device(delta, owner))
                 else:
                     sums.add(owner, delta)
-            for grown in self._busy.read():
+            known = {(p.pid, p.incarnation) for p in self._processes if p.incarnation is not None}
+            for grown in self._busy.read(known):
                 sums.busy(self._processes.owner(*grown.program), grown)
             for gone in self._ledger.take_gone():
                 owner = self._processes.owner(*gone.program)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from ..abi import BUSY, BUSY_KEY
@@ -30,13 +30,16 @@ class BusyReader:
         self._table = table
         self._said: dict[tuple[int, int, int], tuple[int, int]] = {}
 
-    def read(self) -> Iterator[BusyDelta]:
-        """Yield what grew: time that goes on counts until now."""
+    def read(self, known: Container[Program]) -> Iterator[BusyDelta]:
+        """Yield what grew: time that goes on counts until now, but not for programs that are `known` no longer."""
         keys, values = self._table.read(BUSY_KEY, BUSY)
         now = time.monotonic_ns()
         for (tgid, incarnation, device, _), state in zip(keys.tolist(), values.tolist(), strict=True):
             lower, upper = bounds(now, *state)
             key = (tgid, incarnation, device)
+            if key in self._said and key[:2] not in known:
+                self.forget({key[:2]})
+                continue
             lower_before, upper_before = self._said.get(key, (0, 0))
             # A gap that is found only when it ends was counted as busy until then.
             self._said[key] = max(lower, lower_before), max(upper, upper_before)
