@@ -69,6 +69,11 @@ class Ours:
     def close(self) -> None:
         self._receiver.close()
 
+    @property
+    def capturing(self) -> BpfMap:
+        """The map of captures, which profiles share."""
+        return self._receiver.capturing
+
     @contextmanager
     def on(self, library: Path, functions: Sequence[str], policy: Policy = "fast") -> Iterator[object]:
         """Place our probes of these functions."""

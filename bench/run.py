@@ -27,6 +27,7 @@ BENCHMARKS = {
     "footprint": (7, 3),
     "export": (15, 3),
     "names": (3, 1),
+    "stacks": (9, 3),
 }
 """The modules, each with `measure(rounds)`, and how many rounds they take, properly and quickly."""
 

@@ -27,9 +27,9 @@ class Answer(NamedTuple):
 class Target:
     """A measured program; it has mapped its driver when this returns."""
 
-    def __init__(self, program: Path, libraries: Sequence[Path]) -> None:
+    def __init__(self, program: Sequence[str | Path], libraries: Sequence[Path]) -> None:
         self._process = subprocess.Popen(
-            [program],
+            program,
             env={
                 **os.environ,
                 "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
@@ -48,12 +48,12 @@ class Target:
     @classmethod
     def on_driver(cls, driver: Path | None = None) -> Target:
         """Start the program on the driver API."""
-        return cls(ground.driver_program(), [driver or ground.mock_driver()])
+        return cls([ground.driver_program()], [driver or ground.mock_driver()])
 
     @classmethod
     def on_runtime(cls) -> Target:
         """Start the program on NVIDIA's runtime."""
-        return cls(ground.runtime_program(), [ground.mock_driver(), ground.runtime_libraries()])
+        return cls([ground.runtime_program()], [ground.mock_driver(), ground.runtime_libraries()])
 
     def do(self, order: str) -> Answer:
         """Give an order and wait for the answer."""

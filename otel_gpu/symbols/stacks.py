@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from ..elf import PT_LOAD, ElfFile
 from ..errors import OtelGpuError, ProcessGoneError
@@ -62,6 +62,8 @@ _GLUE = re.compile(
 
 _MADE = Frame(FrameKind.NATIVE, "[code made at run time]")
 """Of a JIT: without a file, without a name, and elsewhere in every run."""
+_NOTHING = Frame(FrameKind.MARKER)
+"""Stands for a Python frame that is no call, and is not shown."""
 
 
 class StackNamer:
@@ -75,7 +77,9 @@ class StackNamer:
         self._codes: CodeObjects | None = None
         self._codes_of: PythonProcess | None = None
         self._memory: ProcessMemory | None = None
-        self._known: OrderedDict[bytes, Stack] = OrderedDict()
+        self._known: OrderedDict[tuple[bytes, int], Stack] = OrderedDict()
+        self._native: dict[tuple[int, int], Frame] = {}
+        self._python: dict[tuple[int, int], Frame] = {}
         self.unresolved: dict[str, int] = {}
 
     def close(self) -> None:
@@ -86,17 +90,25 @@ class StackNamer:
 
     def stack(self, raw: bytes, stop: int) -> Stack:
         """Name a stack, leaf first: `raw` are the kernel's frames, `stop` why they end."""
-        key = raw + stop.to_bytes(2, "little")
-        if (known := self._known.get(key)) is not None:
-            return known
         if self._regions is not self._process.regions:
             self._regions = self._process.regions
             self._index = RegionIndex(self._regions)
-        frames = [self._name(a, b) for a, b in _FRAME.iter_unpack(raw)]
-        stack = tuple(f for f in _without_glue([f for f in frames if f is not None]))
+            self._native.clear()
+            self._known.clear()
+        key = (raw, stop)
+        if (known := self._known.get(key)) is not None:
+            return known
+        native, python = self._native, self._python
+        named = []
+        for pair in _FRAME.iter_unpack(raw):
+            frame = native.get(pair) or python.get(pair) or self._name(pair)
+            if frame is not _NOTHING:
+                named.append(frame)
+        if any(f.kind is FrameKind.CPYTHON for f in named):
+            named = [f for f in named if f.kind is not FrameKind.NATIVE or not is_glue(f.function)]
         if stop != COMPLETE:
-            stack = (*stack, truncation(STOPS.get(stop, "unknown reason")))
-        self._known[key] = stack
+            named.append(truncation(STOPS.get(stop, STOPS[0])))
+        stack = self._known[key] = tuple(named)
         if len(self._known) > _MAX_STACKS:
             self._known.popitem(last=False)
         return stack
@@ -104,45 +116,51 @@ class StackNamer:
     def forget_python(self) -> None:
         """Forget named stacks: code objects may have been freed and their addresses given to others."""
         self._known.clear()
+        self._python.clear()
         if self._codes is not None:
             self._codes.doubt()
 
-    def _name(self, a: int, b: int) -> Frame | None:
+    def _name(self, pair: tuple[int, int]) -> Frame:
+        a, b = pair
         kind = b >> _KIND_SHIFT
-        if kind == PYTHON:
-            checksum = a >> _CODE_BITS << 16 | b >> _CHECKSUM_SHIFT & 0xFFFF
-            return self._python(a & _CODE_MASK, b & 0xFFFFFFFF, b >> _OWNER_SHIFT & 0xF, checksum)
         if kind == MADE:
             return _MADE
-        return self._native(a, is_return=kind != EXACT)
+        if kind == PYTHON:
+            checksum = a >> _CODE_BITS << 16 | b >> _CHECKSUM_SHIFT & 0xFFFF
+            found = self._code(a & _CODE_MASK, b & 0xFFFFFFFF, b >> _OWNER_SHIFT & 0xF, checksum)
+            if isinstance(found, Unresolved) and found is not Unresolved.INCOMPLETE:
+                return self._lost(found)
+            frame = _NOTHING
+            if isinstance(found, PythonFrame):
+                frame = Frame(FrameKind.CPYTHON, found.qualname, found.filename, found.line or found.first_line)
+            self._python[pair] = frame
+            return frame
+        if len(self._native) > _MAX_STACKS:
+            self._native.clear()
+        frame = self._native[pair] = self._function(a, is_return=kind != EXACT)
+        return frame
 
-    def _python(self, code: int, instr: int, owner: int, checksum: int) -> Frame | None:
+    def _code(self, code: int, instr: int, owner: int, checksum: int) -> PythonFrame | Unresolved:
         python = self._process.python
         if python is None:
-            return None
+            return Unresolved.GONE
         if self._codes is None or self._codes_of is not python:
-            if self._memory is not None:
-                self._memory.close()
+            self.close()
             try:
                 self._memory = ProcessMemory(self._process.pid)
             except (OtelGpuError, OSError):
-                return self._lost(Unresolved.GONE)
+                return Unresolved.GONE
             self._codes = CodeObjects(self._memory, python.layout, python.code_type)
             self._codes_of = python
         if python.layout.frame_instr_size != 4:
             instr = code + python.layout.code_bytecode + (instr ^ _SIGN) - _SIGN
-        found = self._codes.resolve(code, instr, owner=owner, checksum=checksum)
-        if found is Unresolved.INCOMPLETE:
-            return None
-        if isinstance(found, PythonFrame):
-            return Frame(FrameKind.CPYTHON, found.qualname, found.filename, found.line or found.first_line)
-        return self._lost(found)
+        return self._codes.resolve(code, instr, owner=owner, checksum=checksum)
 
     def _lost(self, why: Unresolved) -> Frame:
         self.unresolved[why.name.lower()] = self.unresolved.get(why.name.lower(), 0) + 1
         return Frame(FrameKind.CPYTHON, f"[unreadable Python frame: {why.name.lower()}]")
 
-    def _native(self, address: int, *, is_return: bool) -> Frame:
+    def _function(self, address: int, *, is_return: bool) -> Frame:
         region = self._index.at(address)
         if region is None:
             return Frame(FrameKind.NATIVE, address=address)
@@ -155,11 +173,10 @@ class StackNamer:
         return file.frame(address - bias, is_return=is_return)
 
 
-def _without_glue(frames: Sequence[Frame]) -> list[Frame]:
-    """Drop the interpreter's own functions from a stack that has Python frames."""
-    if not any(f.kind is FrameKind.CPYTHON for f in frames):
-        return list(frames)
-    return [f for f in frames if f.kind is not FrameKind.NATIVE or not _GLUE.match(f.function)]
+@functools.lru_cache(4096)
+def is_glue(function: str) -> bool:
+    """Tell whether a native function is the interpreter's own and says nothing between Python frames."""
+    return _GLUE.match(function) is not None
 
 
 class NamedFile:

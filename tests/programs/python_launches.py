@@ -1,5 +1,5 @@
 # The odd ways of calling are the point, and 3.8 must run them.
-# ruff: noqa: C417, E731, PLC3002, PLW0108
+# ruff: noqa: E731, PLC3002, UP028, UP033
 """Launches from every kind of stack, each with a kernel of its own, and says where each was made.
 
 Runs on CPython 3.8 and later: python_launches.py HELPER LATE (two copies of native_truth.c's library). Says "ready",
@@ -286,7 +286,11 @@ def handles_of(kernel):
 @situation
 def hot_loop():
     for mode in MODES:
-        native, call, handles = (ctypes.c_void_p * _DEPTH)(), HERE.modes[mode].launch_here, handles_of("hot_loop_" + mode)
+        native, call, handles = (
+            (ctypes.c_void_p * _DEPTH)(),
+            HERE.modes[mode].launch_here,
+            handles_of("hot_loop_" + mode),
+        )
         python = frames_of(sys._getframe())
         for handle in handles: depth = call(LAUNCH, handle, native, _DEPTH)  # fmt: skip  # noqa: E701
         python[0][2] += 1  # where the loop is
@@ -296,7 +300,11 @@ def hot_loop():
 @situation
 def hot_call():
     for mode in MODES:
-        native, call, handles = (ctypes.c_void_p * _DEPTH)(), HERE.modes[mode].launch_here, handles_of("hot_call_" + mode)
+        native, call, handles = (
+            (ctypes.c_void_p * _DEPTH)(),
+            HERE.modes[mode].launch_here,
+            handles_of("hot_call_" + mode),
+        )
         step = lambda handle: call(LAUNCH, handle, native, _DEPTH)  # noqa: B023
         python = frames_of(sys._getframe())
         for handle in handles: depth = step(handle)  # fmt: skip  # noqa: E701
