@@ -39,6 +39,8 @@ class CudaSettings:
     """Allow probes on single-stepped instructions on arm64, where they have crashed GPU processes."""
     link: Literal["auto", "multi", "perf", "copies"] = "auto"
     """How probes are placed (`otel_gpu.bpf.linker`); `auto` takes the best that the kernel offers."""
+    busy_time: bool = True
+    """Bound the time for which devices work; without, a launch costs a little less."""
 
 
 @dataclass(frozen=True, slots=True)
