@@ -101,6 +101,7 @@ class Agent:
                 allow_single_step=cuda.arm64_single_step or not drivers.is_arm64(),
                 link=cuda.link,
                 only=pids,
+                busy_time=cuda.busy_time,
             )
             if profile is not None:
                 self._start_profiles(profile, cuda, pids)
