@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.e2e.processes import Agent, Program
 
 UUIDS = {0: "5e1fca6d-0b6c-4a11-9d20-483230306d00", 1: "5e1fca6d-0b6c-4a11-9d20-483230306d01"}
 MODEL = "NVIDIA H200 (mock)"
+SETTLE_S = 1.5
 UNTRACKED = "gpu.cuda.memory.untracked"
 
 _HOLDS_MEMORY = """
@@ -84,6 +86,8 @@ def test_a_program_that_never_asks_is_told_by_nvml(tmp_path: Path, hardware: dic
         agent.wait_attached()
         with Program(_holder(1, asks=False), tmp_path, hardware) as program:
             program.ready()
+            # Long enough for a busy agent to read its environment.
+            time.sleep(SETTLE_S)
             program.run_phase()
             program.go()
             program.finish()
