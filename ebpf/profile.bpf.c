@@ -54,9 +54,9 @@ struct {
 } samplers SEC(".maps");
 
 /* Every how many calls, so that the last window's rate would have kept the budget, and a burst in this one does. */
-static __always_inline void adapt(struct sampler *s, u64 now)
+static __always_inline void adapt(struct sampler *s, u64 now, u32 budget)
 {
-	u32 budget = stacks_per_second / WINDOWS_PER_SECOND, period = 1;
+	u32 period = 1;
 
 	if (budget && s->in_window > budget)
 		period = s->in_window / budget;
@@ -84,14 +84,14 @@ static __always_inline struct sampler *sampler_of(const struct caller *who, u64 
 
 /* Counts a call of the thread; true when its stack is to be taken. The distance to the next is random around the
  * period, lest it beats with a loop in the program. */
-static __always_inline int count_down(struct sampler *s)
+static __always_inline int count_down(struct sampler *s, u32 budget)
 {
 	s->in_window++;
 	if (s->countdown > 1) {
 		s->countdown--;
 		return 0;
 	}
-	adapt(s, bpf_ktime_get_ns());
+	adapt(s, bpf_ktime_get_ns(), budget);
 	s->countdown = s->period > 1 ? 1 + bpf_get_prandom_u32() % (2 * s->period - 1) : 1;
 	return 1;
 }
@@ -105,7 +105,7 @@ static __always_inline int is_due(const struct caller *who, u64 type, u64 *value
 		return 1;
 	s->value += *value;
 	s->calls += *calls;
-	if (!count_down(s))
+	if (!count_down(s, stacks_per_second / WINDOWS_PER_SECOND))
 		return 0;
 	*value = s->value;
 	*calls = s->calls;
@@ -637,6 +637,9 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 
 /* ---- off CPU ---- */
 
+/* Most stays are short and come to nothing: more walks than stacks are wanted, for what is long to have its own. */
+#define OFF_CPU_BUDGET (5 * stacks_per_second / WINDOWS_PER_SECOND)
+
 /* Where a thread stood when it last left its CPU to wait. */
 struct stay {
 	struct caller who;
@@ -680,7 +683,7 @@ int profile_switch(u64 *ctx)
 	stay->who = who;
 	stay->is_taken = 0;
 	sampler = sampler_of(&who, SAMPLE_OFF_CPU);
-	if (!sampler || count_down(sampler)) {
+	if (!sampler || count_down(sampler, OFF_CPU_BUDGET)) {
 		user = (void *)bpf_task_pt_regs((void *)task);
 		fill_head(&stay->sample, &who, SAMPLE_OFF_CPU, 0);
 		unwind(&stay->sample, process, INSTRUCTION(user), STACK_POINTER(user), FRAME_POINTER(user), 0);

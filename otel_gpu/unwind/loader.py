@@ -179,7 +179,10 @@ class UnwindLoader:
                 self._work.task_done()
 
     def _load(self, pid: int) -> None:
-        found = regions(pid)[:_MAX_REGIONS]
+        found = regions(pid)
+        if len(found) > _MAX_REGIONS:
+            # Code that was made at run time is known as such without being listed.
+            found = [r for r in found if r.file is not None or r.is_vdso][:_MAX_REGIONS]
         with self._lock:
             process = self._processes.setdefault(pid, WalkedProcess(pid))
             known = set(process.regions)
