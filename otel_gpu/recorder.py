@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from .config import CudaSettings
+from .config import CudaSettings, ProfileSettings
 from .discovery import drivers, procfs
 from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
@@ -26,7 +26,14 @@ _TABLES_S = 60.0
 class Recorder:
     """Records profiles of one process. A context manager."""
 
-    def __init__(self, pid: int, types: Sequence[ProfileType], cuda: CudaSettings | None = None) -> None:
+    def __init__(
+        self,
+        pid: int,
+        types: Sequence[ProfileType],
+        cuda: CudaSettings | None = None,
+        *,
+        stacks_per_second: int = ProfileSettings().stacks_per_second,
+    ) -> None:
         """Attach to the process; OtelGpuError where that cannot be."""
         if not procfs.is_alive(pid):
             raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")
@@ -56,6 +63,7 @@ class Recorder:
                 policy=settings.site,
                 allow_single_step=single_step,
                 link=settings.link,
+                stacks_per_second=stacks_per_second,
             )
             if not self.settle():
                 _log.warning("not every unwinding table is ready: some stacks will be cut")

@@ -209,8 +209,13 @@ class ProfileReceiver:
             _log.warning("%s: no probe on %s: %s", path, symbol, reason)
 
     def start(self) -> None:
-        """Begin anew: what was sampled before is dropped."""
+        """Begin anew: what was sampled before is dropped, and what the next stack of each thread would stand for."""
         self._ring.drain()
+        table = self._object.map("samplers")
+        keys, values = table.read(abi.SAMPLER_KEY, abi.SAMPLER)
+        values["value"] = values["calls"] = 0
+        for key, value in zip(keys, values, strict=True):
+            table.put(key.tobytes(), value.tobytes())
         with self._lock:
             self._sums.clear()
 
