@@ -16,7 +16,7 @@ from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
 from .discovery.resource import host
 from .discovery.watch import Watcher
-from .errors import UnsupportedKernelError
+from .errors import OtelGpuError, UnsupportedKernelError
 from .exporters import ExporterStats
 from .exporters.build import Exporters, build
 from .exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
@@ -64,6 +64,7 @@ class Agent:
         self._exited = threading.Event()
         self._wake = threading.Event()
         self._finished = threading.Event()
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="otel-gpu-collect", daemon=True)
 
     def __enter__(self) -> Agent:
@@ -161,8 +162,17 @@ class Agent:
         return min([s.max_request_bytes for s in wanted if isinstance(s, OtlpSettings)], default=MAX_REQUEST_BYTES)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left to observe, or `stop`; False when the time (in seconds) is up first."""
-        return self._finished.wait(timeout)
+        """Wait until nothing is left to observe, or `stop`; False when the time (in seconds) is up first.
+
+        Raises OtelGpuError when the agent can measure no more.
+        """
+        finished = self._finished.wait(timeout)
+        if self._failure is not None:
+            raise OtelGpuError(
+                f"the agent stopped measuring: {type(self._failure).__name__}: {self._failure}; "
+                "run again with --debug and report it"
+            ) from self._failure
+        return finished
 
     def stop(self) -> None:
         """Export the last interval and release everything; idempotent."""
@@ -233,6 +243,14 @@ class Agent:
         self._pipeline.add(nvml)
 
     def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception as e:  # noqa: BLE001 - without this thread nothing is measured: whoever waits must learn
+            _log.debug("collecting failed", exc_info=True)
+            self._failure = e
+            self._finished.set()
+
+    def _follow(self) -> None:
         self._open_nvml()
         next_export = time.monotonic() + self._config.interval_s
         while not self._stop.is_set():
@@ -246,7 +264,7 @@ class Agent:
                 self._check_finished()
                 self._stop.wait(_EXIT_COLLECT_S)
             if time.monotonic() >= next_export:
-                next_export += self._config.interval_s
+                next_export = max(next_export + self._config.interval_s, time.monotonic())
                 self._processes.check_alive()
                 self._collect()
                 if self._pipeline is not None:
