@@ -154,6 +154,10 @@ class UnwindLoader:
             self._release(process.keys)
             self._retire(self._mapping_space, process.first, process.slots)
 
+    def known(self) -> int:
+        """Return how many processes are known."""
+        return len(self._processes)
+
     def problems(self) -> dict[str, str]:
         """Return why files have no table, by path."""
         with self._lock:
@@ -173,8 +177,10 @@ class UnwindLoader:
                     threading.Timer(_RETRY_S, self.watch, (pid,)).start()
             except ProcessGoneError:
                 self.forget(pid)
-            except (OtelGpuError, OSError, struct.error) as e:
+            except (OtelGpuError, OSError) as e:
                 _log.warning("the stacks of process %d cannot be walked: %s", pid, e)
+            except Exception:  # noqa: BLE001 - what a hostile process makes go wrong must not cost the others
+                _log.exception("the stacks of process %d cannot be walked", pid)
             finally:
                 self._work.task_done()
 
@@ -261,22 +267,32 @@ class UnwindLoader:
             file.code_type = next((s.value for s in elf.symbols() if s.name == "PyCode_Type"), 0)
 
     def _find_python(self, process: WalkedProcess) -> None:
+        """Find the process's interpreter: the first file that looks like one and can be walked."""
         if process.python is not None:
             return
+        early: NotStartedError | None = None
+        tried: set[FileKey] = set()
         for region, bias in process.biases.items():
-            file = self._files[self._key(region)]
-            if file.python is None:
+            key = self._key(region)
+            binary = self._files[key].python
+            if binary is None or key in tried:
                 continue
-            if file.python.is_tail_call or file.python.is_free_threaded:
+            tried.add(key)
+            if binary.is_tail_call or binary.is_free_threaded:
                 process.python_problem = "this build of CPython has no eval loop that could be told by its addresses"
                 continue
             try:
                 with ProcessMemory(process.pid) as memory:
-                    process.python = locate(file.python, bias, memory, file.code_type)
-                process.python_problem = None
-            except (UnsupportedPythonError, MemoryFault) as e:
+                    process.python = locate(binary, bias, memory, self._files[key].code_type)
+            except NotStartedError as e:
+                early = e
+            except (OtelGpuError, MemoryFault) as e:
                 process.python_problem = str(e)
-            return
+            else:
+                process.python_problem = None
+                return
+        if early is not None:
+            raise early
 
     def _publish(self, process: WalkedProcess) -> None:
         """Write the process's mappings as a new run, then point the process at it."""
