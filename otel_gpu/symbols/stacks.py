@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import re
 import struct
 from collections import OrderedDict
 
@@ -16,6 +14,7 @@ from ..unwind.loader import WalkedProcess
 from ..unwind.python_process import PythonProcess
 from .build_id import build_id
 from .demangle import demangle
+from .glue import is_glue
 from .native import NativeSymbols
 from .process_memory import ProcessMemory
 from .python import CodeObjects, PythonFrame, Unresolved
@@ -47,18 +46,6 @@ STOPS = {
 """ebpf/abi.h: enum stop; 1 is a complete stack."""
 COMPLETE = 1
 NO_MAPPING = 3
-
-_GLUE = re.compile(
-    r"^(_?PyEval_|_PyFunction_|_?PyObject_(Vector|Fast|Make|Call|Init|IsTrue)|_?PyVectorcall|_Py_VectorCall|_Py_BuiltinCallFast|_PyObject_(Fast|Make|Vector|Call)|"
-    r"PyObject_(Call|Vectorcall)|vectorcall_|method_vectorcall|cfunction_|object_vacall|_?PyCFunction|_PyCode_|"
-    r"slot_tp_|slot_nb_|type_call|tp_new_wrapper|wrap_|wrapper_call|property_descr_get|method_call|function_code_fastcall|"
-    r"_?PyStack_|call_unbound|vectorcall|builtin_exec|builtin_eval|run_mod|run_eval_code_obj|run_code_obj|"
-    r"Py_RunMain|pymain_|Py_BytesMain|Py_Main|_?PyRun_|pyrun_|PyImport_|import_find_and_load|import_name|"
-    r"_PyImport_|gen_send|gen_iternext|_PyGen_|list_extend|do_call_core|call_function|trace_call_function|"
-    r"thread_run|pythread_wrapper|t_bootstrap|thread_PyThread)"
-)
-"""Native functions of the interpreter itself that lie between Python frames and say nothing: docs/stacks.md."""
-
 
 _MADE = Frame(FrameKind.NATIVE, "[code made at run time]")
 """Of a JIT: without a file, without a name, and elsewhere in every run."""
@@ -105,7 +92,8 @@ class StackNamer:
             if frame is not _NOTHING:
                 named.append(frame)
         if any(f.kind is FrameKind.CPYTHON for f in named):
-            named = [f for f in named if f.kind is not FrameKind.NATIVE or not is_glue(f.function)]
+            own = self._interpreter()
+            named = [f for f in named if f.mapping is None or f.mapping.path != own or not is_glue(f.function)]
         if stop != COMPLETE:
             named.append(truncation(STOPS.get(stop, STOPS[0])))
         stack = self._known[key] = tuple(named)
@@ -119,6 +107,11 @@ class StackNamer:
         self._python.clear()
         if self._codes is not None:
             self._codes.doubt()
+
+    def _interpreter(self) -> str | None:
+        python = self._process.python
+        region = self._index.at(python.eval_ranges[0][0]) if python is not None and python.eval_ranges else None
+        return region.path if region is not None else None
 
     def _name(self, pair: tuple[int, int]) -> Frame:
         a, b = pair
@@ -171,12 +164,6 @@ class StackNamer:
         if file is None:
             return Frame(FrameKind.NATIVE, address=address - bias)
         return file.frame(address - bias, is_return=is_return)
-
-
-@functools.lru_cache(4096)
-def is_glue(function: str) -> bool:
-    """Tell whether a native function is the interpreter's own and says nothing between Python frames."""
-    return _GLUE.match(function) is not None
 
 
 class NamedFile:

@@ -1,0 +1,84 @@
+"""Do raw frames of the kernel become frames of a profile? Of this very process, whose truth is at hand."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+
+import pytest
+
+from otel_gpu.profiles import FrameKind, is_truncated
+from otel_gpu.symbols.stacks import (
+    COMPLETE,
+    EXACT,
+    MADE,
+    NATIVE,
+    NO_MAPPING,
+    PYTHON,
+    STOPS,
+    FileNames,
+    StackNamer,
+)
+from otel_gpu.unwind.address_space import load_bias, open_elf, regions
+from otel_gpu.unwind.loader import WalkedProcess
+
+
+@pytest.fixture
+def namer() -> StackNamer:
+    process = WalkedProcess(os.getpid(), regions(os.getpid()))
+    for region in process.regions:
+        if region.path.startswith("/"):
+            with open_elf(process.pid, region) as elf:
+                process.biases[region] = load_bias(elf, region)
+    return StackNamer(process, FileNames())
+
+
+def _raw(*frames: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack("<QQ", address, kind << 56) for address, kind in frames)
+
+
+def _address(name: str) -> int:
+    return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
+
+
+def test_a_return_address_is_named_by_the_call_before_it(namer: StackNamer) -> None:
+    start = _address("qsort")
+
+    exact, inside = namer.stack(_raw((start, EXACT), (start + 1, NATIVE)), COMPLETE)
+
+    assert exact.function == inside.function == "qsort"
+    assert exact.address == inside.address
+    # One that begins where a function does belongs to what lies before.
+    assert namer.stack(_raw((start, NATIVE)), COMPLETE)[0].function != "qsort"
+
+
+def test_why_a_stack_ends_early_is_its_root(namer: StackNamer) -> None:
+    for stop, reason in STOPS.items():
+        stack = namer.stack(_raw((_address("qsort"), EXACT)), stop)
+
+        assert is_truncated(stack)
+        assert stack[-1].function == f"[truncated: {reason}]"
+    assert STOPS[NO_MAPPING] == "an address in no known mapping"
+
+
+def test_code_made_at_run_time_has_one_name_wherever_it_is(namer: StackNamer) -> None:
+    first, second = namer.stack(_raw((0x1000, MADE), (0x2000, MADE)), COMPLETE)
+
+    assert first == second
+    assert first.function == "[code made at run time]"
+
+
+def test_an_address_that_is_nowhere_keeps_its_number(namer: StackNamer) -> None:
+    (frame,) = namer.stack(_raw((0x1234, NATIVE)), COMPLETE)
+
+    assert (frame.function, frame.address, frame.kind) == ("", 0x1234, FrameKind.NATIVE)
+
+
+def test_a_python_frame_of_a_process_whose_python_is_unknown_says_so(namer: StackNamer) -> None:
+    (frame,) = namer.stack(_raw((id(sys._getframe().f_code), PYTHON)), COMPLETE)
+
+    assert frame.kind is FrameKind.CPYTHON
+    assert "unreadable" in frame.function
+    assert namer.unresolved == {"gone": 1}
