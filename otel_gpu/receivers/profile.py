@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import platform
 import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -81,10 +82,14 @@ class ProfileReceiver:
         stacks_per_second: int = 400,
         cache: TableCache | None = None,
     ) -> None:
-        """Load the programs; UnsupportedKernelError below kernel 5.17."""
+        """Load the programs; UnsupportedKernelError below kernel 5.17 and on other machines than x86-64."""
         if not probe().bpf_loop:
             raise UnsupportedKernelError(
                 "this kernel cannot walk stacks: bpf_loop is missing; run 5.17 or later (metrics work from 5.10)"
+            )
+        if platform.machine() != "x86_64":
+            raise UnsupportedKernelError(
+                f"stacks are walked on x86_64 only, not on {platform.machine()}; leave profiles out: metrics work here"
             )
         types = [t.every(1_000_000_000 // cpu_hz) if t.name == CPU.name else t for t in types]
         self._processes = processes
