@@ -124,7 +124,7 @@ class EventType(enum.IntEnum):
     FIRST_LAUNCH = 2
     """A row of launches was made: handle, its kind; then where from."""
     CAPTURED = 3
-    """A capture recorded a node: capture, node type, handle or bytes, detail."""
+    """A capture recorded a node: capture, node type, handle, bytes or version, detail."""
     CALL = 4
     """A call succeeded: function, what it wrote to its out parameter, id, device; then its arguments."""
 
@@ -135,6 +135,8 @@ class NodeType(enum.IntEnum):
     KERNEL = 0
     COPY = 1
     MEMSET = 2
+    GRAPH = 4
+    """Launched while its stream was captured; its value is a version of an executable graph."""
 
 
 EVENT = struct.Struct("<IIIIQQQQQ")
@@ -164,6 +166,7 @@ class SampleType(enum.IntEnum):
 
 SAMPLE = struct.Struct("<IIIIQQQQHHI")
 """type, tgid, incarnation, tid, time_ns, value, count, subject, function, stop, frames; then the frames."""
+FRAME_SIZE = 16
 
 SAMPLER_KEY = np.dtype([("pid_tgid", "<u8"), ("type", "<u8")])
 SAMPLER = np.dtype(
@@ -179,9 +182,7 @@ SAMPLER = np.dtype(
 )
 """What a thread did since its last stack of one type (ebpf/profile.bpf.c)."""
 
-TENSOR_GROUP = np.dtype(
-    [("bytes", "<u8"), ("tgid", "<u4"), ("incarnation", "<u4"), ("closed", "<u4"), ("pad", "<u4")]
-)
+TENSOR_GROUP = np.dtype([("bytes", "<u8"), ("tgid", "<u4"), ("incarnation", "<u4"), ("closed", "<u4"), ("pad", "<u4")])
 TENSOR_FUNCTION, BACKWARD_FUNCTION = 0xFFF0, 0xFFF1
 """Stand in cookies for PyTorch's functions, which are in no table."""
 
@@ -197,7 +198,7 @@ ARGUMENT_NONE = 15
 FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED, FLAG_RESULT, FLAG_EXEC, FLAG_PUSH, FLAG_PINS = 1, 2, 4, 8, 16, 32, 64
 FLAG_INNER = 128
 """Another function of the same number may be the caller, and counts the call."""
-CALL_ENDS_CAPTURE, CALL_ADDS_NODE = 1, 2
+CALL_ENDS_CAPTURE, CALL_ADDS_NODE, CALL_RESETS_PRIMARY = 1, 2, 3
 WAIT_CONTEXT, WAIT_STREAM, WAIT_EVENT = 0, 1, 2
 COOKIE_PLACEHOLDER = 0x0C00C1E0C00C1E0C
 """Stands in the programs where kernels below 5.15 need the cookie as a number."""

@@ -19,12 +19,21 @@ _POLL_MS = 500
 class RingReader:
     """Reads a ring buffer in a thread of its own, and whenever `drain` is called."""
 
-    def __init__(self, ring: BpfMap, on_record: Callable[[bytes], None], look_every_ms: int = _POLL_MS) -> None:
+    def __init__(
+        self,
+        ring: BpfMap,
+        on_record: Callable[[bytes], None],
+        *,
+        look_every_ms: int = _POLL_MS,
+        used: Callable[[int], int] | None = None,
+    ) -> None:
         """`on_record` is called with each record, by one thread at a time; what it raises is logged.
 
-        Programs need not wake the reader: it looks by itself that often.
+        Programs need not wake the reader: it looks by itself that often. `used` says of the record at an address how
+        many of its bytes were written: to copy more costs more than to read a record.
         """
         self._look_every_ms = look_every_ms
+        self._used = used
         self._on_record = on_record
         self._callback = lib.SAMPLE_FUNCTION(self._take)
         self._lib = lib.libbpf()
@@ -62,6 +71,8 @@ class RingReader:
 
     def _take(self, _context: int, data: int, size: int) -> int:
         try:
+            if self._used is not None:
+                size = min(size, self._used(data))
             self._on_record(ctypes.string_at(data, size))
         except Exception:  # noqa: BLE001 - see below
             # An exception cannot pass through C; one bad record must not cost the others.

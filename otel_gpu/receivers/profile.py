@@ -34,14 +34,14 @@ from ..unwind.cache import TableCache
 from ..unwind.loader import UnwindLoader, WalkedProcess
 from .backward import BackwardCallers
 from .held_memory import HeldMemory
-from .profile_sums import KernelName, ProfileSums, StackSample
+from .profile_sums import KernelName, ProfileSums, StackSample, sample_size
 from .tensor_memory import TensorMemory
 
 _log = logging.getLogger(__name__)
 _NAMES_FOR_S = 1.0
 """How long a named stack is taken for the same when its addresses come again."""
 
-_LOOK_EVERY_MS = 200
+_LOOK_EVERY_MS = 500
 """How long stacks wait for their names; what they name may be gone by then, so it must not be long."""
 
 _NOT_UPROBES = {"profile_cpu", *OFF_CPU_PROGRAMS}
@@ -124,7 +124,7 @@ class ProfileReceiver:
         self.complete = 0
         self.truncated: dict[int, int] = {}
         """Stacks that end early, by the number of the reason."""
-        self._ring = RingReader(self._object.map("samples"), self._take, _LOOK_EVERY_MS)
+        self._ring = RingReader(self._object.map("samples"), self._take, look_every_ms=_LOOK_EVERY_MS, used=sample_size)
         programs = self._object.programs()
         self._cpu = CpuSampler(programs["profile_cpu"], cpu_hz) if CPU.name in self._types else None
         self._off_cpu = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -63,6 +64,12 @@ class StackSample(NamedTuple):
     def read(cls, record: bytes) -> StackSample:
         """Read a record's head."""
         return cls._make(abi.SAMPLE.unpack_from(record))
+
+
+def sample_size(address: int) -> int:
+    """Return how many bytes of the record at an address say something."""
+    frames = ctypes.c_uint32.from_address(address + abi.SAMPLE.size - 4).value
+    return abi.SAMPLE.size + abi.FRAME_SIZE * frames
 
 
 class ProfileSums:
