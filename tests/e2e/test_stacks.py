@@ -105,6 +105,9 @@ def test_a_forked_child_has_stacks_of_its_own(interpreter: Interpreter, tmp_path
             truth, stacks = _launch(program, recorder)
 
             _assert_all(truth, stacks, interpreter_file(child))
+        # Both end with their input: the child would outlive a killed parent.
+        program.process.stdin.close()
+        assert program.wait() == 0
 
 
 def test_a_process_that_becomes_another_program_is_walked_anew(tmp_path: Path) -> None:
