@@ -1,0 +1,174 @@
+"""Do the agent's profiles of a whole program add up to what happened, in files and at a real Collector?"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.exporters.profile_read import read_profiles
+from otel_gpu.exporters.settings import Protocol
+from otel_gpu.profiles import (
+    GPU_ALLOC_SPACE,
+    GPU_COPY,
+    GPU_INUSE_SPACE,
+    GPU_LAUNCHES,
+    GPU_WAIT,
+    Profile,
+    merge,
+)
+from tests.e2e import ground
+from tests.e2e.exported import read_metrics
+from tests.e2e.processes import Agent, Program
+from tests.e2e.test_profiles_collector import collector
+from tests.e2e.truth import Truth
+
+_STORM = ("--gate", "--threads", "2", "--launches", "20000", "--memory", "40")
+_CONFIG = """
+receivers: {{profile: {{types: [launch, wait, copy, alloc, inuse]}}}}
+exporters: {{{exporter}}}
+service: {{interval: 300ms}}
+"""
+
+
+def _observe(directory: Path, exporter: str, programs: int = 1) -> list[Truth]:
+    """Run programs under an agent that takes profiles and nothing else; return what happened in each."""
+    config = directory / "agent.yaml"
+    config.write_text(_CONFIG.format(exporter=exporter))
+    storm = [ground.part("programs") / "launch_storm", *_STORM]
+    running = [Program(storm, directory) for _ in range(programs)]
+    try:
+        for program in running:
+            program.ready()
+        arguments = ["--config", config, "--pid", *[str(p.pid) for p in running]]
+        with Agent(arguments, directory) as agent:
+            agent.wait_attached()
+            for program in running:
+                program.run_phase()
+            truths = [p.finish() for p in running]
+            assert agent.wait() == 0, agent.error_text
+        return truths
+    finally:
+        for program in running:
+            program.__exit__(None, None, None)
+
+
+def _of(profiles: Sequence[Profile], pid: int) -> dict[str, Profile]:
+    return {p.type.name: p for p in profiles if dict(p.resource.attributes)["process.pid"] == pid}
+
+
+def _assert_true(profiles: Sequence[Profile], truth: Truth) -> None:
+    found = _of(merge(profiles), truth.pid)
+    assert found[GPU_LAUNCHES.name].total == truth.launches.total()
+    assert found[GPU_COPY.name].total == truth.copied.sum
+    assert found[GPU_ALLOC_SPACE.name].total == truth.allocated.total()
+    assert found[GPU_WAIT.name].total > 0
+
+
+@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
+def test_what_a_collector_receives_is_what_happened(protocol: Protocol, tmp_path: Path) -> None:
+    with collector(tmp_path) as (ports, out):
+        kind = "otlp_grpc" if protocol == "grpc" else "otlp_http"
+        (truth,) = _observe(tmp_path, f'{kind}: {{endpoint: "http://127.0.0.1:{ports[protocol]}"}}')
+
+    _assert_true(read_profiles(out), truth)
+
+
+def test_each_process_has_its_own_profiles(tmp_path: Path) -> None:
+    truths = _observe(tmp_path, f"file: {{path: {tmp_path / 'out'}}}", programs=2)
+
+    profiles = read_profiles(tmp_path / "out" / "profiles.jsonl")
+    assert {dict(p.resource.attributes)["process.pid"] for p in profiles} == {t.pid for t in truths}
+    for truth in truths:
+        _assert_true(profiles, truth)
+    assert not (tmp_path / "out" / "metrics.jsonl").exists()
+
+
+def test_memory_in_use_falls_when_it_is_freed(tmp_path: Path) -> None:
+    config = tmp_path / "agent.yaml"
+    config.write_text(_CONFIG.format(exporter=f"file: {{path: {tmp_path / 'out'}}}"))
+    out = tmp_path / "out" / "profiles.jsonl"
+    command = [sys.executable, "-S", ground.PROGRAMS / "memory_script.py"]
+    with Program(command, tmp_path, {"MOCKCUDA_DEVICES": "2"}) as program:
+        program.ready()
+        with Agent(["--config", config, "--pid", str(program.pid)], tmp_path) as agent:
+            agent.wait_attached()
+            _script(program, [[0, "allocate", "device", 5000], [1, "allocate", "managed", 3000]])
+            _wait_for_in_use(out, 8000)
+            _script(program, [[1, "free", "device", 0]])
+            _wait_for_in_use(out, 3000)
+            _script(program, [[1, "free", "managed", 1]])
+            _wait_for_in_use(out, 0)
+            agent.stop()
+
+    (profile,) = [p for p in merge(read_profiles(out)) if p.type.name == GPU_ALLOC_SPACE.name]
+    assert {s.value for s in profile.samples} == {5000, 3000}
+
+
+def _script(program: Program, calls: list[list[object]]) -> None:
+    program.process.stdin.write(json.dumps(calls) + "\n")
+    program.process.stdin.flush()
+    assert all(code == 0 for code, _ in program.event("phase")["did"])
+
+
+def _wait_for_in_use(out: Path, size_bytes: int) -> None:
+    """Wait for two intervals one after the other in which so much is in use; without any there is no profile at all."""
+    deadline, begun = time.monotonic() + 20, _lines(out)
+    while True:
+        time.sleep(1)
+        used = [_in_use(out, line) for line in _lines(out)[len(begun) :]]
+        if used[-2:] == [size_bytes] * 2 or (size_bytes == 0 and not used):
+            return
+        begun = begun if size_bytes else _lines(out)
+        assert time.monotonic() < deadline, f"{used} bytes are in use, not {size_bytes}"
+
+
+def _lines(out: Path) -> list[str]:
+    return out.read_text().splitlines() if out.exists() else []
+
+
+def _in_use(out: Path, line: str) -> int:
+    alone = out.with_name("alone.jsonl")
+    alone.write_text(line + "\n")
+    return sum(p.total for p in read_profiles(alone) if p.type.name == GPU_INUSE_SPACE.name)
+
+
+def test_metrics_go_on_beside_profiles(tmp_path: Path) -> None:
+    with Program([ground.part("programs") / "launch_storm", *_STORM], tmp_path) as program:
+        program.ready()
+        arguments = ["--profiles", "--pid", str(program.pid), "--output", f"file:{tmp_path / 'out'}"]
+        with Agent(arguments, tmp_path) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            truth = program.finish()
+            agent.wait()
+
+    metrics = read_metrics(tmp_path / "out")
+    launches = _of(merge(read_profiles(tmp_path / "out" / "profiles.jsonl")), truth.pid)[GPU_LAUNCHES.name]
+    assert launches.total == metrics.total("gpu.cuda.kernel.launch.calls") == truth.launches.total()
+    states = metrics.by("otel_gpu.stacks", "state")
+    assert states["complete"] > 0
+    assert states["truncated"] <= states["complete"] / 100
+    lost = metrics.by("otel_gpu.events.lost", "event")
+    assert {event: n for event, n in lost.items() if n} == {}
+
+
+def test_nothing_of_profiles_is_loaded_unless_asked_for(tmp_path: Path) -> None:
+    with Program([ground.part("programs") / "launch_storm", *_STORM], tmp_path) as program:
+        program.ready()
+        with Agent(["--pid", str(program.pid), "--output", f"file:{tmp_path / 'out'}"], tmp_path) as agent:
+            agent.wait_attached()
+            maps = Path(f"/proc/{agent.pid}/maps").read_text()
+            program.run_phase()
+            program.finish()
+            agent.wait()
+
+    assert "unwind_rows" not in maps
+    assert not (tmp_path / "out" / "profiles.jsonl").exists()
+    assert "otel_gpu.stacks" not in json.dumps((tmp_path / "out" / "metrics.jsonl").read_text())
+    assert os.listdir(tmp_path / "out") == ["metrics.jsonl"]
