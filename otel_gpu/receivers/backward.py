@@ -13,43 +13,52 @@ from ..profiles import Frame, Stack, marker
 
 BACKWARD = marker("[backward]")
 _ENGINE_THREAD = "torch::autograd::Engine::thread_main"
-_EXECUTE = "torch::autograd::Engine::execute"
-_ROOT_FRAMES = 12
-"""How far from its start a thread of the engine enters the engine."""
+_EXECUTE = "torch::autograd::Engine::execute("
 
 
 class BackwardCallers:
     """The threads of one program that wait for a backward pass, and where. Owned by one thread."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Stack] = {}
-        """By thread; empty for a thread of the engine's own."""
+        self._waiting: dict[int, list[Stack]] = {}
+        """By thread, outermost call first; a stack of the engine's own threads is empty."""
 
     def entered(self, tid: int, stack: Stack) -> None:
         """Note that a thread has called the engine."""
-        self._waiting[tid] = () if _is_engines(stack) else stack
+        # Calls that an exception ended, which no probe saw return, are not on the stack any more.
+        outer = sum(_is(frame, _EXECUTE) for frame in stack[1:])
+        calls = self._waiting.get(tid, [])[:outer]
+        self._waiting[tid] = [*calls, () if _is_engines(stack) else stack]
 
     def left(self, tid: int) -> None:
-        """Note that a thread's call is over."""
-        self._waiting.pop(tid, None)
+        """Note that a thread's latest call is over."""
+        calls = self._waiting.get(tid)
+        if calls is not None:
+            calls.pop()
+            if not calls:
+                del self._waiting[tid]
 
     def joined(self, tid: int, stack: Stack) -> Stack:
         """Return the stack of a thread, below its caller's when it is the engine's and the caller is certain."""
         if not self._waiting:
             return stack
-        if self._waiting.get(tid):
-            if not any(_is(frame, _EXECUTE) for frame in stack):
-                # An exception ended the call, which no probe on a return sees.
-                self.left(tid)
-            return stack
-        callers = [caller for caller in self._waiting.values() if caller]
+        if tid in self._waiting and not any(_is(frame, _EXECUTE) for frame in stack):
+            # An exception has ended what this thread waited for.
+            del self._waiting[tid]
+        callers = [calls[0] for calls in self._waiting.values() if calls[0]]
         if len(callers) != 1 or not _is_engines(stack):
             return stack
         return (*stack, BACKWARD, *callers[0])
 
 
 def _is_engines(stack: Stack) -> bool:
-    return any(_is(frame, _ENGINE_THREAD) for frame in stack[-_ROOT_FRAMES:])
+    """Tell whether a thread began in the engine: a caller may enter the same function, but from its own call."""
+    for frame in reversed(stack):
+        if _is(frame, _EXECUTE):
+            return False
+        if _is(frame, _ENGINE_THREAD):
+            return True
+    return False
 
 
 def _is(frame: Frame, function: str) -> bool:
