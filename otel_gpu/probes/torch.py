@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import abi
 from ..elf import EM_AARCH64, EM_X86_64, SHT_NOBITS, STT_FUNC, ElfFile, Symbol
-from ..profiles import GPU_LAUNCHES, TENSOR_ALLOC_SPACE, TENSOR_INUSE_SPACE, ProfileType
+from ..profiles import TENSOR_ALLOC_SPACE, TENSOR_INUSE_SPACE, ProfileType
 from .attach import PlannedProbe
 from .sites import Cost, Policy, has_fast_nops, site_for_symbol
 
@@ -78,10 +78,9 @@ _TENSORS = (
 
 
 def torch_hooks(types: Iterable[ProfileType]) -> tuple[TorchHook, ...]:
-    """Return what profiles of these types need of PyTorch."""
+    """Return what profiles of these types need of PyTorch: whatever they show can be part of a backward pass."""
     names = {t.name for t in types}
-    backward = _BACKWARD if GPU_LAUNCHES.name in names else ()
-    return (*backward, *(_TENSORS if names & {TENSOR_ALLOC_SPACE.name, TENSOR_INUSE_SPACE.name} else ()))
+    return (*_BACKWARD, *(_TENSORS if names & {TENSOR_ALLOC_SPACE.name, TENSOR_INUSE_SPACE.name} else ()))
 
 
 def is_torch(path: str, hooks: Iterable[TorchHook]) -> bool:

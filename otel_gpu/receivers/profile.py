@@ -291,7 +291,9 @@ class ProfileReceiver:
             if sample.kind == SampleType.BACKWARD:
                 observed.callers.entered(sample.tid, stack)
                 return
-            stack = observed.callers.joined(sample.tid, stack)
+            # What ends with a call may have begun before it: an engine's thread was idle for nobody.
+            if sample.kind != SampleType.OFF_CPU:
+                stack = observed.callers.joined(sample.tid, stack)
             if sample.kind == SampleType.TENSOR and self._tensors is not None:
                 self._tensors.charge(sample.subject, stack)
             self._sums.add(observed.process, observed.held, sample, stack)

@@ -143,6 +143,13 @@ def test_no_launch_of_the_engine_stands_alone(recorded: Recorded) -> None:
     assert [s for s in recorded.samples if _is_engines(s) and "[backward]" not in _functions(s)] == []
 
 
+def test_tensors_of_the_backward_pass_hang_below_it_too(recorded: Recorded) -> None:
+    made = recorded.profiles[TENSOR_ALLOC_SPACE.name].samples
+
+    assert any(_is_engines(s) for s in made)
+    assert [s for s in made if _is_engines(s) and "[backward]" not in _functions(s)] == []
+
+
 def test_each_kernel_is_a_leaf_with_its_name(recorded: Recorded) -> None:
     assert {s.stack[0].kind for s in recorded.samples} == {FrameKind.CUDA}
     assert not any(s.stack[0].function.startswith("unknown+") for s in recorded.samples)
