@@ -124,45 +124,45 @@ _Static_assert(sizeof(struct busy_key) == 16, "busy_key crosses the border");
 
 struct busy_stream {
 	u64 stream;
-	u64 last_ns;	/* entry of its latest submission */
-	u64 foreign_ns; /* of its latest one by another thread than tid */
-	u64 done_ns;	/* as last_ns when all of it is known to be done */
-	u64 joined_ns;	/* when it was last made to wait for another stream */
+	u64 last_ns;		  /* entry of its latest submission */
+	u64 foreign_ns;		  /* of its latest one by another thread than tid */
+	u64 done_ns;		  /* as last_ns when all of it is known to be done */
+	u64 joined_ns;		  /* when it was last made to wait for another stream */
 	u64 joined[BUSY_STREAMS]; /* up to which submission of each it waits */
 	u32 tid;
 	u32 pad;
 };
 
 struct busy {
-	u64 first_ns;	      /* first submission */
-	u64 idle_ns;	      /* certain gaps since then, but for the present one */
-	u64 lower_ns;	      /* certainly busy */
-	u64 idle_since_ns;    /* the present gap, if submissions == idle_submissions; 0 for none */
+	u64 first_ns;	   /* first submission */
+	u64 idle_ns;	   /* certain gaps since then, but for the present one */
+	u64 lower_ns;	   /* certainly busy */
+	u64 idle_since_ns; /* the present gap, if submissions == idle_submissions; 0 for none */
 	u64 idle_submissions;
 	u64 submissions;
-	u64 opened_ns;	      /* end of the last gap */
-	u64 covered_ns;	      /* lower_ns has what lies before */
-	u64 clean_ns;	      /* nothing submitted since waits for the host or other devices; ~0: something does */
-	u64 seen_ns;	      /* nothing was submitted since, while the number is still: */
+	u64 opened_ns;	/* end of the last gap */
+	u64 covered_ns; /* lower_ns has what lies before */
+	u64 clean_ns;	/* nothing submitted since waits for the host or other devices; ~0: something does */
+	u64 seen_ns;	/* nothing was submitted since, while the number is still: */
 	u64 seen_submissions;
-	u64 untracked_ns;     /* latest submission to a stream that found no place; 0 when it is done */
+	u64 untracked_ns; /* latest submission to a stream that found no place; 0 when it is done */
 	u64 context;
-	u32 open;	      /* 0: the next submission ends a gap */
-	u32 mixed;	      /* several contexts use the device */
+	u32 open;  /* 0: the next submission ends a gap */
+	u32 mixed; /* several contexts use the device */
 	struct busy_stream streams[BUSY_STREAMS];
 };
 _Static_assert(sizeof(struct busy) == 112 + BUSY_STREAMS * (48 + 8 * BUSY_STREAMS), "busy crosses the border");
 
 /* What went wrong in the kernel, one counter each. */
 enum loss {
-	LOSS_ROWS_FULL,	     /* counted in the overflow rows instead of the table */
-	LOSS_OVERFLOW_FULL,  /* counted in the totals of its family only */
-	LOSS_CALLS_FULL,     /* a call's return could not be awaited */
-	LOSS_LIVE_FULL,	     /* an allocation could not be remembered */
-	LOSS_READ_FAILED,    /* the target's memory was not readable */
-	LOSS_CAPTURES_FULL,  /* a capturing stream or event could not be remembered */
-	LOSS_EVENTS_FULL,    /* the ring buffer was full */
-	LOSS_BUSY_FULL,	     /* a device's busy time could not be followed */
+	LOSS_ROWS_FULL,	    /* counted in the overflow rows instead of the table */
+	LOSS_OVERFLOW_FULL, /* counted in the totals of its family only */
+	LOSS_CALLS_FULL,    /* a call's return could not be awaited */
+	LOSS_LIVE_FULL,	    /* an allocation could not be remembered */
+	LOSS_READ_FAILED,   /* the target's memory was not readable */
+	LOSS_CAPTURES_FULL, /* a capturing stream or event could not be remembered */
+	LOSS_EVENTS_FULL,   /* the ring buffer was full */
+	LOSS_BUSY_FULL,	    /* a device's busy time could not be followed */
 	LOSS_COUNT,
 };
 
@@ -170,8 +170,8 @@ enum loss {
 enum event_type {
 	EVENT_NAMED = 1,    /* a kernel got its name: handle, module, address of the name, - ; then the name */
 	EVENT_FIRST_LAUNCH, /* a row of launches was made: handle, row_key.kind, -, - ; then struct origin */
-	EVENT_CAPTURED,	    /* a capture recorded a node: capture, node type, handle or bytes, see node_detail */
-	EVENT_CALL,	    /* a call succeeded: function, what it wrote to its out parameter, id, device ; then struct arguments */
+	EVENT_CAPTURED,	    /* a capture recorded a node: capture, node type, handle, bytes or version, NODE_DETAIL */
+	EVENT_CALL, /* a call succeeded: function, what it wrote to its out parameter, id, device ; then struct arguments */
 };
 
 /* Node types, as CUgraphNodeType. */
@@ -179,6 +179,7 @@ enum node_type {
 	NODE_KERNEL = 0,
 	NODE_COPY = 1,
 	NODE_MEMSET = 2,
+	NODE_GRAPH = 4, /* launched while its stream was captured: a child with what that version executes */
 };
 
 /* EVENT_CAPTURED's d: a kernel's buckets (grid, block << 8), a copy's kind and host memory (kind, host << 8). */
@@ -221,7 +222,7 @@ struct call_event {
 #define ORIGIN_WORDS 256
 struct origin {
 	u64 ip, sp, fp;
-	u64 saved[5]; /* callee-saved registers: rbx, r12-r15; x19-x23 */
+	u64 saved[5];		 /* callee-saved registers: rbx, r12-r15; x19-x23 */
 	u64 stack[ORIGIN_WORDS]; /* from sp on; zeros where it was not readable */
 };
 struct first_launch {
@@ -230,15 +231,15 @@ struct first_launch {
 };
 
 /* The attach cookie: what a program must know about the function it sits on. */
-#define COOKIE_FUNCTION(c) ((u16)(c))		/* row of the hook table */
-#define COOKIE_KIND(c) ((u8)((c) >> 16))	/* copy kind, memory type */
+#define COOKIE_FUNCTION(c) ((u16)(c))	 /* row of the hook table */
+#define COOKIE_KIND(c) ((u8)((c) >> 16)) /* copy kind, memory type */
 #define COOKIE_FLAGS(c) ((u8)((c) >> 24))
-#define COOKIE_STREAM(c) ((u8)((c) >> 32) & 15) /* argument number of the stream */
-#define COOKIE_HOST(c) ((u8)((c) >> 36) & 15)	/* argument number of the host pointer */
-#define COOKIE_SIZE(c) ((u8)((c) >> 40) & 15)	/* argument number of the size in elements, or of the struct */
-#define COOKIE_SIZE2(c) ((u8)((c) >> 44) & 15)	/* of its second factor */
-#define COOKIE_OUT(c) ((u8)((c) >> 48) & 15)	/* of the address, or of where it will be written */
-#define COOKIE_SHIFT(c) ((u8)((c) >> 52) & 15)	/* log2 of the element size */
+#define COOKIE_STREAM(c) ((u8)((c) >> 32) & 15)	 /* argument number of the stream */
+#define COOKIE_HOST(c) ((u8)((c) >> 36) & 15)	 /* argument number of the host pointer */
+#define COOKIE_SIZE(c) ((u8)((c) >> 40) & 15)	 /* argument number of the size in elements, or of the struct */
+#define COOKIE_SIZE2(c) ((u8)((c) >> 44) & 15)	 /* of its second factor */
+#define COOKIE_OUT(c) ((u8)((c) >> 48) & 15)	 /* of the address, or of where it will be written */
+#define COOKIE_SHIFT(c) ((u8)((c) >> 52) & 15)	 /* log2 of the element size */
 #define COOKIE_KIND_AT(c) ((u8)((c) >> 56) & 15) /* argument number of the copy kind, where it is one */
 #define ARGUMENT_NONE 15
 
@@ -249,8 +250,9 @@ enum wait_kind {
 	WAIT_EVENT,
 };
 
-#define CALL_ADDS_NODE 2    /* kind of a recorded call: its data begins with the node's type */
-#define CALL_ENDS_CAPTURE 1 /* kind of a recorded call: its stream's capture is over, even if it fails */
+#define CALL_ADDS_NODE 2      /* kind of a recorded call: its data begins with the node's type */
+#define CALL_RESETS_PRIMARY 3 /* kind of a recorded call: its id is the device's primary context, 0 if unknown */
+#define CALL_ENDS_CAPTURE 1   /* kind of a recorded call: its stream's capture is over, even if it fails */
 
 #define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */
 #define FLAG_DIRECT 2	  /* the address is an argument, not a result */
@@ -305,10 +307,11 @@ struct py_layout {
 	u16 tss_kind;
 	u32 tss_offset;
 	u16 tss_block, runtime_interpreters, interp_next, interp_threads, tstate_next, tstate_interp, tstate_thread_id,
-		tstate_native_id, tstate_frame, tstate_cframe, cframe_frame, cframe_previous, frame_code, frame_previous,
-		frame_instr, frame_instr_size, frame_owner, frame_is_entry, entry_rule, shim_owners, tag_mask,
-		marker_to_cfa, object_type, code_bytecode, code_first_traceable, code_argcount, code_kwonly, code_flags,
-		code_first_line, code_filename, code_name, code_line_table, str_ascii, str_other, lasti_unit;
+		tstate_native_id, tstate_frame, tstate_cframe, cframe_frame, cframe_previous, frame_code,
+		frame_previous, frame_instr, frame_instr_size, frame_owner, frame_is_entry, entry_rule, shim_owners,
+		tag_mask, marker_to_cfa, object_type, code_bytecode, code_first_traceable, code_argcount, code_kwonly,
+		code_flags, code_first_line, code_filename, code_name, code_line_table, str_ascii, str_other,
+		lasti_unit;
 	u16 pad;
 };
 _Static_assert(sizeof(struct py_layout) == 80, "py_layout crosses the border");
@@ -333,16 +336,16 @@ struct unwind_process {
 /* Why a stack ends where it ends. */
 enum stop {
 	STOP_NONE,
-	STOP_OUTERMOST,	   /* it is complete */
-	STOP_FULL,	   /* deeper than MAX_FRAMES */
-	STOP_NO_MAPPING,   /* an address in no known mapping */
-	STOP_NO_TABLE,	   /* the mapping's table is not there, or not yet */
-	STOP_NO_ROW,	   /* no unwinding information for the address */
-	STOP_UNSUPPORTED,  /* a rule that rows cannot say */
-	STOP_UNREADABLE,   /* stack memory could not be read */
-	STOP_STUCK,	   /* the stack pointer would not rise */
-	STOP_CHAIN_ENDED,  /* more eval loops than Python frames: a greenlet */
-	STOP_FRAME_POINTER, /* code without tables and without frame pointers */
+	STOP_OUTERMOST,	      /* it is complete */
+	STOP_FULL,	      /* deeper than MAX_FRAMES */
+	STOP_NO_MAPPING,      /* an address in no known mapping */
+	STOP_NO_TABLE,	      /* the mapping's table is not there, or not yet */
+	STOP_NO_ROW,	      /* no unwinding information for the address */
+	STOP_UNSUPPORTED,     /* a rule that rows cannot say */
+	STOP_UNREADABLE,      /* stack memory could not be read */
+	STOP_STUCK,	      /* the stack pointer would not rise */
+	STOP_CHAIN_ENDED,     /* more eval loops than Python frames: a greenlet */
+	STOP_FRAME_POINTER,   /* code without tables and without frame pointers */
 	STOP_UNKNOWN_PROCESS, /* the agent has yet to learn of the process */
 	STOP_COUNT,
 };
@@ -351,7 +354,7 @@ enum frame_kind {
 	FRAME_NATIVE = 1, /* a: address, b: file; not the leaf: a return address */
 	FRAME_PYTHON = 2, /* see struct frame */
 	FRAME_EXACT = 3,  /* as FRAME_NATIVE, but the very instruction */
-	FRAME_MADE = 4,   /* as FRAME_NATIVE, of code without a file */
+	FRAME_MADE = 4,	  /* as FRAME_NATIVE, of code without a file */
 };
 #define FRAME_KIND_SHIFT 56
 #define FRAME_OWNER_SHIFT 48
@@ -370,16 +373,16 @@ struct frame {
 #define MAX_FRAMES 512 /* CPython up to 3.10 has four native frames for each Python frame */
 
 enum sample_type {
-	SAMPLE_LAUNCH = 1, /* value: launches; subject: the kernel's handle */
-	SAMPLE_WAIT,	   /* value: ns; subject: row of the hook table */
-	SAMPLE_COPY,	   /* value: bytes; subject: row of the hook table */
-	SAMPLE_ALLOC,	   /* value: bytes; subject: the address */
-	SAMPLE_FREE,	   /* subject: the address; no stack */
-	SAMPLE_CPU,	   /* value: 1; subject: 1 when the kernel ran for it */
-	SAMPLE_OFF_CPU,	   /* value: ns */
-	SAMPLE_BACKWARD,   /* the thread begins to wait for PyTorch's autograd engine */
+	SAMPLE_LAUNCH = 1,    /* value: launches; subject: the kernel's handle */
+	SAMPLE_WAIT,	      /* value: ns; subject: row of the hook table */
+	SAMPLE_COPY,	      /* value: bytes; subject: row of the hook table */
+	SAMPLE_ALLOC,	      /* value: bytes; subject: the address */
+	SAMPLE_FREE,	      /* subject: the address; no stack */
+	SAMPLE_CPU,	      /* value: 1; subject: 1 when the kernel ran for it */
+	SAMPLE_OFF_CPU,	      /* value: ns */
+	SAMPLE_BACKWARD,      /* the thread begins to wait for PyTorch's autograd engine */
 	SAMPLE_BACKWARD_DONE, /* it has returned from there; no stack */
-	SAMPLE_TENSOR,	   /* value: bytes; subject: the group of tensors that the stack stands for */
+	SAMPLE_TENSOR,	      /* value: bytes; subject: the group of tensors that the stack stands for */
 	SAMPLE_TYPES,
 };
 

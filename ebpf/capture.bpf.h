@@ -26,6 +26,29 @@ struct {
 	__type(value, u64);
 } capturing SEC(".maps");
 
+/* Kernels that captures recorded, as a kernel's row of launches would be there: the agent is told once where each
+ * was launched from. The value says nothing. */
+struct captured_key {
+	u32 tgid;
+	u32 incarnation;
+	u64 function;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct captured_key);
+	__type(value, u8);
+} captured_kernels SEC(".maps");
+
+/* Is this the first time that a capture records a kernel? */
+static __always_inline int first_captured(const struct caller *who, u64 function)
+{
+	struct captured_key key = { who->tgid, who->incarnation, function };
+	u8 nothing = 0;
+
+	return !bpf_map_update_elem(&captured_kernels, &key, &nothing, BPF_NOEXIST);
+}
+
 /* Stream handles 0, 1 and 2 are the legacy default, itself, and the thread's own. */
 #define LEGACY_STREAM 1
 static __always_inline u64 normal_stream(const struct caller *who, u64 stream, u8 flags)

@@ -53,9 +53,8 @@ static __always_inline u64 capturing_call(struct pt_regs *ctx, const struct call
 {
 	u32 stream = COOKIE_STREAM(cookie);
 
-	return captures && stream != ARGUMENT_NONE ?
-		       capturing_stream(who, argument(ctx, stream), COOKIE_FLAGS(cookie)) :
-		       0;
+	return captures && stream != ARGUMENT_NONE ? capturing_stream(who, argument(ctx, stream), COOKIE_FLAGS(cookie))
+						   : 0;
 }
 
 /* ---- launches: entry only, nothing is allocated, nothing is sent ---- */
@@ -81,6 +80,8 @@ static __always_inline void launch(struct pt_regs *ctx, const struct caller *who
 	key.bucket_b = threads_per_block ? bucket(threads_per_block) : BUCKET_NONE;
 	if (capture) {
 		emit(who, EVENT_CAPTURED, capture, NODE_KERNEL, function, NODE_DETAIL(key.bucket_a, key.bucket_b));
+		if (first_captured(who, function))
+			emit_first_launch(ctx, who, function, key.kind);
 		return;
 	}
 	t = thread_of(who);
@@ -260,15 +261,20 @@ static __always_inline u64 version_of(const struct caller *who, u64 exec)
 SEC("uprobe")
 int launch_graph(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx);
+	u64 cookie = attach_cookie(ctx), capture;
 	struct row_key key;
 	struct caller who;
 
-	if (!identify(&who) || capturing_stream(&who, argument(ctx, 1), COOKIE_FLAGS(cookie)))
+	if (!identify(&who))
 		return 0;
 	start_key(&key, &who, FAMILY_GRAPH_LAUNCH, 0);
 	key.kind = COOKIE_KIND(cookie);
 	key.subject = version_of(&who, argument(ctx, 0));
+	capture = capturing_stream(&who, argument(ctx, 1), COOKIE_FLAGS(cookie));
+	if (capture) {
+		emit(&who, EVENT_CAPTURED, capture, NODE_GRAPH, key.subject, 0);
+		return 0;
+	}
 	key.device = device_of(&who);
 	count(&key, 0, 0);
 	submit_graph(&who, argument(ctx, 1), cookie);
@@ -442,7 +448,8 @@ static __always_inline void copy_returned(const struct caller *who, u64 cookie, 
 	struct awaited a = { .what = WAIT_STREAM, .began_ns = call->start_ns, .tid = who->pid_tgid };
 	int pinned = call->host == HOST_MEMORY_PINNED;
 
-	if (!is_followed(cookie) || (call->kind != COPY_DEVICE_TO_HOST && !(call->kind == COPY_HOST_TO_DEVICE && pinned)))
+	if (!is_followed(cookie) ||
+	    (call->kind != COPY_DEVICE_TO_HOST && !(call->kind == COPY_HOST_TO_DEVICE && pinned)))
 		return;
 	busy_key_of(&a.key, who, device_of(who));
 	a.stream = normal_stream(who, 0, COOKIE_FLAGS(cookie));
@@ -596,6 +603,18 @@ static __always_inline void count_memory(const struct caller *who, u8 family, co
 	count(&key, what->size, 0);
 }
 
+/* What lives and what was allocated less what was freed are the same at all times: an allocation that finds no place
+ * is counted in neither, but as a loss. */
+static __always_inline int keep_live(const struct live_key *key, const struct live *what)
+{
+	/* Elements come from a cache of the CPU's, which is filled from an interrupt as it runs low. Having found it
+	 * empty, we come back when that interrupt has been. */
+	if (!bpf_map_update_elem(&live, key, what, BPF_NOEXIST) || !bpf_map_update_elem(&live, key, what, BPF_NOEXIST))
+		return 1;
+	lose(LOSS_LIVE_FULL);
+	return 0;
+}
+
 SEC("uprobe")
 int alloc(struct pt_regs *ctx)
 {
@@ -646,14 +665,14 @@ int alloc_done(struct pt_regs *ctx)
 	now.context = context_of(&who);
 	now.refs = 1;
 	now.since_ns = bpf_ktime_get_ns();
-	count_memory(&who, FAMILY_ALLOC, &now, 0);
 	before = bpf_map_lookup_elem(&live, &key);
 	if (before) {
 		struct live gone = *before;
+		bpf_map_delete_elem(&live, &key);
 		count_memory(&who, FAMILY_FREE, &gone, FREE_IMPLICIT);
 	}
-	if (bpf_map_update_elem(&live, &key, &now, BPF_ANY))
-		lose(LOSS_LIVE_FULL);
+	if (keep_live(&key, &now))
+		count_memory(&who, FAMILY_ALLOC, &now, 0);
 	if (COOKIE_FLAGS(cookie) & FLAG_PINS)
 		pin(&who, key.address, now.size, 0);
 	return 0;
@@ -715,8 +734,8 @@ int release_done(struct pt_regs *ctx)
 	key.tgid = who.tgid;
 	key.incarnation = who.incarnation;
 	key.address = call.address;
-	if (bpf_map_update_elem(&live, &key, &call.freed, BPF_NOEXIST))
-		lose(LOSS_LIVE_FULL);
+	if (!keep_live(&key, &call.freed))
+		count_memory(&who, FAMILY_FREE, &call.freed, FREE_CALLED);
 	if (COOKIE_FLAGS(cookie) & FLAG_PINS)
 		pin(&who, key.address, call.freed.size, 0);
 	return 0;
@@ -729,7 +748,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1048576);
 	__type(key, struct live_key); /* address of the mapping */
-	__type(value, u64); /* handle */
+	__type(value, u64);	      /* handle */
 } mapped SEC(".maps");
 
 static __always_inline struct live *find_handle(const struct caller *who, u64 handle, struct live_key *key)
@@ -1184,6 +1203,8 @@ int call_done(struct pt_regs *ctx)
 	if (COOKIE_OUT(cookie) != ARGUMENT_NONE && !(COOKIE_FLAGS(cookie) & FLAG_RESULT))
 		read_user(&out, sizeof(out), call.address);
 	id = call.stream;
+	if (COOKIE_KIND(cookie) == CALL_RESETS_PRIMARY)
+		id = primary_context(&who, call.arguments[0]);
 	if (COOKIE_FLAGS(cookie) & FLAG_EXEC) {
 		struct context_key key = { who.tgid, who.incarnation, out ? out : call.arguments[0] };
 		id = call.start_ns;
@@ -1234,6 +1255,8 @@ int context_made(struct pt_regs *ctx)
 	learn_context(&who, made, call.size);
 	if (COOKIE_FLAGS(cookie) & FLAG_PUSH)
 		set_context(&who, made, call.size, 1);
+	else
+		learn_primary(&who, made, call.size);
 	return 0;
 }
 

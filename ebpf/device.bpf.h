@@ -19,6 +19,20 @@ struct {
 	__type(value, u8);
 } contexts SEC(".maps");
 
+struct device_key {
+	u32 tgid;
+	u32 incarnation;
+	u64 device;
+};
+
+/* A program's devices, by ordinal -> their primary contexts. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct device_key);
+	__type(value, u64);
+} primaries SEC(".maps");
+
 #define CONTEXT_STACK 16 /* a power of two; contexts pushed deeper overwrite the bottom */
 
 struct thread {
@@ -80,6 +94,22 @@ static __always_inline void learn_context(const struct caller *who, u64 context,
 	struct context_key key = { who->tgid, who->incarnation, context };
 
 	bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
+}
+
+static __always_inline void learn_primary(const struct caller *who, u64 context, u32 device)
+{
+	struct device_key key = { who->tgid, who->incarnation, device };
+
+	bpf_map_update_elem(&primaries, &key, &context, BPF_ANY);
+}
+
+/* 0 when nobody saw it being retained. */
+static __always_inline u64 primary_context(const struct caller *who, u32 device)
+{
+	struct device_key key = { who->tgid, who->incarnation, device };
+	u64 *context = bpf_map_lookup_elem(&primaries, &key);
+
+	return context ? *context : 0;
 }
 
 /* The thread's top context becomes this one, of `device`; DEVICE_UNKNOWN for contexts made before we looked. */

@@ -151,7 +151,9 @@ class CudaFacts:
             case "cuCtxDestroy":
                 self._ledger.context_ended(program, context=arguments[0], device=None, when_ns=when)
             case "cuDevicePrimaryCtxReset":
-                self._ledger.context_ended(program, context=None, device=arguments[0] & 0xFFFFFFFF, when_ns=when)
+                # Memory whose device is known is of contexts that were seen being made, and so is the primary one.
+                if ident:
+                    self._ledger.context_ended(program, context=ident, device=None, when_ns=when)
             case "cuDeviceGetUuid":
                 self._device_uuid(program, arguments[1] & 0xFFFFFFFF, data[:16])
             case _:

@@ -93,8 +93,12 @@ class Graphs:
     def captured(self, capture: int, node: Node) -> None:
         """Note a node that a capture recorded."""
         contents = self._captures.setdefault(capture, Counter())
-        if contents.total() < _MAX_NODES:
-            contents[node] += 1
+        # A graph that was launched meanwhile is a child, of what it executes now. One that nobody saw being made stays.
+        added = self._versions.get(node.value) if node.type is NodeType.GRAPH else None
+        if added is None:
+            added = Counter((node,))
+        if contents.total() + added.total() <= _MAX_NODES:
+            contents.update(added)
         if len(self._captures) > _MAX_CAPTURES:
             self._captures.popitem(last=False)
 

@@ -129,6 +129,8 @@ class CudaSums:
             if node.type is NodeType.KERNEL:
                 attrs = _attributes(row.device, {"cuda.kernel.name": self._kernel_name(process, node.value)})
                 self._numbers[resource, telemetry.GRAPH_KERNEL_CALLS, attrs] += count * row.count
+            elif node.type is NodeType.GRAPH:
+                self.unexpanded_graph_launches += count * row.count
             elif node.type is NodeType.MEMSET:
                 attrs = _attributes(row.device)
                 self._numbers[resource, telemetry.GRAPH_MEMSET_BYTES, attrs] += node.value * count * row.count

@@ -46,6 +46,8 @@ def test_every_kernel_of_every_graph_is_counted_by_name(mix: tuple[Metrics, Trut
 
     assert truth.graphed["graphed_0"] == 2 * LAUNCHES
     assert truth.graphed["graphed_11"] == 47
+    assert truth.graphed["graphed_12"] == 2 * (53 + 59)
+    assert truth.graphed["graphed_13"] == 53 + 2 * 59
     assert exported.by(KERNELS, "cuda.kernel.name") == truth.graphed
 
 

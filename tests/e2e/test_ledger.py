@@ -108,8 +108,8 @@ class Script:
                 model.current[thread] = sorted(model.alive)[number % len(model.alive)]
                 self.do(thread, "enter", model.current[thread])
             case "new_context":
-                _, context = self.do(thread, "new_context", 0)
-                model.devices.append(0)
+                _, context = self.do(thread, "new_context", number % 2)
+                model.devices.append(number % 2)
                 model.alive.add(context)
                 model.current[thread] = context
             case "end_context" if len(model.alive) > 2:
@@ -119,6 +119,7 @@ class Script:
                 model.alive.discard(context)
                 model.end(context)
             case "reset":
+                # Of the device's contexts only the primary one ends.
                 self.leave(1)
                 self.do(thread, "reset", 1)
                 model.end(1)

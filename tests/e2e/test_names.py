@@ -76,7 +76,9 @@ def test_a_running_nvcc_program_is_named(variant: str, tmp_path: Path) -> None:
 
     assert naming.of_launches(exported, truth).wrong == {}
     assert naming.of_launches(exported, truth).share >= LATE
+    assert set(truth.graphed) == {"_Z4fillIiEvPT_S0_"}
     assert naming.of_graphs(exported, truth).wrong == {}
+    assert naming.of_graphs(exported, truth).share >= LATE
 
 
 def test_cupys_kernels_are_named_from_its_start(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { KERNELS = 12, BYTES = 4096, NODE_KERNEL = 0, NODE_MEMSET = 2, NODE_CHILD = 4 };
+enum { KERNELS = 14, BYTES = 4096, NODE_KERNEL = 0, NODE_MEMSET = 2, NODE_CHILD = 4 };
 
 struct kernel_node { /* CUDA_KERNEL_NODE_PARAMS_v2 */
     void *function;
@@ -228,6 +228,35 @@ static void any_nodes(void)
     CHECK(cu.cuGraphDestroy(graph));
 }
 
+/* A graph that is launched on a stream being captured becomes a child of the captured one, as it is then. */
+static void launched_while_captured(void)
+{
+    void *inner, *outer, *node, *executable, *nested;
+    struct kernel_node one = kernel(12), then = kernel(13);
+    struct memset_node set = fill(50);
+    CHECK(graphs.cuGraphCreate(&inner, 0));
+    CHECK(graphs.cuGraphAddKernelNode(&node, inner, NULL, 0, &one));
+    CHECK(graphs.cuGraphAddMemsetNode(&nested, inner, NULL, 0, &set, context));
+    executable = instantiate(inner);
+    CHECK(cu.cuStreamBeginCapture_v2(stream, 0));
+    launch(executable, 2);
+    CHECK(cu.cuLaunchKernel(functions[13], 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
+    CHECK(cu.cuStreamEndCapture(stream, &outer));
+    CHECK(graphs.cuGraphExecKernelNodeSetParams_v2(executable, node, &then));
+    nested = instantiate(outer);
+    launch(nested, 53);
+    CHECK(cu.cuGraphDestroy(outer));
+    CHECK(cu.cuStreamBeginCapture_v2(stream, 0));
+    launch(nested, 1);
+    launch(executable, 1);
+    CHECK(cu.cuStreamEndCapture(stream, &outer));
+    launch_once_made(outer, 59);
+    CHECK(cu.cuGraphDestroy(outer));
+    CHECK(cu.cuGraphExecDestroy(nested));
+    CHECK(cu.cuGraphExecDestroy(executable));
+    CHECK(cu.cuGraphDestroy(inner));
+}
+
 int main(int count, char **words)
 {
     char image[4096], name[16];
@@ -258,6 +287,7 @@ int main(int count, char **words)
     explicit_nodes();
     changed_after_instantiation();
     any_nodes();
+    launched_while_captured();
     CHECK(cu.cuStreamSynchronize(stream));
     printf("{\"event\":\"phase\",\"pid\":%d,\"phase\":0}\n", getpid());
     return 0;

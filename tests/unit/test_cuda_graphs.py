@@ -85,6 +85,39 @@ def test_a_capture_becomes_a_graph_with_what_was_recorded(calls: Calls) -> None:
     assert list(copies(contents)) == [(CopyKind.HOST_TO_DEVICE, HostMemory.PINNED, 4096, 1)]
 
 
+def test_a_graph_launched_while_captured_is_part_of_the_capture(calls: Calls) -> None:
+    calls.add(CHILD, NODE, kernel(0xA1))
+    calls.add(CHILD, NODE2, kernel(0xA1))
+    version = calls.call("cuGraphInstantiateWithFlags", 0, CHILD, out=OTHER)
+    calls.graphs.captured(77, Node(NodeType.GRAPH, version, 0))
+    calls.graphs.captured(77, TWO)
+    calls.call("cuGraphExecKernelNodeSetParams", OTHER, NODE, data=kernel(0xA3))
+    calls.graphs.called("cuStreamEndCapture", GRAPH, 77, (0,) * 6, b"")
+
+    assert handles(calls.instantiate(GRAPH)) == {0xA1: 2, 0xA2: 1}
+
+
+def test_a_captured_graph_that_nobody_saw_being_made_stays_one_node(calls: Calls) -> None:
+    unseen = Node(NodeType.GRAPH, 0x7000, 0)
+    calls.graphs.captured(77, unseen)
+    calls.graphs.called("cuStreamEndCapture", GRAPH, 77, (0,) * 6, b"")
+
+    assert calls.instantiate(GRAPH) == {unseen: 1}
+
+
+def test_captures_that_take_graphs_in_stay_bounded(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_graphs, "_MAX_NODES", 100)
+    calls.add(GRAPH, NODE, kernel(0xA1))
+    version = calls.call("cuGraphInstantiateWithFlags", 0, GRAPH, out=EXEC)
+    for capture in range(10):
+        calls.graphs.captured(capture, Node(NodeType.GRAPH, version, 0))
+        calls.graphs.captured(capture, Node(NodeType.GRAPH, version, 0))
+        calls.graphs.called("cuStreamEndCapture", OTHER + capture, capture, (0,) * 6, b"")
+        version = calls.call("cuGraphInstantiateWithFlags", 0, OTHER + capture, out=EXEC)
+
+    assert calls.contents(version).total() == 64
+
+
 def test_explicit_nodes_are_read_as_cuda_h_lays_them_out(calls: Calls) -> None:
     calls.add(GRAPH, NODE, kernel(0xA1, (2, 3, 4)))
     calls.add(GRAPH, NODE2, memset(4, 10, 3), "Memset")

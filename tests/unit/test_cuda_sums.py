@@ -23,6 +23,7 @@ GRAPH: Contents = Contents(
         Node(NodeType.COPY, 0, CopyKind.DEVICE_TO_DEVICE): 1,
     }
 )
+NESTED: Contents = Contents({Node(NodeType.KERNEL, 0xA, 0): 1, Node(NodeType.GRAPH, 0x7000, 0): 2})
 
 
 def row(family: Family, count: int = 1, sum_a: int = 0, sum_b: int = 0, **fields: int) -> RowDelta:
@@ -42,7 +43,7 @@ def row(family: Family, count: int = 1, sum_a: int = 0, sum_b: int = 0, **fields
 
 @pytest.fixture
 def sums() -> CudaSums:
-    return CudaSums(lambda _, handle: f"k{handle:x}", lambda _, version: GRAPH if version == 7 else None)
+    return CudaSums(lambda _, handle: f"k{handle:x}", lambda _, version: {7: GRAPH, 9: NESTED}.get(version))
 
 
 def found(sums: CudaSums) -> dict[str, list[tuple[dict[str, object], object]]]:
@@ -99,6 +100,14 @@ def test_a_graph_that_nobody_saw_is_counted_and_said_to_be_unknown(sums: CudaSum
 
     assert found(sums) == {"gpu.cuda.graph.launch.calls": [({"cuda.device.index": 0}, 10)]}
     assert sums.unexpanded_graph_launches == 10
+
+
+def test_children_that_nobody_saw_are_said_to_be_unknown(sums: CudaSums) -> None:
+    sums.add(PROCESS, row(Family.GRAPH_LAUNCH, 10, subject=9))
+
+    named = {"cuda.device.index": 0, "cuda.kernel.name": "ka"}
+    assert found(sums)["gpu.cuda.graph.kernel.calls"] == [(named, 10)]
+    assert sums.unexpanded_graph_launches == 20
 
 
 @pytest.mark.parametrize(
