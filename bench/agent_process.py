@@ -66,6 +66,10 @@ class AgentProcess:
         """Wait until the probes are in a library, and return how many seconds after the start that was."""
         return self.wait_for(re.compile(_ATTACHED.pattern + ".*" + re.escape(library)))
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu_s(self) -> float:
         """Return the CPU time, user and system, of all its threads."""
         # include/linux/posix-timers_types.h: the clock of another process is its inverted pid above the kind.

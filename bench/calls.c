@@ -4,6 +4,8 @@
  *   pair N            N allocations, each freed at once           -> ns, pairs
  *   pace RATE MS      launches at a steady rate, for so long      -> ns, launches
  *   storm THREADS N   N launches on each of so many threads       -> ns, launches
+ *   hold N            N allocations, which stay                   -> ns, allocations
+ *   churn THREADS N   N allocations and frees on each thread      -> ns, pairs
  * Without a device (the real driver on a machine without a GPU) launches fail, after the prologue that is measured. */
 #include "rounds.h"
 #include <dlfcn.h>
@@ -105,16 +107,44 @@ static void *storm_thread(void *n)
     return NULL;
 }
 
-static uint64_t storm(uint64_t threads, uint64_t n)
+static uint64_t on_threads(void *(*work)(void *), uint64_t threads, uint64_t n)
 {
     pthread_t ids[MAX_THREADS];
     threads = threads < MAX_THREADS ? threads : MAX_THREADS;
     for (uint64_t i = 0; i < threads; i++)
-        if (pthread_create(&ids[i], NULL, storm_thread, (void *)n))
+        if (pthread_create(&ids[i], NULL, work, (void *)n))
             exit(1);
     for (uint64_t i = 0; i < threads; i++)
         pthread_join(ids[i], NULL);
     return threads * n;
+}
+
+enum { HELD_BYTES = 512, BATCH = 64 };
+
+static uint64_t hold(uint64_t n)
+{
+    uint64_t address;
+    for (uint64_t i = 0; i < n; i++)
+        if (cuMemAlloc_v2(&address, HELD_BYTES))
+            exit(1);
+    return n;
+}
+
+/* Several live at a time, so that their addresses change. */
+static void *churn_thread(void *n)
+{
+    uint64_t addresses[BATCH];
+    if (cuCtxSetCurrent(context))
+        exit(1);
+    for (uint64_t done = 0; done < (uint64_t)n; done += BATCH) {
+        for (int i = 0; i < BATCH; i++)
+            if (cuMemAlloc_v2(&addresses[i], HELD_BYTES))
+                exit(1);
+        for (int i = BATCH; i--;)
+            if (cuMemFree_v2(addresses[i]))
+                exit(1);
+    }
+    return NULL;
 }
 
 int main(void)
@@ -132,7 +162,11 @@ int main(void)
         else if (!strcmp(order.what, "pace"))
             calls = pace(order.a, order.b);
         else if (!strcmp(order.what, "storm"))
-            calls = storm(order.a, order.b);
+            calls = on_threads(storm_thread, order.a, order.b);
+        else if (!strcmp(order.what, "hold"))
+            calls = hold(order.a);
+        else if (!strcmp(order.what, "churn"))
+            calls = on_threads(churn_thread, order.a, order.b / BATCH * BATCH);
         else
             return 2;
         answer(now_ns() - began, calls);

@@ -22,6 +22,7 @@ from otel_gpu.errors import OtelGpuError
 BENCHMARKS = {
     "launch": (15, 3),
     "allocation": (15, 3),
+    "ledger": (5, 1),
     "busy_gap": (5, 1),
     "load": (3, 1),
     "footprint": (7, 3),

@@ -65,12 +65,20 @@ class BpfMap:
 
     def read(self, key: npt.DTypeLike, value: npt.DTypeLike) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
         """Return all keys, of shape (n,), and values: shape (n,), or (n, cpus) for per-CPU maps."""
-        keys, values = self._read_all()
-        rows = values.view(value)
-        return keys.view(key).reshape(-1), rows if self.kind in _PER_CPU else rows.reshape(-1)
+        parts = list(self.read_parts(key, value))
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([keys for keys, _ in parts]), np.concatenate([values for _, values in parts])
 
-    def _read_all(self) -> tuple[ByteArray, ByteArray]:
-        chunks: list[tuple[ByteArray, ByteArray]] = []
+    def read_parts(
+        self, key: npt.DTypeLike, value: npt.DTypeLike
+    ) -> Iterator[tuple[npt.NDArray[np.void], npt.NDArray[np.void]]]:
+        """Yield keys and values a few thousand at a time, as `read` returns them; entries may go in between."""
+        for keys, values in self._parts():
+            rows = values.view(value)
+            yield keys.view(key).reshape(-1), rows if self.kind in _PER_CPU else rows.reshape(-1)
+
+    def _parts(self) -> Iterator[tuple[ByteArray, ByteArray]]:
         token = np.zeros(max(self.key_size, 8), np.uint8)
         # A hash hands out whole hash buckets: a batch smaller than one is refused with ENOSPC.
         size = min(_BATCH, self.max_entries)
@@ -96,16 +104,11 @@ class BpfMap:
                 if e.errno != errno.ENOENT:
                     raise
                 ended = True
-            if request.count:
-                chunks.append((keys[: request.count], values[: request.count]))
+            if request.count or first:
+                yield keys[: request.count], values[: request.count]
             if ended:
-                break
+                return
             first = False
-        if not chunks:
-            return np.empty((0, self.key_size), np.uint8), np.empty((0, self.stride), np.uint8)
-        if len(chunks) == 1:
-            return chunks[0]
-        return np.concatenate([c[0] for c in chunks]), np.concatenate([c[1] for c in chunks])
 
     def each_key(self) -> Iterator[bytes]:
         """Yield the keys one by one: for kinds that know no batches (tries)."""
@@ -150,6 +153,22 @@ class BpfMap:
                 return False
             raise
         return True
+
+    def delete_many(self, keys: npt.NDArray[np.void]) -> int:
+        """Remove keys, of those that are there, and return how many these were: one system call for most of them."""
+        keys = np.ascontiguousarray(keys)
+        done = deleted = 0
+        while done < len(keys):
+            request = _Batch(keys=keys[done:].ctypes.data, count=len(keys) - done, map_fd=self.fd)
+            try:
+                lib.bpf(_DELETE_BATCH, request)
+            except OSError as e:
+                if e.errno != errno.ENOENT:
+                    raise
+                done += 1  # the one at which it stopped is not there
+            done += request.count
+            deleted += request.count
+        return deleted
 
     def _element(self, command: int, key: bytes, value: int, flags: int = 0) -> None:
         assert len(key) == self.key_size

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..abi import KIND_HIP, LIVE, LIVE_KEY, MemoryType
 from ..bpf.maps import BpfMap
@@ -21,10 +23,14 @@ _BOUND_TO_CONTEXT = (
 )
 """Virtual memory belongs to the device and outlives contexts."""
 
+_ONE_BY_ONE = 256
+"""Up to how many allocations, of a few thousand read at a time, are looked at again. One that is made where one of very
+many was, in the millisecond before these are removed, is lost: looking at a million again would take 20 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Memory that went with what it belonged to."""
+    """Memory of one type and device that went with what it belonged to."""
 
     program: Program
     device: int
@@ -48,21 +54,33 @@ class Ledger:
     ) -> None:
         """Free what a context held (or every context of a device) when it ended."""
         mark = KIND_HIP if is_hip else 0
-        keys, values = self._live.read(LIVE_KEY, LIVE)
-        wanted = (keys["tgid"] == program[0]) & (keys["incarnation"] == program[1]) & (values["since_ns"] < when_ns)
-        wanted &= np.isin(values["type"], [kind | mark for kind in _BOUND_TO_CONTEXT])
-        if context is not None:
-            wanted &= values["context"] == context
-        if device is not None:
-            wanted &= values["device"] == device
-        for i in np.nonzero(wanted)[0].tolist():
-            key = keys[i].tobytes()
-            # The address may have been given out again since it was read.
-            if self._live.get(key) != values[i].tobytes() or not self._live.delete(key):
-                continue
-            kind = MemoryType(int(values[i]["type"]) & ~KIND_HIP)
-            with self._lock:
-                self._gone.append(Gone(program, int(values[i]["device"]), kind, int(values[i]["size"]), is_hip))
+        sizes: dict[tuple[int, int], int] = defaultdict(int)
+        for keys, values in self._live.read_parts(LIVE_KEY, LIVE):
+            wanted = (keys["tgid"] == program[0]) & (keys["incarnation"] == program[1]) & (values["since_ns"] < when_ns)
+            wanted &= np.isin(values["type"], [kind | mark for kind in _BOUND_TO_CONTEXT])
+            if context is not None:
+                wanted &= values["context"] == context
+            if device is not None:
+                wanted &= values["device"] == device
+            for number, kind, size in self._take(keys[wanted], values[wanted])[["device", "type", "size"]].tolist():
+                sizes[number, kind & ~KIND_HIP] += size
+        with self._lock:
+            self._gone += [
+                Gone(program, number, MemoryType(kind), size, is_hip) for (number, kind), size in sizes.items()
+            ]
+
+    def _take(self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Remove allocations, and return those that were still there."""
+        if len(keys) > _ONE_BY_ONE:
+            self._live.delete_many(keys)
+            return values
+        # The address may have been given out again since it was read.
+        taken = [
+            self._live.get(key.tobytes()) == value.tobytes() and self._live.delete(key.tobytes())
+            for key, value in zip(keys, values, strict=True)
+        ]
+        still: npt.NDArray[np.void] = values[np.array(taken, bool)]
+        return still
 
     def take_gone(self) -> list[Gone]:
         """Return what went since the last call."""
@@ -74,12 +92,11 @@ class Ledger:
         """Drop what programs that have ended still held."""
         if not programs:
             return
+        ended = np.array([tgid << 32 | incarnation for tgid, incarnation in programs], np.uint64)
         for table in (self._live, self._mapped):
-            keys, _ = table.read(LIVE_KEY, np.dtype((np.void, table.value_size)))
-            owners = zip(keys["tgid"].tolist(), keys["incarnation"].tolist(), strict=True)
-            for i, owner in enumerate(owners):
-                if owner in programs:
-                    table.delete(keys[i].tobytes())
+            for keys, _ in table.read_parts(LIVE_KEY, np.dtype((np.void, table.value_size))):
+                owners = keys["tgid"].astype(np.uint64) << np.uint64(32) | keys["incarnation"]
+                table.delete_many(keys[np.isin(owners, ended)])
         tgids = [tgid for tgid, _ in programs]
         for key in self._pinned.each_key():
             if int(np.frombuffer(key, _PINNED_KEY)[0]["tgid"]) in tgids:
