@@ -9,7 +9,7 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Set before loading. */
-const volatile u32 stacks_per_second = 400; /* of one thread and sample type */
+const volatile u32 stacks_per_second = 400;  /* of one thread and sample type */
 const volatile u64 off_cpu_min_ns = 1000000; /* shorter stays off the CPU are not counted */
 
 struct {
@@ -43,7 +43,7 @@ struct sampler {
 	u32 in_window; /* calls in this window */
 	u32 period;    /* every how many calls a stack is taken, on average */
 	u32 countdown;
-	u64 group;     /* of tensors; 0 until the next is made */
+	u64 group; /* of tensors; 0 until the next is made */
 };
 
 struct {

@@ -41,20 +41,36 @@ struct {
 	__type(value, struct unwind_process);
 } unwind_processes SEC(".maps");
 
-#define MAX_ROUNDS (3 * MAX_FRAMES) /* an eval activation takes three: into its group, its frame, and out */
-#define MAX_FRAME_BYTES (1 << 20) /* a frame pointer further away is none */
+#define MAX_ROUNDS (4 * MAX_FRAMES) /* an eval activation takes four: into its group, its frame, out, and a check */
+#define MAX_FRAME_BYTES (1 << 20)   /* a frame pointer further away is none */
 #define PY_FRAME_WORDS 16
+
+/* What the next round does. */
+enum phase {
+	PHASE_NATIVE, /* takes a native frame, or begins the group of Python frames of an eval activation, and leaves it */
+	PHASE_GROUP, /* takes a Python frame of an eval activation */
+	PHASE_LEAP,  /* the same; at the group's end its shim shows the way out of the activation */
+	PHASE_TAKEN, /* leaves the activation whose frames were taken */
+	PHASE_CHECK, /* sees whether they were its own */
+};
+
+/* Always 0, which the verifier does not know. It would walk the loop once for each value that it knows of; and where a
+ * value was known before the first round, it has taken code that only later rounds reach for dead (Linux 6.18). */
+volatile u32 nothing = 0;
+#define UNKNOWN(value) ((value) | nothing)
 
 struct unwind {
 	struct stack_sample *sample;
 	struct unwind_process *process;
 	u64 pc, sp, fp;
-	u64 py_frame;  /* innermost Python frame that is still to come; 0: the chain has ended */
+	u64 py_frame;	 /* innermost Python frame that is still to come; 0: the chain has ended */
+	u64 cframe;	 /* up to 3.12: what marks the innermost eval activation that has Python frames to come */
+	u64 marker;	 /* what lies in the stack of the activation whose frames were taken; 0: not known */
+	u64 group_frame; /* as py_frame, and sample->frames, were before these */
+	u32 group_at;
 	u32 mapping;   /* the last one found, absolute: calls mostly stay in one file */
-	u16 is_return; /* pc is a return address: the call is before it */
-	u8 in_group;   /* the Python frames of one eval activation are being taken */
-	u8 group_done; /* they have been taken: unwind the activation itself */
-	u8 leap;       /* when they have been taken, the activation's shim shows the way out of it */
+	u32 is_return; /* pc is a return address: the call is before it */
+	u32 phase;
 };
 
 static __always_inline struct unwind_mapping *mapping_at(u32 index)
@@ -169,8 +185,8 @@ static __always_inline int leap_over(struct unwind *u, u64 shim)
 	u->fp = words[0];
 	u->pc = words[1];
 	u->sp = cfa;
-	u->is_return = 1;
-	u->leap = 0;
+	u->is_return = UNKNOWN(1);
+	u->phase = UNKNOWN(PHASE_NATIVE);
 	return 0;
 }
 
@@ -197,10 +213,10 @@ static __always_inline int python_frame(struct unwind *u)
 		owner = words[(py->frame_owner >> 3) & 15] >> (py->frame_owner & 7) * 8 & 0xff;
 	u->py_frame = previous;
 	if (py->entry_rule == PY_SHIM && py->shim_owners >> (owner & 15) & 1) {
-		u->in_group = 0;
-		if (u->leap)
+		if (u->phase == PHASE_LEAP)
 			return leap_over(u, here);
-		u->group_done = 1;
+		u->phase = UNKNOWN(PHASE_TAKEN);
+		u->marker = here;
 		return 0;
 	}
 	checksum = code_checksum(py, code);
@@ -208,14 +224,14 @@ static __always_inline int python_frame(struct unwind *u)
 		       (u64)FRAME_PYTHON << FRAME_KIND_SHIFT | (owner & 15) << FRAME_OWNER_SHIFT |
 			       (u64)(checksum & 0xffff) << FRAME_CHECKSUM_B | (u32)instr))
 		return 1;
-	if (!previous && u->leap)
+	if (!previous && u->phase == PHASE_LEAP)
 		return stop(u, STOP_CHAIN_ENDED);
 	if (py->entry_rule == PY_EACH ||
 	    (py->entry_rule == PY_IS_ENTRY &&
 	     (words[(py->frame_is_entry >> 3) & 15] >> (py->frame_is_entry & 7) * 8 & 0xff)) ||
 	    !previous) {
-		u->in_group = 0;
-		u->group_done = 1;
+		u->phase = UNKNOWN(PHASE_TAKEN);
+		u->marker = py->entry_rule == PY_SHIM ? 0 : u->cframe;
 	}
 	return 0;
 }
@@ -237,7 +253,7 @@ static __always_inline int step_by_frame_pointer(struct unwind *u)
 		return 0;
 	}
 	u->fp = words[0];
-	u->is_return = 1;
+	u->is_return = UNKNOWN(1);
 	return 1;
 }
 
@@ -253,8 +269,7 @@ static __always_inline int step_from_made_code(struct unwind *u)
 		return 0;
 	if (!may_leap)
 		return stop(u, STOP_FRAME_POINTER);
-	u->in_group = 1;
-	u->leap = 1;
+	u->phase = UNKNOWN(PHASE_LEAP);
 	return 0;
 }
 
@@ -272,7 +287,7 @@ static __always_inline int step_over_signal(struct unwind *u)
 	u->fp = fp;
 	u->sp = words[0];
 	u->pc = words[1];
-	u->is_return = 0;
+	u->is_return = UNKNOWN(0);
 	return 0;
 }
 
@@ -324,7 +339,26 @@ static __always_inline int step_by_row(struct unwind *u, const struct unwind_row
 		return stop(u, STOP_OUTERMOST);
 	u->pc = ra;
 	u->sp = cfa;
-	u->is_return = 1;
+	u->is_return = UNKNOWN(1);
+	return 0;
+}
+
+/* An activation that has only begun, or is about to end, has no Python frame of its own: those just taken belong to one
+ * further out when their marker lies beyond this activation's end. */
+static __always_inline int check_group(struct unwind *u)
+{
+	const struct py_layout *py = &u->process->py;
+
+	u->phase = UNKNOWN(PHASE_NATIVE);
+	if (!u->marker)
+		return 0;
+	if (u->marker >= u->sp) {
+		u->sample->frames = u->group_at;
+		u->py_frame = u->group_frame;
+	} else if (py->entry_rule != PY_SHIM && u->cframe) {
+		if (bpf_probe_read_user(&u->cframe, sizeof(u->cframe), (void *)(u->cframe + py->cframe_previous)))
+			u->cframe = 0;
+	}
 	return 0;
 }
 
@@ -351,22 +385,26 @@ static long step(u64 round, struct unwind *u)
 	int made;
 	u64 kind;
 
-	if (u->in_group)
+	if (u->phase == PHASE_GROUP || u->phase == PHASE_LEAP)
 		return python_frame(u);
+	if (u->phase == PHASE_CHECK)
+		return check_group(u);
 	m = find_mapping(u);
 	made = m ? m->flags & MAPPING_FRAME_POINTERS : is_made_code(u->pc);
-	if (!u->group_done) {
+	if (u->phase != PHASE_TAKEN) {
 		if (m && u->process->eval_ranges && in_eval(u->process, u->pc - u->is_return)) {
 			if (!u->py_frame)
 				return stop(u, STOP_CHAIN_ENDED);
-			u->in_group = 1;
+			u->phase = UNKNOWN(PHASE_GROUP);
+			u->group_frame = u->py_frame;
+			u->group_at = u->sample->frames;
 			return 0;
 		}
 		kind = made ? FRAME_MADE : u->is_return ? FRAME_NATIVE : FRAME_EXACT;
 		if (!put_frame(u, u->pc, kind << FRAME_KIND_SHIFT | (m ? m->file : 0)))
 			return 1;
 	}
-	u->group_done = 0;
+	u->phase = UNKNOWN(u->phase == PHASE_TAKEN ? PHASE_CHECK : PHASE_NATIVE);
 	if (made)
 		return step_from_made_code(u);
 	if (!m)
@@ -379,12 +417,13 @@ static long step(u64 round, struct unwind *u)
 	return step_by_row(u, row);
 }
 
-/* The innermost Python frame of the calling thread, 0 for none. */
-static __always_inline u64 innermost_python_frame(const struct unwind_process *p)
+/* Finds the innermost Python frame of the calling thread, if it has one. */
+static __always_inline void find_python_frame(struct unwind *u)
 {
+	const struct unwind_process *p = u->process;
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	const struct py_layout *py = &p->py;
-	u64 base = task->thread.fsbase, state = 0, frame = 0;
+	u64 base = task->thread.fsbase, state = 0;
 
 	if (p->thread_state == THREAD_STATE_SLOT) {
 		bpf_probe_read_user(&state, sizeof(state), (void *)(base + p->thread_offset));
@@ -396,15 +435,13 @@ static __always_inline u64 innermost_python_frame(const struct unwind_process *p
 			bpf_probe_read_user(&state, sizeof(state), (void *)(block + p->thread_offset));
 	}
 	if (!state)
-		return 0;
-	if (py->tstate_frame != PY_ABSENT) {
-		bpf_probe_read_user(&frame, sizeof(frame), (void *)(state + py->tstate_frame));
-		return frame;
-	}
-	bpf_probe_read_user(&base, sizeof(base), (void *)(state + py->tstate_cframe));
-	if (base)
-		bpf_probe_read_user(&frame, sizeof(frame), (void *)(base + py->cframe_frame));
-	return frame;
+		return;
+	if (py->tstate_cframe != PY_ABSENT)
+		bpf_probe_read_user(&u->cframe, sizeof(u->cframe), (void *)(state + py->tstate_cframe));
+	if (py->tstate_frame != PY_ABSENT)
+		bpf_probe_read_user(&u->py_frame, sizeof(u->py_frame), (void *)(state + py->tstate_frame));
+	else if (u->cframe)
+		bpf_probe_read_user(&u->py_frame, sizeof(u->py_frame), (void *)(u->cframe + py->cframe_frame));
 }
 
 /* Walks the stack of the calling thread from the given registers into the sample. */
@@ -418,11 +455,15 @@ static __always_inline void unwind(struct stack_sample *sample, struct unwind_pr
 		.sp = sp,
 		.fp = fp,
 		.mapping = process->first_mapping,
-		.is_return = is_return,
+		.py_frame = UNKNOWN(0),
+		.cframe = UNKNOWN(0),
+		.marker = UNKNOWN(0),
+		.phase = UNKNOWN(PHASE_NATIVE),
+		.is_return = UNKNOWN(is_return),
 	};
 
 	if (process->eval_ranges)
-		u.py_frame = innermost_python_frame(process);
+		find_python_frame(&u);
 	bpf_loop(MAX_ROUNDS, step, &u, 0);
 	if (sample->stop == STOP_NONE)
 		sample->stop = STOP_FULL;

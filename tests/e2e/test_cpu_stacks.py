@@ -1,0 +1,35 @@
+"""Is a thread walked wherever it happens to be? Timer ticks in the middle of everything a program does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.profiles import CPU, FrameKind
+from otel_gpu.recorder import Recorder
+from tests.cpythons import Interpreter, interpreters
+from tests.e2e import ground
+from tests.e2e.processes import Program
+
+_HERE = [i for i in interpreters() if not i.missing and "chroot" not in i.command]
+_MARKED = 10
+"""From 3.10 on an activation of the eval loop can be told from one that has only begun."""
+
+
+@pytest.mark.parametrize("interpreter", _HERE, ids=lambda i: i.name)
+def test_almost_every_tick_gives_a_whole_stack(interpreter: Interpreter, tmp_path: Path) -> None:
+    with Program([*interpreter.command, ground.PROGRAMS / "busy.py", "1"], tmp_path) as program:
+        program.ready()
+        with Recorder(program.pid, (CPU,)) as recorder:
+            (profile,) = recorder.record(4)
+
+    assert profile.total > 40
+    assert profile.truncated <= profile.total * (0.03 if interpreter.minor >= _MARKED else 0.06)
+    for sample in profile.samples:
+        python = [f.function.rpartition(".")[2] for f in sample.stack if f.kind is FrameKind.CPYTHON]
+        # Nothing below the outermost frame, as where an activation got the frames of another.
+        if "<module>" in python:
+            assert python[-1] == "<module>"
+            outermost = max(i for i, f in enumerate(sample.stack) if f.function == "<module>")
+            assert "sum" not in " ".join(f.function for f in sample.stack[outermost:])
