@@ -6,6 +6,7 @@ import ctypes
 import os
 import struct
 import sys
+import types
 
 import pytest
 
@@ -23,6 +24,8 @@ from otel_gpu.symbols.stacks import (
 )
 from otel_gpu.unwind.address_space import load_bias, open_elf, regions
 from otel_gpu.unwind.loader import WalkedProcess
+from otel_gpu.unwind.python_layout import code_checksum, layout_for
+from otel_gpu.unwind.python_process import PythonProcess
 
 
 @pytest.fixture
@@ -82,3 +85,28 @@ def test_a_python_frame_of_a_process_whose_python_is_unknown_says_so(namer: Stac
     assert frame.kind is FrameKind.CPYTHON
     assert "unreadable" in frame.function
     assert namer.unresolved == {"gone": 1}
+
+
+@pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 13), reason="later versions' layout needs their own memory")
+def test_a_code_object_is_known_by_its_checksum() -> None:
+    layout = layout_for(sys.version_info[:2])
+    python = PythonProcess(layout, (), 0, 0, 0, id(types.CodeType))
+    process = WalkedProcess(os.getpid(), python=python)
+    namer = StackNamer(process, FileNames())
+    frame = sys._getframe()
+    code, lasti = frame.f_code, frame.f_lasti
+
+    def raw(checksum: int) -> bytes:
+        return struct.pack("<QQ", id(code) | checksum >> 16 << 48, PYTHON << 56 | (checksum & 0xFFFF) << 32 | lasti)
+
+    checksum = code_checksum(code.co_argcount, code.co_kwonlyargcount, code.co_flags, code.co_firstlineno)
+    (named,) = namer.stack(raw(checksum), COMPLETE)
+    (other,) = namer.stack(raw(checksum ^ 1), COMPLETE)
+
+    assert (named.function, named.filename) == (code.co_qualname, code.co_filename)
+    assert code.co_firstlineno < named.line <= frame.f_lineno
+    # Another object's: the address has been given away since.
+    assert other.function == "[unreadable Python frame: stale]"
+    namer.forget_python()
+    assert namer.stack(raw(checksum), COMPLETE) == (named,)
+    namer.close()
