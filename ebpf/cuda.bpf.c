@@ -855,10 +855,12 @@ int handle_mapped(struct pt_regs *ctx)
 	handle = find_handle(&who, call.size, &key);
 	if (!handle)
 		return 0;
-	handle->maps++;
+	/* Not counted where it would never be seen to end. */
 	key.address = call.address;
 	if (bpf_map_update_elem(&mapped, &key, &call.size, BPF_ANY))
 		lose(LOSS_LIVE_FULL);
+	else
+		handle->maps++;
 	return 0;
 }
 
@@ -1255,7 +1257,7 @@ int context_made(struct pt_regs *ctx)
 	learn_context(&who, made, call.size);
 	if (COOKIE_FLAGS(cookie) & FLAG_PUSH)
 		set_context(&who, made, call.size, 1);
-	else
+	else if (!(COOKIE_KIND(cookie) & KIND_HIP)) /* whose devices have numbers of their own */
 		learn_primary(&who, made, call.size);
 	return 0;
 }

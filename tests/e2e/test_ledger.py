@@ -9,18 +9,22 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from otel_gpu.abi import Loss
 from otel_gpu.agent import Agent
-from otel_gpu.config import Config, CudaSettings
+from otel_gpu.bpf.object import BpfObject
+from otel_gpu.config import Config, CudaSettings, Discovery
 from tests.e2e import ground
 from tests.e2e.processes import Program
 
 SLICE = 2 << 20
 HUGE = 1 << 60
+ROOM = 64
 KINDS = ("device", "managed", "host", "async", "registered")
 
 Call = tuple[object, ...]
@@ -163,9 +167,16 @@ PROPERTY = settings(
 )
 
 
-def observer() -> Agent:
+def observer(*pids: int) -> Agent:
     driver = str(ground.part("mock") / "libcuda.so.1")
-    return Agent(Config(receivers={"cuda": CudaSettings(libraries=(driver,))}, processors={}, exporters={}))
+    return Agent(
+        Config(
+            discovery=Discovery(pids),
+            receivers={"cuda": CudaSettings(libraries=(driver,))},
+            processors={},
+            exporters={},
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +255,28 @@ def test_frees_of_memory_from_before_are_counted(tmp_path: Path) -> None:
                 script.step("free", 1, 1, 0)
             points = [p for p in agent.snapshot() if p.name == "gpu.cuda.memory.unmatched.frees"]
     assert {dict(p.attributes)["reason"]: p.value for p in points} == {"allocated_before": 5}
+
+
+def test_what_finds_no_place_is_a_loss_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = BpfObject.load
+
+    def load_small(self: BpfObject, **options: Any) -> None:
+        self.configure_map("live", max_entries=ROOM)
+        load(self, **options)
+
+    monkeypatch.setattr(BpfObject, "load", load_small)
+    with start(tmp_path) as program:
+        program.ready()
+        with observer(program.pid) as agent:
+            script = Script(program)
+            pointers = [script.do(0, "allocate", "device", 4096)[1] for _ in range(ROOM + 36)]
+            assert usage(agent, program.pid).total() == ROOM * 4096
+            assert agent._cuda.losses()[Loss.LIVE_FULL] == 36
+            for pointer in pointers:
+                assert script.do(0, "free", "device", pointer)[0] == 0
+            assert not usage(agent, program.pid)
+            frees = [p for p in agent.snapshot() if p.name == "gpu.cuda.memory.unmatched.frees"]
+    assert [p.value for p in frees] == [36]
 
 
 def test_what_a_process_held_ends_with_it(agent: Agent, tmp_path: Path) -> None:
