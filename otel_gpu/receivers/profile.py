@@ -205,8 +205,9 @@ class ProfileReceiver:
                     elf, path, self._torch_hooks, policy=self._policy, allow_single_step=self._allow_single_step
                 )
             with self._lock:
-                if found not in self._libraries:
-                    library = self._libraries[found] = AttachedLibrary(path, probes, self.linker, opener)
+                if found in self._libraries:
+                    return
+                library = self._libraries[found] = AttachedLibrary(path, probes, self.linker, opener)
         except (ElfError, OSError) as e:
             _log.warning("cannot profile %s: %s", path, e)
             return
