@@ -19,21 +19,18 @@ from ..bpf.maps import BpfMap
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader
 from ..bpf.tracepoints import TracepointLinks
-from ..discovery import procfs
-from ..discovery.libraries import FileId, Library, LibraryKind
+from ..discovery.libraries import Library
 from ..discovery.processes import Process, ProcessTable
-from ..elf import ElfFile
-from ..errors import ElfError, ProcessGoneError, UnsupportedKernelError
-from ..probes.attach import AttachedLibrary, plan
-from ..probes.profile import OFF_CPU_PROGRAMS, hooks_for
+from ..errors import UnsupportedKernelError
+from ..probes.profile import OFF_CPU_PROGRAMS
 from ..probes.sites import Policy
-from ..probes.torch import is_torch, plan_torch, torch_hooks
 from ..profiles import CPU, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
 from ..symbols.stacks import COMPLETE, NO_MAPPING, STOPS, FileNames, StackNamer
 from ..unwind.cache import TableCache
 from ..unwind.loader import UnwindLoader, WalkedProcess
 from .backward import BackwardCallers
 from .held_memory import HeldMemory
+from .profile_sites import ProfileSites
 from .profile_sums import KernelName, ProfileSums, StackSample, sample_size
 from .tensor_memory import TensorMemory
 
@@ -94,10 +91,6 @@ class ProfileReceiver:
         types = [t.every(1_000_000_000 // cpu_hz) if t.name == CPU.name else t for t in types]
         self._processes = processes
         self._types = {t.name for t in types}
-        self._hooks = tuple(hooks_for(types))
-        self._torch_hooks = torch_hooks(types)
-        self._policy: Policy = policy
-        self._allow_single_step = allow_single_step
         self._object = BpfObject("profile")
         self.linker = ObjectLinker(self._object, link)
         try:
@@ -113,8 +106,7 @@ class ProfileReceiver:
         )
         self._files = FileNames()
         self._lock = threading.RLock()
-        self._libraries: dict[FileId, AttachedLibrary] = {}
-        self._looked_at: set[tuple[tuple[int, int], int]] = set()
+        self._sites = ProfileSites(self.linker, types, policy, allow_single_step=allow_single_step)
         self._observed: dict[Program, _Observed] = {}
         self._sums = ProfileSums(types, kernel_name)
         self._tensors = None
@@ -158,10 +150,7 @@ class ProfileReceiver:
             self._cpu.close()
         if self._off_cpu is not None:
             self._off_cpu.close()
-        with self._lock:
-            for library in self._libraries.values():
-                library.close()
-            self._libraries.clear()
+        self._sites.close()
         self._ring.close()
         self.loader.close()
         for observed in self._observed.values():
@@ -171,48 +160,12 @@ class ProfileReceiver:
 
     def attach(self, library: Library, opener: str) -> None:
         """Place the programs in a driver, once."""
-        if library.kind is not LibraryKind.DRIVER or library.id in self._libraries or not self._hooks:
-            return
-        try:
-            with ElfFile(opener) as elf:
-                probes = plan(elf, self._hooks, policy=self._policy, allow_single_step=self._allow_single_step)
-            self._libraries[library.id] = AttachedLibrary(library.path, probes, self.linker, opener)
-        except (ElfError, OSError) as e:
-            _log.warning("cannot profile %s: %s", library.path, e)
+        self._sites.attach(library, opener)
 
     def observe(self, pid: int) -> None:
         """Make a process's stacks walkable; again after it mapped more code."""
         self.loader.watch(pid)
-        if self._torch_hooks:
-            self._look_for_torch(pid)
-
-    def _look_for_torch(self, pid: int) -> None:
-        try:
-            mappings = procfs.executable_mappings(pid)
-        except (ProcessGoneError, PermissionError):
-            return
-        for mapping in mappings:
-            key = (mapping.device, mapping.inode)
-            if is_torch(mapping.path, self._torch_hooks) and key not in self._looked_at:
-                self._looked_at.add(key)
-                self._attach_torch(mapping.path, mapping.opener(pid))
-
-    def _attach_torch(self, path: str, opener: str) -> None:
-        try:
-            with ElfFile(opener) as elf:
-                found = FileId.of(elf.stat)
-                probes = plan_torch(
-                    elf, path, self._torch_hooks, policy=self._policy, allow_single_step=self._allow_single_step
-                )
-            with self._lock:
-                if found in self._libraries:
-                    return
-                library = self._libraries[found] = AttachedLibrary(path, probes, self.linker, opener)
-        except (ElfError, OSError) as e:
-            _log.warning("cannot profile %s: %s", path, e)
-            return
-        for symbol, reason in library.failures.items():
-            _log.warning("%s: no probe on %s: %s", path, symbol, reason)
+        self._sites.look_for_torch(pid)
 
     def start(self) -> None:
         """Begin anew: what was sampled before is dropped, and what the next stack of each thread would stand for."""
@@ -230,6 +183,9 @@ class ProfileReceiver:
 
         With `last`, what the calls after the last stack of each thread add up to is there too, under a marker.
         """
+        # PyTorch may have been mapped right behind the driver.
+        for pid in {o.process.pid for o in list(self._observed.values()) if not o.process.ended}:
+            self._sites.look_for_torch(pid)
         self._ring.drain()
         with self._lock:
             if last:
