@@ -37,6 +37,10 @@ class Recorder:
         """Attach to the process; OtelGpuError where that cannot be."""
         if not procfs.is_alive(pid):
             raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")
+        try:
+            procfs.executable_mappings(pid)
+        except PermissionError as e:
+            raise OtelGpuError(f"process {pid} may not be looked at; run as root or with CAP_SYS_PTRACE") from e
         settings = cuda or CudaSettings()
         self._pid = pid
         self._types = tuple(types)
