@@ -3,6 +3,10 @@
 Three witnesses, all of them constants of the program: the variables in which programs keep the handles of
 their kernels (CUDA 12.4 and later), the host function around the launching call, and the host function's
 stub, whose address the runtime still holds on its stack. Where they do not agree on one name, there is none.
+
+Libraries that choose their kernels from tables or ask the driver for them, as cuBLASLt does both, have no function
+that mentions the stub. There the program's own records are searched (records.py), for all such handles at once, when
+nothing else is left to do.
 """
 
 from __future__ import annotations
@@ -14,13 +18,17 @@ import struct
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..discovery import procfs
-from ..elf import ElfFile
+from ..elf import PT_LOAD, ElfFile
 from ..errors import ElfError, OtelGpuError
 from .cache import SymbolCache
+from .kernel_strings import KernelStrings
 from .kernels import KernelBook, Program
 from .process_memory import MemoryFault, ProcessMemory
+from .records import told_by_records
+from .residents import allocated, find_places, variables
 from .stubs import StubMap, read_stub_map
 
 _log = logging.getLogger(__name__)
@@ -30,6 +38,14 @@ _CACHE_KIND = "stubs"
 _FATBINS = (".nv_fatbin", "__nv_relfatbin")
 _REREAD_S = 1.0
 """How often the handle variables of a program are read again while unknown handles turn up."""
+_QUIET_S = 0.2
+"""How long no launch must have come before records are searched: what they are judged by should be known first."""
+_SEARCH_SHARE = 0.1
+"""The part of the time that may be spent on searching records."""
+_MAX_PARKED = 4_096
+"""Launches that wait for the records."""
+_MAX_JUDGES = 256
+"""Handles with known names, of one program, by which its records are judged."""
 _PATIENCE_S = 60.0
 """How long a name may be looked for before nobody waits for it any more."""
 
@@ -54,6 +70,8 @@ class _Module:
     bias: int
     name: str
     stubs: StubMap
+    extent: tuple[int, int]
+    """Where the whole file is mapped, its variables too."""
 
 
 @dataclass(slots=True)
@@ -63,6 +81,17 @@ class _Known:
     mapped: int = 0
     modules: list[_Module] = field(default_factory=list)
     handles_read: float = 0.0
+    told: dict[int, str] = field(default_factory=dict)
+    """Some of the names that did not come from records."""
+
+    def with_stubs(self) -> list[_Module]:
+        """Return the modules that have kernels: of hundreds, a few."""
+        return [module for module in self.modules if module.stubs.stubs]
+
+    def tell(self, handle: int, name: str) -> None:
+        """Note a name by which records can be judged."""
+        if len(self.told) < _MAX_JUDGES or handle in self.told:
+            self.told[handle] = name
 
 
 class Origins:
@@ -76,6 +105,8 @@ class Origins:
         self._stubs: dict[tuple[int, int, int], StubMap | None] = {}
         self._callers: dict[tuple[Program, int], str] = {}
         self._waiting: dict[tuple[Program, int], list[float]] = {}
+        self._parked: list[Launch] = []
+        self._search_at = 0.0
         self._lock = threading.Lock()
         self.dropped = 0
         """Launches that were not looked at, because too many waited."""
@@ -129,14 +160,28 @@ class Origins:
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        while (launch := self._queue.get()) is not None:
+        while True:
             try:
-                self._look(launch)
+                launch = self._queue.get(timeout=_QUIET_S if self._parked else None)
+            except queue.Empty:
+                if time.monotonic() >= self._search_at:
+                    self._search_records()
+                continue
+            if launch is None:
+                return
+            try:
+                parked = self._look(launch) and len(self._parked) < _MAX_PARKED
             except (OtelGpuError, OSError, struct.error) as e:
+                parked = False
                 _log.debug("kernel %#x of process %d: %s", launch.handle, launch.program[0], e)
-            finally:
-                self._done((launch.program, launch.handle))
-                self._queue.task_done()
+            if parked:
+                self._parked.append(launch)
+            else:
+                self._finish(launch)
+
+    def _finish(self, launch: Launch) -> None:
+        self._done((launch.program, launch.handle))
+        self._queue.task_done()
 
     def _done(self, key: tuple[Program, int]) -> None:
         with self._lock:
@@ -145,22 +190,73 @@ class Origins:
             if not since:
                 del self._waiting[key]
 
-    def _look(self, launch: Launch) -> None:
+    def _look(self, launch: Launch) -> bool:
+        """Name a launch's kernel; say whether only the program's records may still do so."""
         program = launch.program
         if self._kernels.name(program, launch.handle) is not None:
-            return
+            return False
         known = self._programs.setdefault(program, _Known())
         self._refresh(program, known)
         self._read_handles(program, known)
         if self._kernels.name(program, launch.handle) is not None:
-            return
+            return False
         name = told_by_stack(launch, known.modules)
         if name is not None:
             self._kernels.learn(program, launch.handle, name)
-            return
-        (first,) = struct.unpack_from("<Q", launch.stack)
-        if (module := _module_of(known.modules, first)) is not None:
+            known.tell(launch.handle, name)
+            return False
+        module = _caller(launch, known.modules)
+        if module is not None:
             self._callers[program, launch.handle] = module.name
+        return bool(_held(launch, known.modules)) or (module is not None and bool(module.stubs.stubs))
+
+    def _search_records(self) -> None:
+        """Name the parked launches' kernels by the records of their programs, as far as that goes."""
+        begun = time.monotonic()
+        parked, self._parked = self._parked, []
+        try:
+            for program in {launch.program for launch in parked}:
+                self._search_records_of(program, [launch for launch in parked if launch.program == program])
+        finally:
+            self._search_at = time.monotonic() + (time.monotonic() - begun) / _SEARCH_SHARE
+            for launch in parked:
+                self._finish(launch)
+
+    def _search_records_of(self, program: Program, launches: list[Launch]) -> None:
+        known = self._programs.get(program)
+        if known is None or not known.told:
+            return
+        held: dict[int, frozenset[str]] = {}
+        callers: dict[int, _Module] = {}
+        for launch in launches:
+            names = _held(launch, known.modules)
+            held[launch.handle] = held.get(launch.handle, names) & names
+            if (caller := _caller(launch, known.modules)) is not None:
+                callers[launch.handle] = caller
+        stacks = {launch.sp for launch in launches}
+        try:
+            with ProcessMemory(program[0]) as memory:
+                names_found = self._told_by_variables(known, callers, memory)
+            places = find_places(program[0], {*held, *known.told}, allocated(program[0], stacks))
+        except (OtelGpuError, OSError) as e:
+            _log.debug("records of process %d: %s", program[0], e)
+            return
+        names_found |= told_by_records(places, known.told, held, partial(_stub_name, known.with_stubs()))
+        for handle, name in names_found.items():
+            # The driver may have been asked for the kernel meanwhile, and that is the better witness.
+            if self._kernels.name(program, handle) is None:
+                self._kernels.learn(program, handle, name)
+
+    def _told_by_variables(self, known: _Known, callers: dict[int, _Module], memory: ProcessMemory) -> dict[int, str]:
+        """Return what the libraries that launch unknown kernels say of them in their own variables."""
+        found: dict[int, str] = {}
+        for module in {m.extent: m for m in callers.values() if m.stubs.stubs}.values():
+            wanted = {handle: None for handle, caller in callers.items() if caller.extent == module.extent}
+            mappings = variables(memory.pid, [module.extent])
+            places = find_places(memory.pid, {*wanted, *known.told}, mappings)
+            names = KernelStrings(memory, module.extent, module.stubs.names)
+            found |= told_by_records(places, known.told, wanted, names.at)
+        return found
 
     def _refresh(self, program: Program, known: _Known) -> None:
         """Read the program's modules, if there are other ones than the last time."""
@@ -172,10 +268,12 @@ class Origins:
             try:
                 with ElfFile(_opener(program[0], mapping)) as elf:
                     bias = mapping.start - elf.to_vaddr(mapping.offset)
+                    loaded = [s for s in elf.segments if s.type == PT_LOAD]
                     stubs = self._stub_map(elf)
+                    extent = bias + min(s.vaddr for s in loaded), bias + max(s.vaddr + s.mem_size for s in loaded)
             except (ElfError, OSError):
                 continue
-            modules.append(_Module(mapping.start, mapping.end, bias, os.path.basename(mapping.path), stubs))
+            modules.append(_Module(mapping.start, mapping.end, bias, os.path.basename(mapping.path), stubs, extent))
         known.modules = modules
         known.mapped = len(mappings)
         known.handles_read = 0.0
@@ -212,20 +310,25 @@ class Origins:
                     # Until a device is there, the runtime keeps the stub itself.
                     if handle and module.stubs.name_of(handle - module.bias) is None:
                         self._kernels.learn(program, handle, name)
+                        known.tell(handle, name)
 
 
 def told_by_stack(launch: Launch, modules: list[_Module]) -> str | None:
     """Return the one name that the launching thread's stack speaks for, None where it is not one.
 
     The driver's and the runtime's frames keep frame pointers. Outwards from the launch, the first function that
-    mentions stubs is the caller; if it mentions several, the stub is among those still on the stack below it.
+    mentions stubs is the caller; if it mentions several, the stub is among those still on the stack below it. Only the
+    library that launches is asked: whoever calls cuBLAS may launch a kernel of its own, too.
     """
     words = struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)
     frames = [(launch.sp, words[0]), *_frames(launch, words)]
+    launcher: _Module | None = None
     for end, address in frames:
         module = _module_of(modules, address)
-        if module is None:
+        if module is None or not module.stubs.stubs:
             continue
+        if module.extent != (launcher := launcher or module).extent:
+            break
         names = module.stubs.names_used_at(address - module.bias)
         if len(names) == 1:
             return next(iter(names))
@@ -250,13 +353,25 @@ def _frames(launch: Launch, words: tuple[int, ...]) -> list[tuple[int, int]]:
     return found
 
 
+def _held(launch: Launch, modules: list[_Module]) -> frozenset[str]:
+    """Return the kernels whose stubs stand in the launching thread's registers or on its stack."""
+    return _stubs_among((*launch.saved, *struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)), modules)
+
+
 def _stubs_among(words: tuple[int, ...], modules: list[_Module]) -> frozenset[str]:
-    found = set()
-    for word in words:
-        module = _module_of(modules, word)
-        if module is not None and (name := module.stubs.name_of(word - module.bias)) is not None:
-            found.add(name)
-    return frozenset(found)
+    names = (_stub_name(modules, word) for word in words)
+    return frozenset(name for name in names if name is not None)
+
+
+def _stub_name(modules: list[_Module], word: int) -> str | None:
+    module = _module_of(modules, word)
+    return module.stubs.name_of(word - module.bias) if module is not None else None
+
+
+def _caller(launch: Launch, modules: list[_Module]) -> _Module | None:
+    """Return the module that called the driver."""
+    (first,) = struct.unpack_from("<Q", launch.stack)
+    return _module_of(modules, first)
 
 
 def _only(names: frozenset[str]) -> str | None:

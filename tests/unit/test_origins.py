@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
+import random
 import struct
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +31,8 @@ LAUNCHER, WRAPPER, ELSEWHERE = 0x1000, 0x2000, 0x3000
 class Stubs:
     """Stands in for the map of a file: two stubs, a function that uses one and a function that uses both."""
 
+    stubs = (ALPHA, BETA)
+
     def name_of(self, address: int) -> str | None:
         return {ALPHA: "alpha", BETA: "beta"}.get(address)
 
@@ -38,7 +44,8 @@ class Stubs:
         return frozenset()
 
 
-MODULES = [origins._Module(BASE, BASE + 0x10000, BASE, "program", Stubs())]
+EXTENT = (BASE, BASE + 0x10000)
+MODULES = [origins._Module(*EXTENT, BASE, "program", Stubs(), EXTENT)]
 
 
 def launch(*words: int, fp: int = 0, saved: tuple[int, ...] = (0,) * 5, program: tuple[int, int] = PROGRAM) -> Launch:
@@ -166,3 +173,63 @@ def test_what_is_known_is_not_looked_for(tmp_path: Path) -> None:
 def test_an_empty_map_names_nothing() -> None:
     assert StubMap().name_of(ALPHA) is None
     assert StubMap().names_used_at(LAUNCHER) == frozenset()
+
+
+def kernels_of(program: tuple[str, ...]) -> StubMap:
+    return StubMap(tuple(0x100 + 16 * i for i in range(len(program))), program)
+
+
+def test_what_the_stack_does_not_tell_the_programs_records_do(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = tuple(f"kernel{i}" for i in range(8))
+    stubs = kernels_of(names)
+    handles = [random.getrandbits(60) | 1 << 60 for _ in names]
+    memory = mmap.mmap(-1, 1 << 16, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for i, (handle, stub) in enumerate(zip(handles, stubs.stubs, strict=True)):
+        struct.pack_into("<QQQQ", memory, 1024 + 512 * i, handle, 7, 0, BASE + stub)
+    module = origins._Module(*EXTENT, BASE, "library", stubs, EXTENT)
+    quiet._programs[PROGRAM] = origins._Known(modules=[module], told=dict(zip(handles[:4], names, strict=False)))
+    monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
+    words = (BASE + ELSEWHERE, BASE + stubs.stubs[6], BASE + stubs.stubs[7])
+
+    quiet.submit(replace(launch(*words), handle=handles[6]))
+    quiet.submit(replace(launch(*words[:2]), handle=handles[5]))
+    quiet.settle(20)
+
+    assert quiet._kernels.name(PROGRAM, handles[6]) == "kernel6"
+    assert quiet._kernels.name(PROGRAM, handles[5]) is None
+    assert quiet.caller(PROGRAM, handles[5]) == "library"
+    assert not quiet.pending(PROGRAM, handles[5])
+    memory.close()
+
+
+def test_what_the_launching_library_keeps_with_a_handle_names_it(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = tuple(f"kernel{i}" for i in range(5))
+    handles = [random.getrandbits(60) | 1 << 60 for _ in names]
+    memory = mmap.mmap(-1, 1 << 16, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    view = ctypes.c_char.from_buffer(memory)
+    start = ctypes.addressof(view)
+    for i, (handle, name) in enumerate(zip(handles, names, strict=True)):
+        struct.pack_into("<QQQ", memory, 1024 + 512 * i, start + 0x8000 + 64 * i, 0, handle)
+        struct.pack_into("16s", memory, 0x8000 + 64 * i, name.encode())
+    extent = (start, start + (1 << 16))
+    module = origins._Module(*extent, start, "library", kernels_of(names), extent)
+    quiet._programs[PROGRAM] = origins._Known(modules=[module], told=dict(zip(handles[:4], names, strict=False)))
+    monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
+
+    quiet.submit(replace(launch(start + 0x4000), handle=handles[4]))
+    quiet.settle(20)
+
+    assert quiet._kernels.name(PROGRAM, handles[4]) == "kernel4"
+    del view
+    memory.close()
+
+
+def test_a_caller_in_another_module_does_not_speak_for_a_librarys_launch() -> None:
+    library = (BASE + 0x20000, BASE + 0x30000)
+    modules = [*MODULES, origins._Module(*library, library[0], "library", kernels_of(("gamma",)), library)]
+    words = (library[0] + 0x500, 0, 0, BASE + LAUNCHER + 8)
+
+    assert told_by_stack(launch(*words, fp=SP + 16), modules) is None
+    assert told_by_stack(launch(0x7F00_0000, *words[1:], fp=SP + 16), modules) == "alpha"
