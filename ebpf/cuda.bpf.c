@@ -64,6 +64,16 @@ struct dims {
 	u32 block[3];
 };
 
+/* Apart, so that launches which are not captured pay nothing for it. */
+static __noinline int captured_launch(struct pt_regs *ctx, const struct caller *who, const struct row_key *key,
+				      u64 capture)
+{
+	emit(who, EVENT_CAPTURED, capture, NODE_KERNEL, key->subject, NODE_DETAIL(key->bucket_a, key->bucket_b));
+	if (first_captured(who, key->subject))
+		emit_first_launch(ctx, who, key->subject, key->kind);
+	return 0;
+}
+
 static __always_inline void launch(struct pt_regs *ctx, const struct caller *who, u64 cookie, u64 function,
 				   const struct dims *dims, u64 stream)
 {
@@ -79,9 +89,7 @@ static __always_inline void launch(struct pt_regs *ctx, const struct caller *who
 	key.bucket_a = bucket(blocks);
 	key.bucket_b = threads_per_block ? bucket(threads_per_block) : BUCKET_NONE;
 	if (capture) {
-		emit(who, EVENT_CAPTURED, capture, NODE_KERNEL, function, NODE_DETAIL(key.bucket_a, key.bucket_b));
-		if (first_captured(who, function))
-			emit_first_launch(ctx, who, function, key.kind);
+		captured_launch(ctx, who, &key, capture);
 		return;
 	}
 	t = thread_of(who);
