@@ -177,6 +177,8 @@ class ProfileReceiver:
             table.put(key.tobytes(), value.tobytes())
         with self._lock:
             self._sums.clear()
+            self.complete = 0
+            self.truncated.clear()
 
     def profiles(self, *, last: bool = False) -> list[Profile]:
         """Return what was sampled since the last call, one profile a process and type.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import time
 
 from otel_gpu.agent import Agent
 from otel_gpu.bpf.features import probe
@@ -12,6 +14,8 @@ from otel_gpu.config import Config
 from otel_gpu.errors import OtelGpuError
 from otel_gpu.exporters.settings import FileSettings
 from otel_gpu.model import Buckets
+from otel_gpu.profiles import CPU, OFF_CPU
+from otel_gpu.recorder import Recorder
 
 TRUTH = "/tmp/truth.json"
 
@@ -46,9 +50,28 @@ def main() -> None:
     print(f"check: {'EXACT' if found == wanted else 'WRONG'} {found} of {wanted}", flush=True)
 
 
+def check_stacks() -> None:
+    """Walk a program that never rests, where the kernel can."""
+    with subprocess.Popen([sys.executable, "-c", "while True: sorted(range(99), key=lambda n: -n)"]) as busy:
+        try:
+            with Recorder(busy.pid, (CPU, OFF_CPU)) as recorder:
+                time.sleep(2)
+                profiles = recorder.record(8)
+                complete, truncated = recorder.truncated
+        except OtelGpuError as e:
+            print(f"check: no stacks: {e}", flush=True)
+            return
+        finally:
+            busy.kill()
+    names = {f.function for p in profiles for s in p.samples for f in s.stack}
+    whole = complete > 20 * truncated and {"<module>", "<lambda>", "builtin_sorted"} <= names
+    print(f"check: {'STACKS' if whole else 'WRONG'} {complete} complete, {truncated} cut short", flush=True)
+
+
 def _total(points, name):
     return sum(p.value for p in points if p.name == name)
 
 
 if __name__ == "__main__":
     main()
+    check_stacks()
