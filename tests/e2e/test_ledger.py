@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.abi import Loss
+from otel_gpu.abi import LIVE_KEY, Loss
 from otel_gpu.agent import Agent
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.config import Config, CudaSettings, Discovery
@@ -277,6 +278,28 @@ def test_what_finds_no_place_is_a_loss_and_nothing_else(tmp_path: Path, monkeypa
             assert not usage(agent, program.pid)
             frees = [p for p in agent.snapshot() if p.name == "gpu.cuda.memory.unmatched.frees"]
     assert [p.value for p in frees] == [36]
+
+
+def test_a_context_ends_with_very_many_allocations(agent: Agent, tmp_path: Path) -> None:
+    with start(tmp_path) as program:
+        program.ready()
+        script = Script(program)
+        for step in (("allocate", 0, 0, 7), ("new_context", 0, 1, 0), *(("allocate", 0, n, 4096) for n in range(600))):
+            script.step(*step)
+        assert usage(agent, program.pid) == script.model.usage()
+        script.step("end_context", 0, 0, 0)
+        assert usage(agent, program.pid) == script.model.usage() == {("device", 0): 7}
+
+
+def test_keys_that_are_gone_do_not_keep_the_others(agent: Agent) -> None:
+    live = agent._cuda._object.map("live")
+    keys = np.zeros(7, LIVE_KEY)
+    keys["address"] = range(7)
+    for at in (1, 2, 5):
+        live.put(keys[at].tobytes(), bytes(live.value_size))
+
+    assert live.delete_many(keys) == 3
+    assert live.delete_many(keys) == live.delete_many(keys[:0]) == 0
 
 
 def test_what_a_process_held_ends_with_it(agent: Agent, tmp_path: Path) -> None:
