@@ -145,6 +145,7 @@ class Agent:
                 types_of(settings),
                 capturing=self._cuda.capturing,
                 kernel_name=self._cuda.kernel_name,
+                take_busy=self._cuda.take_busy,
                 only=pids,
                 policy=cuda.site,
                 allow_single_step=cuda.arm64_single_step or not drivers.is_arm64(),

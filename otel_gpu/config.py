@@ -53,7 +53,7 @@ class SelfSettings:
     """`receivers.self`."""
 
 
-ProfileName = Literal["launch", "wait", "alloc", "inuse", "copy", "tensor", "cpu", "offcpu"]
+ProfileName = Literal["launch", "wait", "alloc", "inuse", "copy", "gputime", "tensor", "cpu", "offcpu"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,16 +128,18 @@ GPU_TIME_LOWER = _type(
     "nanoseconds",
     "gpu_time",
     "nanoseconds",
-    "GPU time, lower bound",
-    "Time the GPU was at least busy with what this call site launched.",
+    "GPU time, lower bound, split by launches",
+    "The lower bound of the time GPUs worked for the process: a bound in total; split among call sites by how much they "
+    "launched, which is an estimate.",
 )
 GPU_TIME_UPPER = _type(
     "gpu_time_upper",
     "nanoseconds",
     "gpu_time",
     "nanoseconds",
-    "GPU time, upper bound",
-    "Time the GPU was at most busy with what this call site launched.",
+    "GPU time, upper bound, split by launches",
+    "The upper bound of the time GPUs worked for the process: a bound in total; split among call sites by how much they "
+    "launched, which is an estimate.",
 )
 GPU_WAIT = _type(
     "gpu_wait",
@@ -241,6 +243,7 @@ CHOICES: dict[str, tuple[ProfileType, ...]] = {
     "alloc": (GPU_ALLOC_SPACE,),
     "inuse": (GPU_INUSE_SPACE,),
     "copy": (GPU_COPY,),
+    "gputime": (GPU_TIME_UPPER, GPU_TIME_LOWER),
     "tensor": (TENSOR_INUSE_SPACE, TENSOR_ALLOC_SPACE),
     "cpu": (CPU,),
     "offcpu": (OFF_CPU,),

@@ -63,6 +63,7 @@ class Recorder:
                 types,
                 capturing=self._cuda.capturing,
                 kernel_name=self._cuda.kernel_name,
+                take_busy=self._cuda.take_busy,
                 only=(pid,),
                 policy=settings.site,
                 allow_single_step=single_step,
@@ -117,6 +118,7 @@ class Recorder:
     def start(self) -> None:
         """Begin a recording: what was sampled before is dropped."""
         assert self._profile is not None
+        self._cuda.collect()
         self._profile.start()
 
     def finish(self) -> list[Profile]:

@@ -50,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     receivers = Config.load(arguments.config).receivers.values()
     cuda = next((s for s in receivers if isinstance(s, CudaSettings)), None)
-    kind = CHOICES[arguments.type][0]
-    with Recorder(arguments.pid, (kind,), cuda) as recorder:
+    with Recorder(arguments.pid, CHOICES[arguments.type], cuda) as recorder:
         print(f"recording {arguments.type} of process {arguments.pid} for {arguments.duration:g} s", file=sys.stderr)
         profiles = recorder.record(arguments.duration)
         complete, truncated = recorder.truncated

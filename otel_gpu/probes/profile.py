@@ -10,6 +10,8 @@ from ..profiles import (
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
+    GPU_TIME_LOWER,
+    GPU_TIME_UPPER,
     GPU_WAIT,
     ProfileType,
 )
@@ -39,6 +41,8 @@ _PROGRAMS = {
 }
 _NEEDED: dict[str, frozenset[str]] = {
     GPU_LAUNCHES.name: frozenset({LAUNCH}),
+    GPU_TIME_LOWER.name: frozenset({LAUNCH}),
+    GPU_TIME_UPPER.name: frozenset({LAUNCH}),
     GPU_WAIT.name: frozenset({WAIT, COPY}),
     GPU_COPY.name: frozenset({COPY}),
     GPU_ALLOC_SPACE.name: frozenset({ALLOC}),

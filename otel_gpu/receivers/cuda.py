@@ -26,7 +26,7 @@ from ..probes.table import BUSY_PROGRAMS, TABLES
 from ..symbols.kernels import KernelBook
 from ..symbols.origins import Origins
 from . import hip, hip_errors
-from .cuda_busy import BusyReader
+from .cuda_busy import BusyDelta, BusyReader
 from .cuda_facts import CudaFacts
 from .cuda_ledger import Ledger
 from .cuda_patience import Patience
@@ -36,6 +36,8 @@ from .rows import RowReader
 _log = logging.getLogger(__name__)
 
 _PREALLOCATE_BYTES = 64 << 20
+_MAX_BUSY = 4096
+"""Processes whose busy time is kept for profiles."""
 _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
 """Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
@@ -81,6 +83,7 @@ class CudaReceiver:
         self._rows = RowReader(self._object.map("rows"))
         self._overflow = RowReader(self._object.map("overflow"))
         self._busy = BusyReader(self._object.map("busy"))
+        self._busy_ns: dict[Process, tuple[int, int]] = {}
         self._ledger = Ledger(self._object.map("live"), self._object.map("mapped"), self._object.map("pinned"))
         self.kernels = KernelBook()
         self._origins = Origins(self.kernels)
@@ -170,6 +173,7 @@ class CudaReceiver:
                     sums.add(owner, delta)
             known = {(p.pid, p.incarnation) for p in self._processes if p.incarnation is not None}
             for grown in self._busy.read(known):
+                self._note_busy(grown)
                 sums.busy(self._processes.owner(*grown.program), grown)
             for gone in self._ledger.take_gone():
                 owner = self._processes.owner(*gone.program)
@@ -187,6 +191,20 @@ class CudaReceiver:
         for program in programs:
             self._facts.forget(program)
         return [*sums.measurements(), *hip.measurements(of_hip.measurements())]
+
+    def take_busy(self) -> dict[Process, tuple[int, int]]:
+        """Return between which bounds GPUs worked for each process since the last call, in ns, as of the last read."""
+        with self._facts.lock:
+            taken, self._busy_ns = self._busy_ns, {}
+        return taken
+
+    def _note_busy(self, grown: BusyDelta) -> None:
+        process = self._processes.owner(*grown.program)
+        lower, upper = self._busy_ns.pop(process, (0, 0))
+        self._busy_ns[process] = lower + grown.lower_ns, upper + grown.upper_ns
+        if len(self._busy_ns) > _MAX_BUSY:
+            # Nobody takes it.
+            del self._busy_ns[next(iter(self._busy_ns))]
 
     def settle(self) -> None:
         """Wait for names a last time: the next `collect` holds nothing back for them."""

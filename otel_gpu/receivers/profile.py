@@ -6,7 +6,7 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class ProfileReceiver:
         *,
         capturing: BpfMap,
         kernel_name: KernelName,
+        take_busy: Callable[[], Mapping[Process, tuple[int, int]]] = dict,
         only: Iterable[int] = (),
         policy: Policy = "fast",
         allow_single_step: bool = True,
@@ -109,6 +110,7 @@ class ProfileReceiver:
         self._sites = ProfileSites(self.linker, types, policy, allow_single_step=allow_single_step)
         self._observed: dict[Program, _Observed] = {}
         self._sums = ProfileSums(types, kernel_name)
+        self._take_busy = take_busy
         self._tensors = None
         if TENSOR_INUSE_SPACE.name in self._types:
             self._tensors = TensorMemory(self._object.map("tensors"), self._object.map("tensor_groups"))
@@ -175,6 +177,7 @@ class ProfileReceiver:
         values["value"] = values["calls"] = 0
         for key, value in zip(keys, values, strict=True):
             table.put(key.tobytes(), value.tobytes())
+        self._take_busy()
         with self._lock:
             self._sums.clear()
             self.complete = 0
@@ -199,6 +202,8 @@ class ProfileReceiver:
                 owner = self._observed.get(program)
                 if owner is not None and not owner.process.ended:
                     self._sums.add_tensors(owner.process, stack, size_bytes)
+            for process, (lower_ns, upper_ns) in self._take_busy().items():
+                self._sums.split_time(process, lower_ns, upper_ns)
             return self._sums.take()
 
     def finish(self, ended: Collection[Process]) -> None:

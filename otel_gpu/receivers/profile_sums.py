@@ -17,6 +17,8 @@ from ..profiles import (
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
+    GPU_TIME_LOWER,
+    GPU_TIME_UPPER,
     GPU_WAIT,
     OFF_CPU,
     TENSOR_ALLOC_SPACE,
@@ -33,6 +35,7 @@ from ..symbols.demangle import demangle
 from .held_memory import Held, HeldMemory
 
 NOT_SAMPLED = marker("[not sampled]")
+LAUNCHED_BEFORE = marker("[launched before]")
 _KERNEL = Frame(FrameKind.KERNEL, "[kernel]")
 _SAMPLED = {
     int(SampleType.LAUNCH): GPU_LAUNCHES,
@@ -77,6 +80,7 @@ class ProfileSums:
 
     def __init__(self, types: Sequence[ProfileType], kernel_name: KernelName) -> None:
         self._types = {t.name: t for t in types}
+        self._splits_time = bool(self._types.keys() & {GPU_TIME_LOWER.name, GPU_TIME_UPPER.name})
         self._kernel_name = kernel_name
         self._builders: dict[tuple[Process, str], ProfileBuilder] = {}
         self._launches: dict[tuple[Process, int, Stack], int] = {}
@@ -126,6 +130,24 @@ class ProfileSums:
         """Add tensors that live now."""
         self._put(process, TENSOR_INUSE_SPACE, stack, size_bytes)
 
+    def split_time(self, process: Process, lower_ns: int, upper_ns: int) -> None:
+        """Split the time GPUs worked for a process among what launched, in proportion to launches, to the last ns."""
+        if not self._splits_time:
+            return
+        self.name_launches(process)
+        launches = self._builders.get((process, GPU_LAUNCHES.name))
+        samples = launches.build(time.time_ns()).samples if launches is not None else ()
+        total = sum(s.value for s in samples)
+        for kind, time_ns in ((GPU_TIME_LOWER, lower_ns), (GPU_TIME_UPPER, upper_ns)):
+            if not total:
+                self._put(process, kind, (LAUNCHED_BEFORE,), time_ns)
+            before = 0
+            for sample in samples:
+                share = time_ns * (before + sample.value) // total - time_ns * before // total
+                before += sample.value
+                if share:
+                    self._put(process, kind, sample.stack, share)
+
     def name_launches(self, process: Process | None = None) -> None:
         """Put names in place of kernels' handles, of one process or of all."""
         for key in [k for k in self._launches if process is None or k[0] is process]:
@@ -139,11 +161,13 @@ class ProfileSums:
         now = time.time_ns()
         builders, self._builders = self._builders, {}
         self._started_ns = now
-        return [b.build(now) for b in builders.values()]
+        return [b.build(now) for (_, name), b in builders.items() if name in self._types]
 
     def _put(self, process: Process, kind: ProfileType, stack: Stack, value: int) -> None:
         wanted = self._types.get(kind.name)
-        if wanted is None:
+        if wanted is None and kind is GPU_LAUNCHES and self._splits_time:
+            wanted = kind
+        if wanted is None or not value:
             return
         key = (process, kind.name)
         if key not in self._builders:

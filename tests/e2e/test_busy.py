@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu.profiles import GPU_TIME_LOWER, GPU_TIME_UPPER, FrameKind
+from otel_gpu.recorder import Recorder
 from tests.e2e import comparison, ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import Agent, Program
@@ -123,3 +125,18 @@ def test_times_between_events_are_what_the_program_was_told(mixes: dict[str, Run
 
     assert elapsed.count > 5
     assert elapsed.sum > 0
+
+
+def test_a_recording_splits_what_lies_between_the_bounds(tmp_path: Path) -> None:
+    program = ground.part("programs") / "busy_mix"
+    with Program([program, "--batch", "takes_500us:10", "--rounds", "100"], tmp_path, CLOCK) as observed:
+        observed.ready()
+        with Recorder(observed.pid, (GPU_TIME_UPPER, GPU_TIME_LOWER)) as recorder:
+            recorder.start()
+            observed.run_phase()
+            profiles = {p.type.name: p for p in recorder.finish()}
+        observed.finish()
+    truth_ns = sum(json.loads((tmp_path / f"truth-{observed.pid}.json").read_text())["device_busy_ns"])
+
+    assert 0 < profiles["gpu_time_lower"].total <= truth_ns <= profiles["gpu_time_upper"].total
+    assert all(s.stack[0].kind is FrameKind.CUDA for s in profiles["gpu_time_upper"].samples)

@@ -11,6 +11,8 @@ from otel_gpu.profiles import (
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
+    GPU_TIME_LOWER,
+    GPU_TIME_UPPER,
     GPU_WAIT,
     TENSOR_ALLOC_SPACE,
     TENSOR_INUSE_SPACE,
@@ -20,7 +22,7 @@ from otel_gpu.profiles import (
     ProfileType,
 )
 from otel_gpu.receivers.held_memory import Held, HeldMemory
-from otel_gpu.receivers.profile_sums import NOT_SAMPLED, ProfileSums, StackSample
+from otel_gpu.receivers.profile_sums import LAUNCHED_BEFORE, NOT_SAMPLED, ProfileSums, StackSample
 
 TRAIN = (Frame(FrameKind.NATIVE, "gemm"), Frame(FrameKind.CPYTHON, "train"))
 EVERY = (
@@ -164,3 +166,26 @@ def test_each_take_begins_anew() -> None:
 
     assert [p.total for p in sums.take()] == [6]
     assert sums.take() == []
+
+
+def test_gpu_time_is_split_by_launches_to_the_last_nanosecond() -> None:
+    sums = ProfileSums((GPU_TIME_LOWER, GPU_TIME_UPPER), lambda _process, handle: f"k{handle}")
+    target = process()
+    for handle, launches in ((1, 3), (2, 1), (3, 3)):
+        sums.add(target, HeldMemory(), sample(SampleType.LAUNCH, launches, subject=handle), TRAIN)
+
+    sums.split_time(target, 1_000, 2_001)
+
+    profiles = by_type(sums)
+    assert profiles.keys() == {"gpu_time_lower", "gpu_time_upper"}
+    assert (profiles["gpu_time_lower"].total, profiles["gpu_time_upper"].total) == (1_000, 2_001)
+    shares = {s.stack[0].function: s.value for s in profiles["gpu_time_lower"].samples}
+    assert {name: round(share / 1_000 * 7) for name, share in shares.items()} == {"k1": 3, "k2": 1, "k3": 3}
+
+
+def test_gpu_time_without_a_launch_says_so() -> None:
+    sums = ProfileSums((GPU_TIME_UPPER,), lambda _process, _handle: "")
+
+    sums.split_time(process(), 0, 5)
+
+    assert [s.stack for s in by_type(sums)["gpu_time_upper"].samples] == [(LAUNCHED_BEFORE,)]
