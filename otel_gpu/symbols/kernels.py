@@ -24,6 +24,8 @@ class _Names:
     by_handle: OrderedDict[int, str] = field(default_factory=OrderedDict)
     modules: dict[int, set[int]] = field(default_factory=dict)
     aliases: dict[int, set[int]] = field(default_factory=dict)
+    originals: dict[int, int] = field(default_factory=dict)
+    """What handles stand for whose kernel's name is not known yet."""
     unloaded: OrderedDict[int, None] = field(default_factory=OrderedDict)
     """Handles whose module is gone, which make room for others."""
 
@@ -51,6 +53,7 @@ class KernelBook:
                 self.refused += 1
                 return
             names.by_handle[handle] = printable(name)
+            names.originals.pop(handle, None)
             names.unloaded.pop(handle, None)
             if module:
                 names.modules.setdefault(module, set()).add(handle)
@@ -59,8 +62,14 @@ class KernelBook:
         """Note that a handle stands for the same kernel as another."""
         with self._lock:
             names = self._programs.setdefault(program, _Names())
-            if handle == original or (name := names.by_handle.get(original)) is None:
+            if handle == original:
                 return
+            if (name := names.by_handle.get(original)) is None:
+                named = handle in names.by_handle and handle not in names.unloaded
+                if not named and (handle in names.originals or len(names.originals) < _MAX_KERNELS):
+                    names.originals[handle] = original
+                return
+            names.originals.pop(handle, None)
             if handle not in names.by_handle and not names.has_room():
                 self.refused += 1
                 return
@@ -84,7 +93,13 @@ class KernelBook:
         """Return a kernel's name, None where it is not known."""
         with self._lock:
             names = self._programs.get(program)
-            return None if names is None else names.by_handle.get(handle)
+            return None if names is None else names.by_handle.get(names.originals.get(handle, handle))
+
+    def original(self, program: Program, handle: int) -> int:
+        """Return the handle whose name a handle without one waits for; else the handle itself."""
+        with self._lock:
+            names = self._programs.get(program)
+            return handle if names is None else names.originals.get(handle, handle)
 
     def forget(self, program: Program) -> None:
         """Drop a program that has ended."""

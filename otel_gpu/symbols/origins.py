@@ -202,8 +202,11 @@ class Origins:
             return False
         name = told_by_stack(launch, known.modules)
         if name is not None:
-            self._kernels.learn(program, launch.handle, name)
-            known.tell(launch.handle, name)
+            # Libraries keep what they were given first; what they launch may stand for that.
+            original = self._kernels.original(program, launch.handle)
+            for handle in (launch.handle, original):
+                self._kernels.learn(program, handle, name)
+                known.tell(handle, name)
             return False
         module = _caller(launch, known.modules)
         if module is not None:
@@ -230,9 +233,11 @@ class Origins:
         callers: dict[int, _Module] = {}
         for launch in launches:
             names = _held(launch, known.modules)
-            held[launch.handle] = held.get(launch.handle, names) & names
-            if (caller := _caller(launch, known.modules)) is not None:
-                callers[launch.handle] = caller
+            caller = _caller(launch, known.modules)
+            for handle in (launch.handle, self._kernels.original(program, launch.handle)):
+                held[handle] = held.get(handle, names) & names
+                if caller is not None:
+                    callers[handle] = caller
         stacks = {launch.sp for launch in launches}
         try:
             with ProcessMemory(program[0]) as memory:
@@ -252,7 +257,7 @@ class Origins:
         found: dict[int, str] = {}
         for module in {m.extent: m for m in callers.values() if m.stubs.stubs}.values():
             wanted = {handle: None for handle, caller in callers.items() if caller.extent == module.extent}
-            mappings = variables(memory.pid, [module.extent])
+            mappings = variables(memory.pid, module.extent)
             places = find_places(memory.pid, {*wanted, *known.told}, mappings)
             names = KernelStrings(memory, module.extent, module.stubs.names)
             found |= told_by_records(places, known.told, wanted, names.at)

@@ -67,9 +67,12 @@ def allocated(pid: int, avoided: Collection[int] = ()) -> list[tuple[int, int]]:
     return [(start, end) for *_, start, end in sorted(found)]
 
 
-def variables(pid: int, extents: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the writable mappings within the extents of some libraries."""
-    return [(start, end) for start, end, _ in _writable(pid) if any(first <= start < last for first, last in extents)]
+def variables(pid: int, extent: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the parts of a library's extent that can be written."""
+    # Whole pages; and a mapping may begin before the extent, merged with what is not the library's.
+    first, last = extent[0] // _PAGE * _PAGE, -(-extent[1] // _PAGE) * _PAGE
+    parts = [(max(start, first), min(end, last)) for start, end, _ in _writable(pid)]
+    return [(start, end) for start, end in parts if start < end]
 
 
 def _writable(pid: int) -> Iterator[tuple[int, int, bytes]]:

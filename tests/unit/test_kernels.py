@@ -87,3 +87,42 @@ def test_what_is_shown_is_one_printable_line_of_bounded_length(name: str) -> Non
 def test_long_names_are_cut_and_say_so() -> None:
     assert printable("x" * 65_536) == "x" * 4095 + "…"
     assert printable("a\x1b[31m\u202e\n") == r"a\x1b[31m\u202e\n"
+
+
+def test_what_stands_for_a_kernel_has_its_name_once_that_is_known(book: KernelBook) -> None:
+    book.alias(ONE, 0xB, 0xA)
+
+    assert book.name(ONE, 0xB) is None
+    assert (book.original(ONE, 0xB), book.original(ONE, 0xA), book.original((7, 7), 1)) == (0xA, 0xA, 1)
+
+    book.learn(ONE, 0xA, "alpha")
+
+    assert book.name(ONE, 0xB) == "alpha"
+
+
+def test_a_handle_that_is_given_out_again_stands_for_nothing_else(book: KernelBook) -> None:
+    book.alias(ONE, 0xB, 0xA)
+    book.learn(ONE, 0xB, "beta")
+    book.learn(ONE, 0xA, "alpha")
+
+    assert book.name(ONE, 0xB) == "beta"
+
+
+def test_an_unknown_original_takes_a_name_only_from_what_was_unloaded(book: KernelBook) -> None:
+    book.learn(ONE, 0xB, "beta", module=1)
+
+    book.alias(ONE, 0xB, 0xC)
+    assert book.name(ONE, 0xB) == "beta"
+
+    book.unload(ONE, 1)
+    book.alias(ONE, 0xB, 0xC)
+    assert book.name(ONE, 0xB) is None
+
+
+def test_handles_that_wait_for_a_name_are_bounded(book: KernelBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_MAX_KERNELS", 3)
+
+    for handle in range(10):
+        book.alias(ONE, 100 + handle, handle)
+
+    assert [book.original(ONE, 100 + handle) for handle in (0, 2, 3)] == [0, 2, 103]

@@ -202,8 +202,9 @@ def test_what_the_stack_does_not_tell_the_programs_records_do(quiet: Origins, mo
     memory.close()
 
 
+@pytest.mark.parametrize("launched", ["itself", "what stands for it"])
 def test_what_the_launching_library_keeps_with_a_handle_names_it(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    launched: str, quiet: Origins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = tuple(f"kernel{i}" for i in range(5))
     handles = [random.getrandbits(60) | 1 << 60 for _ in names]
@@ -218,10 +219,13 @@ def test_what_the_launching_library_keeps_with_a_handle_names_it(
     quiet._programs[PROGRAM] = origins._Known(modules=[module], told=dict(zip(handles[:4], names, strict=False)))
     monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
 
-    quiet.submit(replace(launch(start + 0x4000), handle=handles[4]))
+    function = handles[4] if launched == "itself" else handles[4] ^ 0xFF
+    quiet._kernels.alias(PROGRAM, function, handles[4])
+
+    quiet.submit(replace(launch(start + 0x4000), handle=function))
     quiet.settle(20)
 
-    assert quiet._kernels.name(PROGRAM, handles[4]) == "kernel4"
+    assert quiet._kernels.name(PROGRAM, function) == "kernel4"
     del view
     memory.close()
 

@@ -112,8 +112,10 @@ def test_nothing_is_read_for_no_values() -> None:
     assert find_places(1 << 22, set(), []) == {}
 
 
-def test_variables_are_the_writable_parts_of_an_extent(memory: mmap.mmap) -> None:
+def test_variables_are_the_writable_parts_of_an_extent(memory: mmap.mmap, value: int) -> None:
     start = address_of(memory)
+    put(memory, 10_000, value)
 
-    assert any(first <= start < last for first, last in variables(os.getpid(), [(0, 1 << 56)]))
-    assert variables(os.getpid(), [(0, 4096)]) == []
+    assert variables(os.getpid(), (start + 100, start + 2 * mmap.PAGESIZE + 1)) == [(start, start + 3 * mmap.PAGESIZE)]
+    assert variables(os.getpid(), (0, 4096)) == []
+    assert own(find_places(os.getpid(), {value}, variables(os.getpid(), (start, start + 100_000)))[value])
