@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from otel_gpu import abi
+from otel_gpu.unwind import loader, rows
+from tests.btf import Btf
+
+OBJECTS = Path(abi.__file__).parent / "bpf" / "objects"
+TYPES = {
+    "row_key": abi.ROW_KEY,
+    "row": abi.ROW,
+    "live_key": abi.LIVE_KEY,
+    "live": abi.LIVE,
+    "busy_key": abi.BUSY_KEY,
+    "sampler_key": abi.SAMPLER_KEY,
+    "sampler": abi.SAMPLER,
+    "unwind_mapping": loader.MAPPING,
+    "unwind_row": rows.ROW,
+}
+SIZES = {
+    "frame": abi.FRAME_SIZE,
+    "busy": abi.BUSY.itemsize,
+}
+RENAMED = {"rbp_offset_div8": "fp_offset"}
+ENUMS: dict[str, type[enum.IntEnum]] = {
+    "FAMILY": abi.Family,
+    "COPY": abi.CopyKind,
+    "HOST_MEMORY": abi.HostMemory,
+    "MEMORY": abi.MemoryType,
+    "EVENT": abi.EventType,
+    "SAMPLE": abi.SampleType,
+    "ROW": rows.RowKind,
+}
+
+
+@pytest.fixture(scope="module", params=["x86_64", "aarch64"])
+def objects(request: pytest.FixtureRequest) -> list[Btf]:
+    paths = sorted(OBJECTS.glob(f"*.{request.param}.bpf.o"))
+    if not paths:
+        pytest.skip("the BPF objects are not built: make bpf")
+    return [Btf(p) for p in paths]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_structures_have_the_fields_that_python_reads(name: str, objects: list[Btf]) -> None:
+    found = [o.structs()[name] for o in objects if name in o.structs()]
+
+    assert found, f"no object has a struct {name}"
+    for compiled in found:
+        mirrored = TYPES[name]
+        assert compiled.size == mirrored.itemsize
+        fields = {RENAMED.get(n, n): (offset, kind.itemsize) for n, (kind, offset, *_) in _fields(mirrored)}
+        assert fields == compiled.members
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_structures_have_the_size_that_python_unpacks(name: str, objects: list[Btf]) -> None:
+    found = {o.structs()[name].size for o in objects if name in o.structs()}
+
+    assert found == {SIZES[name]}
+
+
+def test_a_sample_has_its_frames_behind_its_head(objects: list[Btf]) -> None:
+    sample = next(o.structs()["stack_sample"] for o in objects if "stack_sample" in o.structs())
+
+    assert sample.members["frame"][0] == abi.SAMPLE.size
+
+
+@pytest.mark.parametrize("prefix", ENUMS)
+def test_enumerators_that_objects_name_have_the_same_value(prefix: str, objects: list[Btf]) -> None:
+    for compiled in objects:
+        for name, value in compiled.enumerators().items():
+            short = name.removeprefix(f"{prefix}_")
+            if name != short and short in ENUMS[prefix].__members__:
+                assert ENUMS[prefix][short] == value, name
+
+
+def _fields(kind: np.dtype) -> list[tuple[str, tuple[np.dtype, int]]]:
+    assert kind.fields is not None
+    return list(kind.fields.items())
