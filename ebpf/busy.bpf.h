@@ -11,6 +11,7 @@
 
 #include "capture.bpf.h"
 #include "device.bpf.h"
+#include "rows.bpf.h"
 
 const volatile u8 busy_time = 1; /* 0: none of this is done */
 

@@ -8,6 +8,7 @@
 #include "device.bpf.h"
 #include "events.bpf.h"
 #include "pinned.bpf.h"
+#include "rows.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -3,12 +3,12 @@
 #ifndef OTEL_GPU_PINNED_BPF_H
 #define OTEL_GPU_PINNED_BPF_H
 
-#include "common.bpf.h"
+#include "rows.bpf.h"
 #include <bpf/bpf_endian.h>
 
 struct pinned_key {
-	u32 bits; /* significant bits of what follows */
-	u32 tgid; /* any byte order does: it is always compared whole */
+	u32 bits;    /* significant bits of what follows */
+	u32 tgid;    /* any byte order does: it is always compared whole */
 	u64 address; /* big-endian */
 };
 

@@ -136,8 +136,6 @@ class ProfileReceiver:
             }
         )
         self._object.share_map("capturing", capturing)
-        for unused in ("rows", "overflow"):
-            self._object.configure_map(unused, max_entries=1)
         self._object.load(
             attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
             skip=() if OFF_CPU.name in self._types else OFF_CPU_PROGRAMS,
