@@ -6,12 +6,12 @@ import ctypes
 import errno
 import functools
 import os
-from ctypes import c_char, c_int32, c_uint32, c_uint64
+from ctypes import c_char, c_uint32, c_uint64
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import libbpf as lib
-from .links import BPF_TRACE_UPROBE_MULTI, LINK_CREATE
+from .links import BPF_TRACE_UPROBE_MULTI, LINK_CREATE, MultiLink
 
 _MAP_CREATE, _PROG_LOAD = 0, 5
 _RINGBUF, _TASK_STORAGE = 27, 29
@@ -64,23 +64,6 @@ class _ProgLoad(ctypes.Structure):
         ("name", c_char * 16),
         ("ifindex", c_uint32),
         ("expected_attach_type", c_uint32),
-    )
-
-
-class _Multi(ctypes.Structure):
-    _fields_ = (
-        ("prog_fd", c_uint32),
-        ("target_fd", c_uint32),
-        ("attach_type", c_uint32),
-        ("flags", c_uint32),
-        ("path", c_uint64),
-        ("offsets", c_uint64),
-        ("refs", c_uint64),
-        ("cookies", c_uint64),
-        ("cnt", c_uint32),
-        ("multi_flags", c_uint32),
-        ("pid", c_int32),
-        ("pad", c_uint32),
     )
 
 
@@ -161,7 +144,7 @@ def _uprobe_multi() -> bool:
     offset = c_uint64(0)
     path = ctypes.create_string_buffer(b"/")
     try:
-        request = _Multi(
+        request = MultiLink(
             prog_fd=program,
             attach_type=BPF_TRACE_UPROBE_MULTI,
             path=ctypes.addressof(path),

@@ -6,19 +6,18 @@ import ctypes
 import errno
 import os
 from collections.abc import Sequence
-from ctypes import c_int32, c_uint32, c_uint64
+from ctypes import c_uint32, c_uint64
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import AttachError
 from . import libbpf as lib
+from .perf_event import IOC_ENABLE, IOC_SET_BPF, PerfEventAttributes, open_perf_event
 
 LINK_CREATE = 28
 BPF_PERF_EVENT = 41
 BPF_TRACE_UPROBE_MULTI = 48
 _MULTI_RETURN = 1
-_PERF_FLAG_FD_CLOEXEC = 8
-_IOC_ENABLE, _IOC_SET_BPF = 0x2400, 0x40042408
 _UPROBE_PMU = Path("/sys/bus/event_source/devices/uprobe")
 
 
@@ -30,7 +29,9 @@ class Placement:
     cookie: int
 
 
-class _MultiLink(ctypes.Structure):
+class MultiLink(ctypes.Structure):
+    """What BPF_LINK_CREATE takes for uprobe_multi."""
+
     _fields_ = (
         ("prog_fd", c_uint32),
         ("target_fd", c_uint32),
@@ -57,23 +58,6 @@ class _PerfLink(ctypes.Structure):
     )
 
 
-class _PerfEvent(ctypes.Structure):
-    _fields_ = (
-        ("type", c_uint32),
-        ("size", c_uint32),
-        ("config", c_uint64),
-        ("period", c_uint64),
-        ("sample_type", c_uint64),
-        ("read_format", c_uint64),
-        ("flags", c_uint64),
-        ("wakeup", c_uint32),
-        ("bp_type", c_uint32),
-        ("path", c_uint64),
-        ("offset", c_uint64),
-        ("more", c_uint64 * 7),
-    )
-
-
 class Link:
     """Placed probes; closing takes them away."""
 
@@ -91,7 +75,7 @@ def attach_multi(program: int, path: str, sites: Sequence[Placement], *, at_retu
     offsets = (c_uint64 * len(sites))(*(s.offset for s in sites))
     cookies = (c_uint64 * len(sites))(*(s.cookie for s in sites))
     name = ctypes.create_string_buffer(os.fsencode(path))
-    request = _MultiLink(
+    request = MultiLink(
         prog_fd=program,
         attach_type=BPF_TRACE_UPROBE_MULTI,
         path=ctypes.addressof(name),
@@ -109,22 +93,14 @@ def attach_multi(program: int, path: str, sites: Sequence[Placement], *, at_retu
 def attach_perf(program: int, path: str, site: Placement, *, at_return: bool, cookies: bool) -> Link:
     """Place a program on one site with a perf event; without `cookies` the program must hold its own."""
     name = ctypes.create_string_buffer(os.fsencode(path))
-    event = _PerfEvent(
+    event = PerfEventAttributes(
         type=int((_UPROBE_PMU / "type").read_text()),
-        size=ctypes.sizeof(_PerfEvent),
         config=1 << _return_bit() if at_return else 0,
-        path=ctypes.addressof(name),
-        offset=site.offset,
+        config1=ctypes.addressof(name),
+        config2=site.offset,
     )
     try:
-        fd = lib.syscall(
-            lib.SYS_PERF_EVENT_OPEN[lib.machine()],
-            ctypes.byref(event),
-            c_int32(-1),
-            c_int32(0),
-            c_int32(-1),
-            c_uint64(_PERF_FLAG_FD_CLOEXEC),
-        )
+        fd = open_perf_event(event, 0)
     except OSError as e:
         raise _refused(path, site.offset, e) from e
     link = Link([fd])
@@ -134,8 +110,8 @@ def attach_perf(program: int, path: str, site: Placement, *, at_return: bool, co
         else:
             import fcntl
 
-            fcntl.ioctl(fd, _IOC_SET_BPF, program)
-            fcntl.ioctl(fd, _IOC_ENABLE, 0)
+            fcntl.ioctl(fd, IOC_SET_BPF, program)
+            fcntl.ioctl(fd, IOC_ENABLE, 0)
     except OSError as e:
         link.close()
         raise _refused(path, site.offset, e) from e

@@ -7,20 +7,16 @@ that runs the rest. Records of one batch are handed out in the order of time.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import select
 import struct
 import time
-from ctypes import c_int32, c_uint32, c_uint64
 from dataclasses import dataclass
 
-from ..bpf import libbpf as lib
+from ..bpf.perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_perf_event
 from ..errors import UnsupportedKernelError
 
-_DUMMY = 9
-_TYPE_SOFTWARE = 1
 _SAMPLE_TIME = 4
 _FLAGS = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 23 | 1 << 24
 """mmap, comm, task, watermark, sample_id_all, mmap2, comm_exec."""
@@ -81,20 +77,6 @@ class Lost:
 Event = Mapped | Executed | Forked | Exited | Lost
 
 
-class _Attributes(ctypes.Structure):
-    _fields_ = (
-        ("type", c_uint32),
-        ("size", c_uint32),
-        ("config", c_uint64),
-        ("period", c_uint64),
-        ("sample_type", c_uint64),
-        ("read_format", c_uint64),
-        ("flags", c_uint64),
-        ("wakeup", c_uint32),
-        ("more", c_uint32 * 17),
-    )
-
-
 class ProcessEvents:
     """A subscription to the process events of the whole system."""
 
@@ -104,23 +86,11 @@ class ProcessEvents:
         self._poll = select.poll()
         self._last_round = 0.0
         for cpu in range(os.cpu_count() or 1):
-            attributes = _Attributes(
-                type=_TYPE_SOFTWARE,
-                size=ctypes.sizeof(_Attributes),
-                config=_DUMMY,
-                sample_type=_SAMPLE_TIME,
-                flags=_FLAGS,
-                wakeup=1,
+            attributes = PerfEventAttributes(
+                type=SOFTWARE, config=DUMMY, sample_type=_SAMPLE_TIME, flags=_FLAGS, wakeup=1
             )
             try:
-                fd = lib.syscall(
-                    lib.SYS_PERF_EVENT_OPEN[lib.machine()],
-                    ctypes.byref(attributes),
-                    c_int32(-1),
-                    c_int32(cpu),
-                    c_int32(-1),
-                    c_uint64(8),
-                )
+                fd = open_perf_event(attributes, cpu)
             except OSError as e:
                 self.close()
                 raise UnsupportedKernelError(

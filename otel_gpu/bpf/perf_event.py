@@ -1,0 +1,44 @@
+"""How is a perf event opened? The start of struct perf_event_attr, as include/uapi/linux/perf_event.h lays it out."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int32, c_uint32, c_uint64
+
+from . import libbpf as lib
+
+SOFTWARE, CPU_CLOCK, DUMMY = 1, 0, 9
+IOC_ENABLE, IOC_SET_BPF = 0x2400, 0x40042408
+_CLOEXEC = 8
+
+
+class PerfEventAttributes(ctypes.Structure):
+    """What kind of event; what is not set is 0."""
+
+    _fields_ = (
+        ("type", c_uint32),
+        ("size", c_uint32),
+        ("config", c_uint64),
+        ("period", c_uint64),
+        ("sample_type", c_uint64),
+        ("read_format", c_uint64),
+        ("flags", c_uint64),
+        ("wakeup", c_uint32),
+        ("breakpoint_type", c_uint32),
+        ("config1", c_uint64),
+        ("config2", c_uint64),
+        ("more", c_uint64 * 7),
+    )
+
+
+def open_perf_event(attributes: PerfEventAttributes, cpu: int) -> int:
+    """Open an event of all processes on one CPU and return its descriptor; OSError when refused."""
+    attributes.size = ctypes.sizeof(PerfEventAttributes)
+    return lib.syscall(
+        lib.SYS_PERF_EVENT_OPEN[lib.machine()],
+        ctypes.byref(attributes),
+        c_int32(-1),
+        c_int32(cpu),
+        c_int32(-1),
+        c_uint64(_CLOEXEC),
+    )
