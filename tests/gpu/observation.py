@@ -24,8 +24,9 @@ from tests.gpu.hardware import Gpu
 _ROOT = Path(__file__).parent.parent.parent
 _PROGRAMS = Path(__file__).parent / "programs"
 _PATIENCE_S = 240
-_SETTLES_S = 30
-_WAIT_S = 0.2
+_SETTLES_S = 60
+"""How long names and the device's identity get: launches are shown once the library with their kernel has been read."""
+_WAIT_S, _LATER_S = 0.2, 1.0
 _KINDS = "cuda.memcpy.kind"
 
 
@@ -134,7 +135,10 @@ class Observer:
             time.sleep(_WAIT_S)
             seen = Snapshot(self._pid, self._agent.snapshot())
             if until(seen) or time.monotonic() > deadline:
-                return seen
+                break
+        # What is too much may come later than what was awaited.
+        time.sleep(_LATER_S)
+        return Snapshot(self._pid, self._agent.snapshot())
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def _base(name: str) -> str:
 
 def _share_named(seen: Counter[str], truth: Counter[str]) -> float:
     """Say what share of the launches has its own name; fails when their number is another."""
+    assert truth.total() > 0, "CUPTI gave no kernels"
     assert seen.total() == truth.total()
     right = _bases(seen) & _bases(truth)
     print("not as CUPTI calls them:", _bases(seen) - right, "against", _bases(truth) - right)
@@ -72,6 +74,13 @@ class Seen:
         return {kind: (n - started[kind][0], size - started[kind][1]) for kind, (n, size) in after.items()}
 
 
+def _has_settled(before: Snapshot, said: dict[str, Any]) -> Callable[[Snapshot], bool]:
+    """Return what tells that a phase's launches have come, and the device's identity, which NVML is slow to give."""
+    launches = sum(said.get("kernels", said.get("launches", {})).values())
+    expected = before.total(LAUNCHES) + launches
+    return lambda seen: seen.total(LAUNCHES) >= expected and bool(seen.values(UUID))
+
+
 def _observe(gpu: Gpu, directory: Path, phases: int, script: str, *options: str) -> Seen:
     """Observe a program from before its first call."""
     with Program(script, *options) as program:
@@ -83,8 +92,7 @@ def _observe(gpu: Gpu, directory: Path, phases: int, script: str, *options: str)
                 if phase:
                     program.go("ready")
                 said.append(program.go("phase"))
-                # The device's identity comes from NVML, which wakes up slowly.
-                snapshots.append(observer.look(lambda seen: bool(seen.values(UUID))))
+                snapshots.append(observer.look(_has_settled(snapshots[-1], said[-1])))
             return Seen(said, snapshots)
 
 
@@ -153,10 +161,7 @@ def test_busy_time_bounds_contain_what_events_measured(driver: Seen) -> None:
 
 @pytest.mark.parametrize("step", [0, 1], ids=["first", "warm"])
 def test_pytorch_launches_what_cupti_counts_by_name(step: int, torch: Seen) -> None:
-    truth = Counter(torch.said[step]["kernels"])
-
-    assert truth.total() > 0
-    assert _share_named(torch.launches(step), truth) >= FIRST
+    assert _share_named(torch.launches(step), Counter(torch.said[step]["kernels"])) >= FIRST
 
 
 def test_pytorch_copies_what_cupti_counts(torch: Seen) -> None:
