@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
-from itertools import chain
 
 from .. import abi
 from ..abi import Loss
@@ -155,7 +154,8 @@ class CudaReceiver:
     def collect(self) -> list[Measurement]:
         """Return what was counted since the last call; what is kept of ended processes is dropped."""
         ended = self._processes.ended()
-        # Events first: what a row counts was made known before it was counted.
+        rows = [*self._rows.read(), *self._overflow.read()]
+        # Events after rows: what a row counts was made known before it was counted.
         self._ring.drain()
         self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
         sums = CudaSums(self._facts.kernel_name, self._facts.graph_contents)
@@ -164,7 +164,6 @@ class CudaReceiver:
             # A pid's programs are told apart by their order, which rows do not have.
             self._processes.owner(*program)
         with self._facts.lock:
-            rows = chain(self._rows.read(), self._overflow.read())
             for delta in self._patience.sift(rows, {p.pid for p in ended}):
                 owner = self._processes.owner(delta.tgid, delta.incarnation)
                 if delta.is_hip:

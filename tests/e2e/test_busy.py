@@ -139,4 +139,6 @@ def test_a_recording_splits_what_lies_between_the_bounds(tmp_path: Path) -> None
     truth_ns = sum(json.loads((tmp_path / f"truth-{observed.pid}.json").read_text())["device_busy_ns"])
 
     assert 0 < profiles["gpu_time_lower"].total <= truth_ns <= profiles["gpu_time_upper"].total
-    assert all(s.stack[0].kind is FrameKind.CUDA for s in profiles["gpu_time_upper"].samples)
+    # What was launched behind the last stack of a thread stands under a marker.
+    by_kernel = sum(s.value for s in profiles["gpu_time_upper"].samples if s.stack[0].kind is FrameKind.CUDA)
+    assert by_kernel > profiles["gpu_time_upper"].total / 2
