@@ -214,10 +214,11 @@ class Agent:
         return self._pipeline.snapshot()
 
     def _on_library(self, process: Process, library: Library, opener: str) -> None:
-        if self._devices is not None:
-            self._devices.observe(process)
+        # First of all: what the process does before is not counted.
         if self._cuda is not None:
             self._cuda.attach(library, opener)
+        if self._devices is not None:
+            self._devices.observe(process)
         if self._profile is not None:
             self._profile.attach(library, opener)
             self._profile.observe(process.pid)
