@@ -18,10 +18,10 @@ the probes were there (hipCtxSetCurrent, deprecated) counts as the first device.
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from .. import abi
 from ..abi import CopyKind, Family, MemoryType
+from . import shapes
 from .hook import Hook
 
 _STREAM = ("", "_spt")
@@ -86,38 +86,33 @@ def _copy_struct(prototype: str, shape: str, kind: int = 0) -> Hook:
     return _hook(prototype, Family.COPY, f"copy_{shape}", "copy_done", kind=kind, size="copy", variants=_STREAM)
 
 
+def _hip(hook: Hook) -> Hook:
+    """Return the row of a shape that CUDA has too, as one of HIP's."""
+    return dataclasses.replace(hook, kind=hook.kind | abi.KIND_HIP)
+
+
 def _fill(prototype: str, shift: int = 0) -> Hook:
-    return _hook(
-        prototype,
-        Family.MEMSET,
-        "fill",
-        size="n" if "size_t n" in prototype else "width",
-        size2="height" if "height" in prototype else None,
-        stream="stream" if "stream" in prototype else None,
-        shift=shift,
-        variants=_STREAM,
-    )
+    return _hip(shapes.fill(prototype, shift, _STREAM))
 
 
 def _alloc(prototype: str, kind: MemoryType, **more: object) -> Hook:
-    return _hook(prototype, Family.ALLOC, "alloc", "alloc_done", kind=kind, out="out", **{"size": "bytes"} | more)
+    return _hip(shapes.alloc(prototype, kind, **more))
 
 
 def _free(prototype: str, **more: object) -> Hook:
-    return _hook(prototype, Family.FREE, "release", "release_done", out="address", **more)  # type: ignore[arg-type]
+    return _hip(shapes.free(prototype, **more))
 
 
 def _handle(prototype: str, return_program: str, *, out: str, size: str | None = None) -> Hook:
-    return _hook(prototype, Family.FREE, "handle_call", return_program, out=out, size=size)
+    return _hip(shapes.handle(prototype, return_program, out=out, size=size))
 
 
-def _call(prototype: str, **more: object) -> Hook:
-    out = "out" if re.search(r"\bout\b", prototype) else None
-    return _hook(prototype, None, "call", "call_done", out=out, **more)  # type: ignore[arg-type]
+def _call(prototype: str, *, data: str | None = None, **more: object) -> Hook:
+    return _hip(shapes.call(prototype, data=data, **more))
 
 
 def _wait(prototype: str) -> Hook:
-    return _hook(prototype, Family.WAIT, "wait", "wait_done", variants=_STREAM)
+    return _hip(shapes.wait(prototype, variants=_STREAM))
 
 
 HIP: tuple[Hook, ...] = (
@@ -231,9 +226,9 @@ HIP: tuple[Hook, ...] = (
     _hook("hipModuleGetFunction(void **out, void *module, const char *name)", None, "name", "named", out="out"),
     _call("hipModuleUnload(void *module)"),
     # Graphs: what is in them.
-    _call("hipGraphAddKernelNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", size="params"),
-    _call("hipGraphAddMemcpyNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", size="params"),
-    _call("hipGraphAddMemsetNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", size="params"),
+    _call("hipGraphAddKernelNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", data="params"),
+    _call("hipGraphAddMemcpyNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", data="params"),
+    _call("hipGraphAddMemsetNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", data="params"),
     _call("hipGraphAddChildGraphNode(void **out, void *graph, const void *dependencies, size_t n, void *child)"),
     _call("hipGraphClone(void **out, void *graph)"),
     _call("hipGraphDestroyNode(void *node)"),

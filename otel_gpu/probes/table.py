@@ -10,6 +10,7 @@ import re
 from .. import abi
 from ..abi import CopyKind, Family, MemoryType
 from ..discovery.libraries import LibraryKind
+from . import shapes
 from .hip import HIP
 from .hook import Hook
 
@@ -46,42 +47,6 @@ def _copy_struct(prototype: str, shape: str, kind: int = 0, variants: tuple[str,
     if "stream" in prototype:
         return Hook(prototype, Family.COPY, f"copy_{shape}_async", kind=kind, stream="stream", variants=variants)
     return Hook(prototype, Family.COPY, f"copy_{shape}", "copy_done", kind=kind, variants=variants)
-
-
-def _fill(prototype: str, shift: int, variants: tuple[str, ...]) -> Hook:
-    return Hook(
-        prototype,
-        Family.MEMSET,
-        "fill",
-        size="n" if "size_t n" in prototype else "width",
-        size2="height" if "height" in prototype else None,
-        stream="stream" if "stream" in prototype else None,
-        shift=shift,
-        variants=variants,
-    )
-
-
-def _alloc(prototype: str, kind: MemoryType, **more: object) -> Hook:
-    return Hook(prototype, Family.ALLOC, "alloc", "alloc_done", kind=kind, out="out", **{"size": "bytes"} | more)  # type: ignore[arg-type]
-
-
-def _free(prototype: str, **more: object) -> Hook:
-    return Hook(prototype, Family.FREE, "release", "release_done", out="address", **more)  # type: ignore[arg-type]
-
-
-def _handle(prototype: str, return_program: str, *, out: str, size: str | None = None) -> Hook:
-    return Hook(prototype, Family.FREE, "handle_call", return_program, out=out, size=size)
-
-
-def _call(
-    prototype: str, *, variants: tuple[str, ...] = ("",), flags: int = 0, data: str | None = None, kind: int = 0
-) -> Hook:
-    out = "out" if re.search(r"\bout\b", prototype) else None
-    return Hook(prototype, None, "call", "call_done", kind=kind, out=out, size=data, flags=flags, variants=variants)
-
-
-def _wait(prototype: str, kind: int, variants: tuple[str, ...] = ("",)) -> Hook:
-    return Hook(prototype, Family.WAIT, "wait", "wait_done", kind=kind, variants=variants)
 
 
 _GRID = "unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared"
@@ -163,37 +128,37 @@ DRIVER: tuple[Hook, ...] = (
         hook
         for shift, bits, element in ((0, 8, "unsigned char value"), (1, 16, "unsigned short value"), (2, 32, "unsigned value"))
         for hook in (
-            _fill(f"cuMemsetD{bits}(u64 to, {element}, size_t n)", shift, _V2_BLOCKING),
-            _fill(f"cuMemsetD2D{bits}(u64 to, size_t pitch, {element}, size_t width, size_t height)", shift, _V2_BLOCKING),
-            _fill(f"cuMemsetD{bits}Async(u64 to, {element}, size_t n, void *stream)", shift, _STREAM),
-            _fill(f"cuMemsetD2D{bits}Async(u64 to, size_t pitch, {element}, size_t width, size_t height, void *stream)", shift, _STREAM),
+            shapes.fill(f"cuMemsetD{bits}(u64 to, {element}, size_t n)", shift, _V2_BLOCKING),
+            shapes.fill(f"cuMemsetD2D{bits}(u64 to, size_t pitch, {element}, size_t width, size_t height)", shift, _V2_BLOCKING),
+            shapes.fill(f"cuMemsetD{bits}Async(u64 to, {element}, size_t n, void *stream)", shift, _STREAM),
+            shapes.fill(f"cuMemsetD2D{bits}Async(u64 to, size_t pitch, {element}, size_t width, size_t height, void *stream)", shift, _STREAM),
         )
     ),
     # Memory.
-    _alloc("cuMemAlloc(u64 *out, size_t bytes)", MemoryType.DEVICE, variants=("_v2",)),
-    _alloc(
+    shapes.alloc("cuMemAlloc(u64 *out, size_t bytes)", MemoryType.DEVICE, variants=("_v2",)),
+    shapes.alloc(
         "cuMemAllocPitch(u64 *out, size_t *pitch, size_t width, size_t height, unsigned element)",
         MemoryType.DEVICE, size="height", size2="pitch", flags=abi.FLAG_PITCHED, variants=("_v2",),
     ),
-    _alloc("cuMemAllocManaged(u64 *out, size_t bytes, unsigned flags)", MemoryType.MANAGED),
-    _alloc("cuMemAllocHost(void **out, size_t bytes)", MemoryType.HOST, flags=abi.FLAG_PINS, variants=("_v2",)),
-    _alloc("cuMemHostAlloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST, flags=abi.FLAG_PINS),
-    _alloc("cuMemHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=abi.FLAG_DIRECT | abi.FLAG_PINS, variants=("", "_v2")),
-    _alloc("cuMemAllocAsync(u64 *out, size_t bytes, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
-    _alloc("cuMemAllocFromPoolAsync(u64 *out, size_t bytes, void *pool, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
-    _alloc("cuMemCreate(u64 *out, size_t bytes, const void *properties, u64 flags)", MemoryType.VIRTUAL),
-    _free("cuMemFree(u64 address)", variants=("_v2",)),
-    _free("cuMemFreeHost(void *address)", flags=abi.FLAG_PINS),
-    _free("cuMemHostUnregister(void *address)", flags=abi.FLAG_PINS),
-    _free("cuMemFreeAsync(u64 address, void *stream)", stream="stream", variants=_STREAM),
-    _handle("cuMemRelease(u64 handle)", "handle_released", out="handle"),
-    _handle("cuMemRetainAllocationHandle(u64 *out, void *address)", "handle_retained", out="out"),
-    _handle("cuMemMap(u64 address, size_t size, size_t offset, u64 handle, u64 flags)", "handle_mapped", out="address", size="handle"),
-    _handle("cuMemUnmap(u64 address, size_t size)", "handle_unmapped", out="address"),
+    shapes.alloc("cuMemAllocManaged(u64 *out, size_t bytes, unsigned flags)", MemoryType.MANAGED),
+    shapes.alloc("cuMemAllocHost(void **out, size_t bytes)", MemoryType.HOST, flags=abi.FLAG_PINS, variants=("_v2",)),
+    shapes.alloc("cuMemHostAlloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST, flags=abi.FLAG_PINS),
+    shapes.alloc("cuMemHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=abi.FLAG_DIRECT | abi.FLAG_PINS, variants=("", "_v2")),
+    shapes.alloc("cuMemAllocAsync(u64 *out, size_t bytes, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
+    shapes.alloc("cuMemAllocFromPoolAsync(u64 *out, size_t bytes, void *pool, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
+    shapes.alloc("cuMemCreate(u64 *out, size_t bytes, const void *properties, u64 flags)", MemoryType.VIRTUAL),
+    shapes.free("cuMemFree(u64 address)", variants=("_v2",)),
+    shapes.free("cuMemFreeHost(void *address)", flags=abi.FLAG_PINS),
+    shapes.free("cuMemHostUnregister(void *address)", flags=abi.FLAG_PINS),
+    shapes.free("cuMemFreeAsync(u64 address, void *stream)", stream="stream", variants=_STREAM),
+    shapes.handle("cuMemRelease(u64 handle)", "handle_released", out="handle"),
+    shapes.handle("cuMemRetainAllocationHandle(u64 *out, void *address)", "handle_retained", out="out"),
+    shapes.handle("cuMemMap(u64 address, size_t size, size_t offset, u64 handle, u64 flags)", "handle_mapped", out="address", size="handle"),
+    shapes.handle("cuMemUnmap(u64 address, size_t size)", "handle_unmapped", out="address"),
     # Waiting.
-    _wait("cuStreamSynchronize(void *stream)", abi.WAIT_STREAM, _STREAM),
-    _wait("cuEventSynchronize(void *event)", abi.WAIT_EVENT),
-    _wait("cuCtxSynchronize(void)", abi.WAIT_CONTEXT, ("", "_v2")),
+    shapes.wait("cuStreamSynchronize(void *stream)", abi.WAIT_STREAM, _STREAM),
+    shapes.wait("cuEventSynchronize(void *event)", abi.WAIT_EVENT),
+    shapes.wait("cuCtxSynchronize(void)", abi.WAIT_CONTEXT, ("", "_v2")),
     Hook("cuStreamQuery(void *stream)", None, "query", "query_done", kind=abi.WAIT_STREAM, stream="stream", variants=_STREAM),
     Hook("cuEventQuery(void *event)", None, "query", "query_done", kind=abi.WAIT_EVENT),
     Hook("cuEventElapsedTime(float *out, void *begin, void *end)", None, "elapsed", "elapsed_done", out="out", variants=("", "_v2")),
@@ -240,36 +205,36 @@ DRIVER: tuple[Hook, ...] = (
             "cuLibraryGetKernel(void **out, void *library, const char *name)",
         )
     ),
-    _call("cuKernelGetFunction(void **out, void *kernel)"),
-    _call("cuModuleUnload(void *module)"),
-    _call("cuLibraryUnload(void *library)"),
+    shapes.call("cuKernelGetFunction(void **out, void *kernel)"),
+    shapes.call("cuModuleUnload(void *module)"),
+    shapes.call("cuLibraryUnload(void *library)"),
     # Graphs: what is in them.
-    _call("cuGraphAddKernelNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", variants=("", "_v2"), data="params"),
-    _call("cuGraphAddMemcpyNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
-    _call("cuGraphAddMemsetNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
-    _call("cuGraphAddChildGraphNode(void **out, void *graph, void *dependencies, size_t n, void *child)"),
-    _call("cuGraphAddNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE),
-    _call("cuGraphAddNode_v2(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE, variants=("",)),
-    _call("cuGraphAddNode_v3(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE, variants=("",)),
-    _call("cuGraphClone(void **out, void *graph)"),
-    _call("cuGraphDestroyNode(void *node)"),
-    _call("cuGraphDestroy(void *graph)"),
-    _call("cuGraphKernelNodeSetParams(void *node, const void *params)", variants=("", "_v2"), data="params"),
-    _call("cuGraphMemcpyNodeSetParams(void *node, const void *params)", data="params"),
-    _call("cuGraphMemsetNodeSetParams(void *node, const void *params)", data="params"),
-    _call("cuGraphNodeSetParams(void *node, const void *params)", variants=("", "_v2"), data="params"),
-    _call("cuGraphInstantiate(void **out, void *graph, void *failed, void *log, size_t size)", variants=("", "_v2"), flags=abi.FLAG_EXEC),
-    _call("cuGraphInstantiateWithFlags(void **out, void *graph, u64 flags)", flags=abi.FLAG_EXEC),
-    _call("cuGraphInstantiateWithParams(void **out, void *graph, void *params)", variants=_STREAM, flags=abi.FLAG_EXEC),
-    _call("cuGraphExecUpdate(void *exec, void *graph, void *failed, void *result)", flags=abi.FLAG_EXEC),
-    _call("cuGraphExecUpdate_v2(void *exec, void *graph, void *result)", flags=abi.FLAG_EXEC),
-    _call("cuGraphExecKernelNodeSetParams(void *exec, void *node, const void *params)", variants=("", "_v2"), data="params", flags=abi.FLAG_EXEC),
-    _call("cuGraphExecMemcpyNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=abi.FLAG_EXEC),
-    _call("cuGraphExecMemsetNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=abi.FLAG_EXEC),
-    _call("cuGraphExecChildGraphNodeSetParams(void *exec, void *node, void *child)", flags=abi.FLAG_EXEC),
-    _call("cuGraphExecNodeSetParams(void *exec, void *node, const void *params)", variants=("",), data="params", flags=abi.FLAG_EXEC),
-    _call("cuGraphNodeSetEnabled(void *exec, void *node, unsigned enabled)", flags=abi.FLAG_EXEC),
-    _call("cuGraphExecDestroy(void *exec)"),
+    shapes.call("cuGraphAddKernelNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", variants=("", "_v2"), data="params"),
+    shapes.call("cuGraphAddMemcpyNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
+    shapes.call("cuGraphAddMemsetNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
+    shapes.call("cuGraphAddChildGraphNode(void **out, void *graph, void *dependencies, size_t n, void *child)"),
+    shapes.call("cuGraphAddNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE),
+    shapes.call("cuGraphAddNode_v2(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE, variants=("",)),
+    shapes.call("cuGraphAddNode_v3(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE, variants=("",)),
+    shapes.call("cuGraphClone(void **out, void *graph)"),
+    shapes.call("cuGraphDestroyNode(void *node)"),
+    shapes.call("cuGraphDestroy(void *graph)"),
+    shapes.call("cuGraphKernelNodeSetParams(void *node, const void *params)", variants=("", "_v2"), data="params"),
+    shapes.call("cuGraphMemcpyNodeSetParams(void *node, const void *params)", data="params"),
+    shapes.call("cuGraphMemsetNodeSetParams(void *node, const void *params)", data="params"),
+    shapes.call("cuGraphNodeSetParams(void *node, const void *params)", variants=("", "_v2"), data="params"),
+    shapes.call("cuGraphInstantiate(void **out, void *graph, void *failed, void *log, size_t size)", variants=("", "_v2"), flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphInstantiateWithFlags(void **out, void *graph, u64 flags)", flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphInstantiateWithParams(void **out, void *graph, void *params)", variants=_STREAM, flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphExecUpdate(void *exec, void *graph, void *failed, void *result)", flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphExecUpdate_v2(void *exec, void *graph, void *result)", flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphExecKernelNodeSetParams(void *exec, void *node, const void *params)", variants=("", "_v2"), data="params", flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphExecMemcpyNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphExecMemsetNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphExecChildGraphNodeSetParams(void *exec, void *node, void *child)", flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphExecNodeSetParams(void *exec, void *node, const void *params)", variants=("",), data="params", flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphNodeSetEnabled(void *exec, void *node, unsigned enabled)", flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphExecDestroy(void *exec)"),
     # Contexts and devices.
     *(
         Hook(prototype, None, "context", "context_made", out="out", size="device", flags=flags, variants=variants)
@@ -283,9 +248,9 @@ DRIVER: tuple[Hook, ...] = (
     Hook("cuCtxSetCurrent(void *context)", None, "context_set"),
     Hook("cuCtxPushCurrent(void *context)", None, "context_set", flags=abi.FLAG_PUSH, variants=("_v2",)),
     Hook("cuCtxPopCurrent(void **context)", None, "context_pop", variants=("_v2",)),
-    _call("cuCtxDestroy(void *context)", variants=("_v2",)),
-    _call("cuDevicePrimaryCtxReset(int device)", kind=abi.CALL_RESETS_PRIMARY, variants=("", "_v2")),
-    _call("cuDeviceGetUuid(void *out, int device)", variants=("", "_v2"), flags=abi.FLAG_RESULT),
+    shapes.call("cuCtxDestroy(void *context)", variants=("_v2",)),
+    shapes.call("cuDevicePrimaryCtxReset(int device)", kind=abi.CALL_RESETS_PRIMARY, variants=("", "_v2")),
+    shapes.call("cuDeviceGetUuid(void *out, int device)", variants=("", "_v2"), flags=abi.FLAG_RESULT),
 )  # fmt: skip
 
 
