@@ -45,7 +45,7 @@ class Recorder:
         self._pid = pid
         self._types = tuple(types)
         self._processes = ProcessTable()
-        self._process = self._processes.observe(pid, late=True)
+        self._processes.observe(pid, late=True)
         self._watcher: Watcher | None = None
         self._profile: ProfileReceiver | None = None
         single_step = settings.arm64_single_step or not drivers.is_arm64()

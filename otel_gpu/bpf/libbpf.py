@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import functools
 import os
 import platform
@@ -20,7 +19,6 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "bpf_object__load": (c_int, [c_void_p]),
     "bpf_object__close": (None, [c_void_p]),
     "bpf_object__next_program": (c_void_p, [c_void_p, c_void_p]),
-    "bpf_object__next_map": (c_void_p, [c_void_p, c_void_p]),
     "bpf_object__find_map_by_name": (c_void_p, [c_void_p, c_char_p]),
     "bpf_program__name": (c_char_p, [c_void_p]),
     "bpf_program__fd": (c_int, [c_void_p]),
@@ -28,7 +26,6 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "bpf_program__set_expected_attach_type": (c_int, [c_void_p, c_int]),
     "bpf_program__insns": (c_void_p, [c_void_p]),
     "bpf_program__insn_cnt": (c_size_t, [c_void_p]),
-    "bpf_map__name": (c_char_p, [c_void_p]),
     "bpf_map__fd": (c_int, [c_void_p]),
     "bpf_map__type": (c_int, [c_void_p]),
     "bpf_map__key_size": (c_uint32, [c_void_p]),
@@ -93,8 +90,3 @@ def machine() -> str:
     if name not in SYS_BPF:
         raise LoadError(f"otel-gpu has no BPF objects for {name}; it runs on {' and '.join(SYS_BPF)}")
     return name
-
-
-def is_missing(e: OSError) -> bool:
-    """Say whether an error means that the kernel does not know the request."""
-    return e.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.E2BIG)

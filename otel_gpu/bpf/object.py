@@ -120,14 +120,6 @@ class BpfObject:
             )
         return self._maps[name]
 
-    def map_names(self) -> list[str]:
-        """Return the names of all maps."""
-        names, p = [], self._lib.bpf_object__next_map(self._object, None)
-        while p:
-            names.append(self._lib.bpf_map__name(p).decode())
-            p = self._lib.bpf_object__next_map(self._object, p)
-        return names
-
     def _programs(self) -> dict[str, int]:
         found, p = {}, self._lib.bpf_object__next_program(self._object, None)
         while p:

@@ -147,10 +147,6 @@ class CudaReceiver:
         """Return a kernel's name, or its handle where the name is not known."""
         return self._facts.kernel_name(process, handle)
 
-    def is_attached(self, library: Library) -> bool:
-        """Say whether a library's probes are in place."""
-        return library.id in self._libraries
-
     def collect(self) -> list[Measurement]:
         """Return what was counted since the last call; what is kept of ended processes is dropped."""
         ended = self._processes.ended()
@@ -172,8 +168,9 @@ class CudaReceiver:
                     sums.add(owner, delta)
             known = {(p.pid, p.incarnation) for p in self._processes if p.incarnation is not None}
             for grown in self._busy.read(known):
-                self._note_busy(grown)
-                sums.busy(self._processes.owner(*grown.program), grown)
+                owner = self._processes.owner(*grown.program)
+                self._note_busy(owner, grown)
+                sums.busy(owner, grown)
             for gone in self._ledger.take_gone():
                 owner = self._processes.owner(*gone.program)
                 if gone.is_hip:
@@ -197,8 +194,7 @@ class CudaReceiver:
             taken, self._busy_ns = self._busy_ns, {}
         return taken
 
-    def _note_busy(self, grown: BusyDelta) -> None:
-        process = self._processes.owner(*grown.program)
+    def _note_busy(self, process: Process, grown: BusyDelta) -> None:
         lower, upper = self._busy_ns.pop(process, (0, 0))
         self._busy_ns[process] = lower + grown.lower_ns, upper + grown.upper_ns
         if len(self._busy_ns) > _MAX_BUSY:
