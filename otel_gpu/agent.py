@@ -214,14 +214,16 @@ class Agent:
         return self._pipeline.snapshot()
 
     def _on_library(self, process: Process, library: Library, opener: str) -> None:
-        # First of all: what the process does before is not counted.
+        # Its unwinding tables are read meanwhile.
+        if self._profile is not None:
+            self._profile.observe(process.pid)
+        # What the process does before the probes are there is not seen.
         if self._cuda is not None:
             self._cuda.attach(library, opener)
-        if self._devices is not None:
-            self._devices.observe(process)
         if self._profile is not None:
             self._profile.attach(library, opener)
-            self._profile.observe(process.pid)
+        if self._devices is not None:
+            self._devices.observe(process)
 
     def _on_map(self, pid: int) -> None:
         if self._profile is not None:
