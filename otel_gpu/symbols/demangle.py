@@ -1,8 +1,9 @@
 """What is a mangled name called in the source code?
 
-C++ names (the Itanium ABI, which nvcc, gcc and clang use) and those of Rust that have the same form. The names come from
-observed programs, and a few hundred hostile bytes can stand for a name of gigabytes: this demangler, unlike the ones in
-the C++ runtime and in LLVM, has a budget. What it cannot read within it stays mangled.
+C++ names (the Itanium ABI, which nvcc, gcc and clang use) and Rust's, old (the same form, with a hash) and new (`_R…`).
+Rust's hashes are left out. The names come from observed programs, and a few hundred hostile bytes can stand for a name
+of gigabytes: this demangler, unlike the ones in the C++ runtime and in LLVM, has a budget. What it cannot read within it
+stays mangled.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import functools
 import re
 
 from .itanium import NotMangled, Parser
+from .rust_legacy import demangle_legacy
+from .rust_v0 import RustParser
 
 _MAX_MANGLED = 4_096
 # A static kernel of relocatable device code: __nv_static_<length>_<module id of that length>_<name>
 _NV_STATIC = re.compile(r"__nv_static_(\d{1,4})_")
-_RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
 _OPERATOR = re.compile(r"\boperator(\(\)|\[\]|<=>|->\*?|<<=?|>>=?|<=?|>=?|[-+*/%^&|!=~,]{1,2})")
 _OPENING, _CLOSING = "<([{", ">)]}"
 
@@ -24,21 +26,24 @@ _OPENING, _CLOSING = "<([{", ">)]}"
 def demangle(name: str) -> str:
     """Return the source form of a name, or the name itself where it is not mangled or not understood."""
     mangled = _without_module(name)
-    if not mangled.startswith("_Z") or len(mangled) > _MAX_MANGLED:
+    if not mangled.startswith(("_Z", "_R")) or len(mangled) > _MAX_MANGLED:
         return mangled
     try:
-        text = Parser(mangled).parse()
+        if mangled[1] == "R":
+            return RustParser(mangled).parse()
+        return demangle_legacy(mangled) or Parser(mangled).parse()
     except (NotMangled, RecursionError):
         return mangled
-    return _RUST_HASH.sub("", text)
 
 
 @functools.lru_cache(maxsize=4096)
 def shorten(name: str) -> str:
     """Return a name, mangled or not, without return type, template arguments and parameters."""
     text = demangle(name)
-    if text.startswith("_Z"):
+    if text.startswith(("_Z", "_R")):
         return text
+    if name.startswith("_R") or demangle_legacy(name) is not None:
+        return _without_generic_arguments(text)
     # Brackets in operators and in names of unnamed things are no brackets to match.
     kept: list[str] = []
 
@@ -61,6 +66,23 @@ def shorten(name: str) -> str:
     if len(words) > 1 and words[-2].endswith("operator"):  # operator bool, operator new
         result = f"{words[-2]} {result}"
     return re.sub(r"\0(\d+)\0", lambda m: re.sub(r"\(.*\)(?=#|'?\})", "", kept[int(m[1])]), result) or name
+
+
+def _without_generic_arguments(text: str) -> str:
+    """Return a Rust name without `::<…>`; a `<…>` that a name begins with says whose method it is, and stays."""
+    kept, depth, at = [], 0, 0
+    while at < len(text):
+        if depth == 0 and text.startswith("::<", at):
+            depth, at = 1, at + 3
+            continue
+        if depth and text[at] in _OPENING:
+            depth += 1
+        elif depth and text[at] in _CLOSING and text[at - 1 : at + 1] != "->":
+            depth -= 1
+        elif not depth:
+            kept.append(text[at])
+        at += 1
+    return "".join(kept)
 
 
 def _without_module(name: str) -> str:
