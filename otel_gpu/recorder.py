@@ -1,8 +1,9 @@
-"""How is one profile of a live process taken? The parts that a recording needs, wired, started and stopped."""
+"""How is one profile of live processes taken? The parts that a recording needs, wired, started and stopped."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -20,32 +21,29 @@ from .receivers.profile import ProfileReceiver
 _log = logging.getLogger(__name__)
 _SLICE_S = 0.25
 _TABLES_S = 60.0
-"""How long a recording waits for the unwinding tables of the process; they are kept for the next time."""
+"""How long a recording waits for the unwinding tables of its processes; they are kept for the next time."""
 
 
 class Recorder:
-    """Records profiles of one process. A context manager."""
+    """Records profiles of one process, or of several together. A context manager."""
 
     def __init__(
         self,
-        pid: int,
+        pids: int | Sequence[int],
         types: Sequence[ProfileType],
         cuda: CudaSettings | None = None,
         *,
         stacks_per_second: int = ProfileSettings().stacks_per_second,
     ) -> None:
-        """Attach to the process; OtelGpuError where that cannot be."""
-        if not procfs.is_alive(pid):
-            raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")
-        try:
-            procfs.executable_mappings(pid)
-        except PermissionError as e:
-            raise OtelGpuError(f"process {pid} may not be looked at; run as root or with CAP_SYS_PTRACE") from e
+        """Attach to the processes; OtelGpuError where that cannot be."""
+        self._pids = (pids,) if isinstance(pids, int) else tuple(pids)
+        for pid in self._pids:
+            _require(pid)
         settings = cuda or CudaSettings()
-        self._pid = pid
         self._types = tuple(types)
         self._processes = ProcessTable()
-        self._processes.observe(pid, late=True)
+        for pid in self._pids:
+            self._processes.observe(pid, late=True)
         self._watcher: Watcher | None = None
         self._profile: ProfileReceiver | None = None
         single_step = settings.arm64_single_step or not drivers.is_arm64()
@@ -55,7 +53,7 @@ class Recorder:
             policy=settings.site,
             allow_single_step=single_step,
             link=settings.link,
-            only=(pid,),
+            only=self._pids,
         )
         try:
             self._profile = ProfileReceiver(
@@ -64,7 +62,7 @@ class Recorder:
                 capturing=self._cuda.capturing,
                 kernel_name=self._cuda.kernel_name,
                 take_busy=self._cuda.take_busy,
-                only=(pid,),
+                only=self._pids,
                 policy=settings.site,
                 allow_single_step=single_step,
                 link=settings.link,
@@ -72,7 +70,7 @@ class Recorder:
             )
             if not self.settle():
                 _log.warning("not every unwinding table is ready: some stacks will be cut")
-            self._watcher = Watcher(self._processes, self._on_library, pids=(pid,), on_map=self._profile.observe)
+            self._watcher = Watcher(self._processes, self._on_library, pids=self._pids, on_map=self._profile.observe)
             self._watcher.scan()
             self._watcher.start()
         except BaseException:
@@ -102,17 +100,16 @@ class Recorder:
         return self._profile.complete, sum(self._profile.truncated.values())
 
     def record(self, duration_s: float) -> list[Profile]:
-        """Record for so long, or until the process ends, and return one profile for each type."""
+        """Record for so long, or until the processes end, and return one profile for each process and type."""
         self.start()
-        deadline = time.monotonic() + duration_s
-        while (left := deadline - time.monotonic()) > 0 and procfs.is_alive(self._pid):
-            time.sleep(min(left, _SLICE_S))
+        self.wait(duration_s, threading.Event())
         return self.finish()
 
     def settle(self, timeout_s: float = _TABLES_S) -> bool:
         """Wait for the unwinding tables of what the process has mapped; False when the time is up first."""
         assert self._profile is not None
-        self._profile.observe(self._pid)
+        for pid in self._pids:
+            self._profile.observe(pid)
         return self._profile.loader.settle(timeout_s)
 
     def start(self) -> None:
@@ -121,8 +118,15 @@ class Recorder:
         self._cuda.collect()
         self._profile.start()
 
+    def wait(self, duration_s: float, told_to_stop: threading.Event) -> None:
+        """Let the recording go on for so long, until no process is left, or until it is told to stop."""
+        deadline = time.monotonic() + duration_s
+        while (left := deadline - time.monotonic()) > 0 and any(map(procfs.is_alive, self._pids)):
+            if told_to_stop.wait(min(left, _SLICE_S)):
+                return
+
     def finish(self) -> list[Profile]:
-        """Return what was recorded since the start, one profile for each type."""
+        """Return what was recorded since the start, one profile for each process and type."""
         assert self._profile is not None
         # Kernel names come with the counts' events.
         self._cuda.collect()
@@ -132,3 +136,13 @@ class Recorder:
         self._cuda.attach(library, opener)
         if self._profile is not None:
             self._profile.attach(library, opener)
+
+
+def _require(pid: int) -> None:
+    """Raise OtelGpuError where a process cannot be recorded."""
+    if not procfs.is_alive(pid):
+        raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")
+    try:
+        procfs.executable_mappings(pid)
+    except PermissionError as e:
+        raise OtelGpuError(f"process {pid} may not be looked at; run as root or with CAP_SYS_PTRACE") from e

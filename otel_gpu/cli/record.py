@@ -9,7 +9,7 @@ from pathlib import Path
 from ..config import Config, CudaSettings
 from ..errors import ConfigError, OtelGpuError
 from ..profiles import CHOICES
-from .run import pid, seconds
+from .run import pid, seconds, stop_signals
 
 NAME = "record"
 HELP = "take one profile of a live process, or draw the difference of two"
@@ -17,7 +17,15 @@ HELP = "take one profile of a live process, or draw the difference of two"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
-    parser.add_argument("--pid", metavar="PID", type=pid, help="the process to record")
+    parser.add_argument(
+        "--pid",
+        metavar="PID",
+        type=pid,
+        nargs="+",
+        action="extend",
+        default=[],
+        help="the process to record, or several",
+    )
     parser.add_argument("--duration", metavar="SECONDS", type=seconds, default=10.0, help="how long (default 10)")
     parser.add_argument("--type", choices=CHOICES, default="launch", help="what to record (default launch)")
     parser.add_argument(
@@ -44,20 +52,25 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(output)
     if arguments.diff:
         return _difference(arguments.diff, output)
-    if arguments.pid is None:
+    if not arguments.pid:
         raise ConfigError("--pid is missing: say which process to record, or --diff which recordings to compare")
     from ..recorder import Recorder
 
     receivers = Config.load(arguments.config).receivers.values()
     cuda = next((s for s in receivers if isinstance(s, CudaSettings)), None)
-    with Recorder(arguments.pid, CHOICES[arguments.type], cuda) as recorder:
-        print(f"recording {arguments.type} of process {arguments.pid} for {arguments.duration:g} s", file=sys.stderr)
-        profiles = recorder.record(arguments.duration)
+    pids = list(dict.fromkeys(arguments.pid))
+    who = f"process {pids[0]}" if len(pids) == 1 else f"processes {', '.join(map(str, pids))}"
+    with Recorder(pids, CHOICES[arguments.type], cuda) as recorder, stop_signals() as told_to_stop:
+        recorder.start()
+        # Said once it is true: whoever waits for it may begin.
+        print(f"recording {arguments.type} of {who} for {arguments.duration:g} s", file=sys.stderr, flush=True)
+        recorder.wait(arguments.duration, told_to_stop)
+        profiles = recorder.finish()
         complete, truncated = recorder.truncated
     if not profiles:
         raise OtelGpuError(
-            f"process {arguments.pid} made no call that a {arguments.type} profile shows in "
-            f"{arguments.duration:g} s; record longer, or see what is attached with `otel-gpu inspect {arguments.pid}`"
+            f"{who} made no call that a {arguments.type} profile shows in {arguments.duration:g} s; "
+            f"record longer, or see what is attached with `otel-gpu inspect {pids[0]}`"
         )
     write_profile(profiles, output)
     stacks = complete + truncated

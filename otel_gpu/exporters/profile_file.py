@@ -38,8 +38,15 @@ def check_output(path: Path) -> None:
     directory = os.path.dirname(os.fspath(path)) or "."
     if not os.path.isdir(directory):
         raise ConfigError(f"-o {os.fspath(path)}: there is no directory {directory}; make it, or choose another place")
-    if not os.access(directory, os.W_OK):
-        raise ConfigError(f"-o {os.fspath(path)}: {directory} may not be written to; choose another place")
+    if os.path.isdir(path):
+        raise ConfigError(f"-o {os.fspath(path)}: that is a directory; name a file in it")
+    try:
+        # What access(2) says of root, quotas and odd file systems is not what happens.
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as error:
+        raise ConfigError(
+            f"-o {os.fspath(path)}: {directory} cannot be written to ({error.strerror}); choose another place"
+        ) from error
 
 
 def write_profile(profiles: Profile | Sequence[Profile], path: Path) -> tuple[ProfileType, ...]:

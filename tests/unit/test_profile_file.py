@@ -185,6 +185,9 @@ def test_resource_strings_in_the_dictionary_are_found(tmp_path):
     assert profile.resource.attributes == (("service.name", "train"),)
 
 
-def test_a_directory_that_is_not_there_is_told_before_anything_is_recorded(tmp_path):
+def test_a_place_that_cannot_be_written_to_is_told_before_anything_is_recorded(tmp_path):
     with pytest.raises(ConfigError, match=r"there is no directory .*gone; make it"):
         check_output(tmp_path / "gone" / "a.html")
+    (tmp_path / "a.html").mkdir()
+    with pytest.raises(ConfigError, match="that is a directory; name a file in it"):
+        check_output(tmp_path / "a.html")

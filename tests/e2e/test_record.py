@@ -1,0 +1,71 @@
+"""Does the command `record` keep what it recorded, however the recording ends?"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.exporters.profile_read import read_profiles
+from tests.e2e import ground
+from tests.e2e.processes import PATIENCE_S, Program
+
+_STORM = ("--gate", "--threads", "2", "--launches", "3000")
+
+
+@contextmanager
+def _storms(directory: Path, count: int) -> Iterator[list[Program]]:
+    with ExitStack() as stack:
+        storm = [ground.part("programs") / "launch_storm", *_STORM]
+        programs = [stack.enter_context(Program(storm, directory)) for _ in range(count)]
+        for program in programs:
+            program.ready()
+        yield programs
+
+
+@contextmanager
+def _recording(pids: Sequence[int], duration: str, out: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run `otel-gpu record`; yields it once it records."""
+    command = [sys.executable, "-m", "otel_gpu", "record", "--duration", duration, "-o", str(out)]
+    for pid in pids:
+        command += ["--pid", str(pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as recording:
+        try:
+            line = recording.stderr.readline()
+            assert line.startswith("recording launch of process"), line + recording.stderr.read()
+            yield recording
+        finally:
+            recording.kill()
+
+
+def _totals(out: Path) -> dict[object, int]:
+    return {dict(p.resource.attributes)["process.pid"]: p.total for p in read_profiles(out)}
+
+
+@pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
+def test_a_recording_that_is_told_to_stop_is_written(number: signal.Signals, tmp_path: Path) -> None:
+    with _storms(tmp_path, 1) as (program,), _recording([program.pid], "3600", tmp_path / "a.otlp.json") as recording:
+        program.run_phase()
+        recording.send_signal(number)
+        assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
+        truth = program.finish()
+
+    assert _totals(tmp_path / "a.otlp.json") == {truth.pid: truth.launches.total()}
+
+
+def test_a_recording_ends_with_the_last_of_its_processes(tmp_path: Path) -> None:
+    with _storms(tmp_path, 2) as programs:
+        pids = [p.pid for p in programs]
+        with _recording(pids, "3600", tmp_path / "a.otlp.json") as recording:
+            truths = []
+            for program in programs:
+                program.run_phase()
+                truths.append(program.finish())
+            assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
+
+    assert _totals(tmp_path / "a.otlp.json") == {t.pid: t.launches.total() for t in truths}
