@@ -105,6 +105,13 @@ static __always_inline void end_capture(const struct caller *who, u64 stream, u8
 		__sync_fetch_and_add(&captures, -1);
 }
 
+/* What was taken for its end was none. */
+static __always_inline void resume_capture(const struct caller *who, u64 id)
+{
+	remember_capture(who, HANDLE_CAPTURE, id, 0);
+	__sync_fetch_and_add(&captures, 1);
+}
+
 static __always_inline void capture_event(const struct caller *who, u64 event, u64 stream, u8 flags)
 {
 	struct handle_key key = { who->tgid, HANDLE_EVENT, event };

@@ -752,12 +752,17 @@ int release_done(struct pt_regs *ctx)
 
 /* Virtual memory: a handle's memory goes when it has neither references nor mappings. */
 
+struct mapping {
+	u64 handle;
+	u64 size;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1048576);
 	__type(key, struct live_key); /* address of the mapping */
-	__type(value, u64);	      /* handle */
+	__type(value, struct mapping);
 } mapped SEC(".maps");
 
 static __always_inline struct live *find_handle(const struct caller *who, u64 handle, struct live_key *key)
@@ -774,7 +779,7 @@ static __always_inline void free_handle(const struct caller *who, struct live_ke
 
 	if (gone.refs || gone.maps)
 		return;
-	if (!bpf_map_delete_elem(&live, key))
+	if (!bpf_map_delete_elem(&live, key) && gone.size) /* what was imported is its maker's */
 		count_memory(who, FAMILY_FREE, &gone, FREE_CALLED);
 }
 
@@ -791,6 +796,8 @@ int handle_call(struct pt_regs *ctx)
 	call.address = argument(ctx, COOKIE_OUT(cookie));
 	if (COOKIE_SIZE(cookie) != ARGUMENT_NONE)
 		call.size = argument(ctx, COOKIE_SIZE(cookie));
+	if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
+		call.stream = argument(ctx, COOKIE_SIZE2(cookie));
 	enter(ctx, &who, cookie, &call);
 	return 0;
 }
@@ -849,12 +856,33 @@ int handle_retained(struct pt_regs *ctx)
 	return 0;
 }
 
+/* cuMemImportFromShareableHandle(handle *, shareable, type): the memory is counted where it was made, but what is done
+ * with the handle is no mistake. */
+SEC("uretprobe")
+int handle_imported(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct live imported = { .type = MEMORY_VIRTUAL, .device = DEVICE_UNKNOWN, .refs = 1 };
+	struct live_key key = {};
+	struct caller who;
+	struct call call;
+
+	if (!handle_return(ctx, cookie, &who, &call) || !read_user(&key.address, sizeof(key.address), call.address))
+		return 0;
+	key.tgid = who.tgid;
+	key.incarnation = who.incarnation;
+	imported.since_ns = bpf_ktime_get_ns();
+	keep_live(&key, &imported);
+	return 0;
+}
+
 /* cuMemMap(address, size, offset, handle, flags) */
 SEC("uretprobe")
 int handle_mapped(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
 	struct live_key key = {};
+	struct mapping mapping;
 	struct live *handle;
 	struct caller who;
 	struct call call;
@@ -866,19 +894,23 @@ int handle_mapped(struct pt_regs *ctx)
 		return 0;
 	/* Not counted where it would never be seen to end. */
 	key.address = call.address;
-	if (bpf_map_update_elem(&mapped, &key, &call.size, BPF_ANY))
+	mapping = (struct mapping){ .handle = call.size, .size = call.stream };
+	if (bpf_map_update_elem(&mapped, &key, &mapping, BPF_ANY))
 		lose(LOSS_LIVE_FULL);
 	else
 		handle->maps++;
 	return 0;
 }
 
-/* cuMemUnmap(address, size) */
+#define MAX_UNMAPPED 32 /* mappings of one call, side by side; more are reported as unreadable */
+
+/* cuMemUnmap(address, size): of one mapping, or of several that lie side by side. */
 SEC("uretprobe")
 int handle_unmapped(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx), *which;
-	struct live_key key = {};
+	u64 cookie = attach_cookie(ctx), end;
+	struct live_key key = {}, of_handle = {};
+	struct mapping *found, mapping;
 	struct live *handle;
 	struct caller who;
 	struct call call;
@@ -888,17 +920,24 @@ int handle_unmapped(struct pt_regs *ctx)
 	key.tgid = who.tgid;
 	key.incarnation = who.incarnation;
 	key.address = call.address;
-	which = bpf_map_lookup_elem(&mapped, &key);
-	if (!which)
-		return 0;
-	call.size = *which;
-	bpf_map_delete_elem(&mapped, &key);
-	handle = find_handle(&who, call.size, &key);
-	if (handle) {
-		if (handle->maps)
-			handle->maps--;
-		free_handle(&who, &key, handle);
+	end = call.address + call.size;
+	for (int i = 0; i < MAX_UNMAPPED; i++) {
+		found = bpf_map_lookup_elem(&mapped, &key);
+		if (!found)
+			return 0;
+		mapping = *found;
+		bpf_map_delete_elem(&mapped, &key);
+		handle = find_handle(&who, mapping.handle, &of_handle);
+		if (handle) {
+			if (handle->maps)
+				handle->maps--;
+			free_handle(&who, &of_handle, handle);
+		}
+		key.address += mapping.size;
+		if (!mapping.size || key.address >= end)
+			return 0;
 	}
+	lose(LOSS_READ_FAILED);
 	return 0;
 }
 
@@ -989,6 +1028,8 @@ int query_done(struct pt_regs *ctx)
 		seen_busy(&a, call.start_ns, 1);
 	else if (!code)
 		seen_done(&a, now);
+	else
+		count_error(&who, cookie, code);
 	return 0;
 }
 
@@ -1040,10 +1081,14 @@ int elapsed_done(struct pt_regs *ctx)
 	struct row_key key;
 	struct caller who;
 	struct call call;
+	s32 code = RESULT(ctx);
 	u32 bits;
 
-	if (!identify(&who) || !leave(&who, cookie, &call) || RESULT(ctx) ||
-	    !read_user(&bits, sizeof(bits), call.address))
+	if (!identify(&who) || !leave(&who, cookie, &call))
+		return 0;
+	if (code && code != NOT_READY)
+		count_error(&who, cookie, code);
+	if (code || !read_user(&bits, sizeof(bits), call.address))
 		return 0;
 	ns = float_ms_to_ns(bits);
 	start_key(&key, &who, FAMILY_ELAPSED, 0);
@@ -1161,8 +1206,7 @@ int named(struct pt_regs *ctx)
 	struct caller who;
 	struct call call;
 
-	if (identify(&who) && leave(&who, cookie, &call) && !RESULT(ctx) &&
-	    read_user(&handle, sizeof(handle), call.address))
+	if (handle_return(ctx, cookie, &who, &call) && read_user(&handle, sizeof(handle), call.address))
 		emit_name(&who, handle, call.arguments[0], call.arguments[1]);
 	return 0;
 }
@@ -1201,6 +1245,10 @@ int call(struct pt_regs *ctx)
 	return 0;
 }
 
+/* Errors after which a capture goes on, of CUDA and of HIP. */
+#define CAPTURE_UNMATCHED 903
+#define CAPTURE_WRONG_THREAD 908
+
 SEC("uretprobe")
 int call_done(struct pt_regs *ctx)
 {
@@ -1208,9 +1256,17 @@ int call_done(struct pt_regs *ctx)
 	struct call_event *e;
 	struct caller who;
 	struct call call;
+	s32 code = RESULT(ctx);
 
-	if (!identify(&who) || !leave(&who, cookie, &call) || RESULT(ctx))
+	if (!identify(&who) || !leave(&who, cookie, &call))
 		return 0;
+	if (code) {
+		count_error(&who, cookie, code);
+		if ((COOKIE_KIND(cookie) & ~KIND_HIP) == CALL_ENDS_CAPTURE && call.stream &&
+		    (code == CAPTURE_UNMATCHED || code == CAPTURE_WRONG_THREAD))
+			resume_capture(&who, call.stream);
+		return 0;
+	}
 	if (COOKIE_OUT(cookie) != ARGUMENT_NONE && !(COOKIE_FLAGS(cookie) & FLAG_RESULT))
 		read_user(&out, sizeof(out), call.address);
 	id = call.stream;
@@ -1260,8 +1316,7 @@ int context_made(struct pt_regs *ctx)
 	struct caller who;
 	struct call call;
 
-	if (!identify(&who) || !leave(&who, cookie, &call) || RESULT(ctx) ||
-	    !read_user(&made, sizeof(made), call.address))
+	if (!handle_return(ctx, cookie, &who, &call) || !read_user(&made, sizeof(made), call.address))
 		return 0;
 	learn_context(&who, made, call.size);
 	if (COOKIE_FLAGS(cookie) & FLAG_PUSH)
@@ -1307,7 +1362,7 @@ int device_is_set(struct pt_regs *ctx)
 	struct caller who;
 	struct call call;
 
-	if (identify(&who) && leave(&who, cookie, &call) && !RESULT(ctx))
+	if (handle_return(ctx, cookie, &who, &call))
 		set_context(&who, 0, call.size, 0);
 	return 0;
 }

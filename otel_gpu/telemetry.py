@@ -188,7 +188,12 @@ EVENT_ELAPSED_TIME = MetricSpec(
     floating=True,
 )
 ERRORS = MetricSpec(
-    "gpu.cuda.errors", "{error}", _COUNTER, "Driver calls that returned an error.", ("cuda.function", "error.type")
+    "gpu.cuda.errors",
+    "{error}",
+    _COUNTER,
+    "Driver calls that returned an error. Launches, memsets and asynchronous copies are counted as they are asked for: "
+    "what becomes of them is not seen.",
+    ("cuda.function", "error.type"),
 )
 
 EVENTS_LOST = MetricSpec(

@@ -103,8 +103,8 @@ def _free(prototype: str, **more: object) -> Hook:
     return _hip(shapes.free(prototype, **more))
 
 
-def _handle(prototype: str, return_program: str, *, out: str, size: str | None = None) -> Hook:
-    return _hip(shapes.handle(prototype, return_program, out=out, size=size))
+def _handle(prototype: str, return_program: str, **more: str) -> Hook:
+    return _hip(shapes.handle(prototype, return_program, **more))
 
 
 def _call(prototype: str, *, data: str | None = None, **more: object) -> Hook:
@@ -205,8 +205,8 @@ HIP: tuple[Hook, ...] = (
     _free("hipFreeAsync(void *address, void *stream)", stream="stream"),
     _handle("hipMemRelease(void *handle)", "handle_released", out="handle"),
     _handle("hipMemRetainAllocationHandle(void **out, void *address)", "handle_retained", out="out"),
-    _handle("hipMemMap(void *address, size_t size, size_t offset, void *handle, u64 flags)", "handle_mapped", out="address", size="handle"),
-    _handle("hipMemUnmap(void *address, size_t size)", "handle_unmapped", out="address"),
+    _handle("hipMemMap(void *address, size_t size, size_t offset, void *handle, u64 flags)", "handle_mapped", out="address", size="handle", size2="size"),
+    _handle("hipMemUnmap(void *address, size_t size)", "handle_unmapped", out="address", size="size"),
     # Waiting.
     _wait("hipStreamSynchronize(void *stream)"),
     _wait("hipEventSynchronize(void *event)"),

@@ -32,9 +32,9 @@ def free(prototype: str, **more: object) -> Hook:
     return Hook(prototype, Family.FREE, "release", "release_done", out="address", **more)  # type: ignore[arg-type]
 
 
-def handle(prototype: str, return_program: str, *, out: str, size: str | None = None) -> Hook:
+def handle(prototype: str, return_program: str, **more: str) -> Hook:
     """Return the row of a function about virtual memory's handles."""
-    return Hook(prototype, Family.FREE, "handle_call", return_program, out=out, size=size)
+    return Hook(prototype, Family.FREE, "handle_call", return_program, **more)  # type: ignore[arg-type]
 
 
 def call(prototype: str, *, data: str | None = None, **more: object) -> Hook:

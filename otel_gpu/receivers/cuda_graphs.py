@@ -110,14 +110,16 @@ class Graphs:
             case "cuGraphAddKernelNode" | "cuGraphAddMemcpyNode" | "cuGraphAddMemsetNode" | "cuGraphAddNode":
                 self._set(self._graph(arguments[1]), out, _parse(function, data))
                 self._owner[out] = arguments[1]
-                if function == "cuGraphAddNode" and _node_type(data) == _CHILD:
-                    self._adopt(arguments[1], out, struct.unpack_from("<Q", data, 16)[0])
+                if (child := _child(function, data)) is not None:
+                    self._adopt(arguments[1], out, child)
             case "cuGraphAddChildGraphNode":
                 self._adopt(arguments[1], out, arguments[4])
             case "cuGraphClone":
                 clone = self._graph(arguments[1]).copy()
                 self._graph(out)
                 self._graphs[out] = clone
+            case "cuGraphNodeFindInClone":
+                self._find_in_clone(out, arguments[1], arguments[2])
             case "cuGraphDestroyNode":
                 self._destroy_node(arguments[0])
             case "cuGraphDestroy":
@@ -129,7 +131,7 @@ class Graphs:
                 | "cuGraphNodeSetParams"
             ):
                 if (owner := self._owner.get(arguments[0])) is not None:
-                    self._set(self._graph(owner), arguments[0], _parse(function, data))
+                    self._change(self._graph(owner), arguments[0], function, data)
                 else:
                     self.unknown_nodes += 1
             case "cuGraphInstantiate" | "cuGraphInstantiateWithFlags" | "cuGraphInstantiateWithParams":
@@ -158,8 +160,8 @@ class Graphs:
                 | "cuGraphExecMemsetNodeSetParams"
                 | "cuGraphExecNodeSetParams"
             ) if (exec_ := self._execs.get(arguments[0])) is not None:
-                if arguments[1] in exec_.nodes:
-                    self._set(exec_, arguments[1], _parse(function, data))
+                if arguments[1] in exec_.nodes or arguments[1] in exec_.children:
+                    self._change(exec_, arguments[1], function, data)
                 else:
                     self.unknown_nodes += 1
                 self._publish(arguments[0], ident)
@@ -186,6 +188,20 @@ class Graphs:
         if node is not None and len(graph) < _MAX_NODES:
             graph.nodes[handle] = node
 
+    def _change(self, graph: _Graph, handle: int, function: str, data: bytes) -> None:
+        if (child := _child(function, data)) is None:
+            self._set(graph, handle, _parse(function, data))
+        elif len(graph) + len(part := self._graph(child)) < _MAX_NODES:
+            graph.children[handle] = part.copy()
+
+    def _find_in_clone(self, node: int, original: int, graph: int) -> None:
+        """Give a clone's node, which has its original's handle until somebody asks, its own."""
+        clone = self._graph(graph)
+        if original in clone.nodes or original in clone.children:
+            clone.nodes = {node if n == original else n: work for n, work in clone.nodes.items()}
+            clone.children = {node if n == original else n: part for n, part in clone.children.items()}
+            self._owner[node] = graph
+
     def _adopt(self, graph: int, node: int, child: int) -> None:
         parent, part = self._graph(graph), self._graph(child)
         # Two graphs that take each other in, again and again, would grow without end.
@@ -206,7 +222,9 @@ class Graphs:
         graph = self._graphs.pop(handle, None)
         if graph is not None:
             for node in (*graph.nodes, *graph.children):
-                self._owner.pop(node, None)
+                # A clone's nodes have their originals' handles.
+                if self._owner.get(node) == handle:
+                    del self._owner[node]
 
     def _publish(self, exec_: int, version: int) -> None:
         contents, before = self._execs[exec_].contents(), self._latest.get(exec_)
@@ -229,11 +247,19 @@ def copies(contents: Contents) -> Iterator[tuple[CopyKind, HostMemory, int, int]
 # CUgraphNodeParams: type at 0, the parameters from 16 on; CUgraphNodeType 4 is a child graph.
 _CHILD = 4
 _PARAMETERS = 16
+_OF_ANY_TYPE = ("cuGraphAddNode", "cuGraphNodeSetParams", "cuGraphExecNodeSetParams")
 _HOST, _UNIFIED = 1, 4
 
 
 def _node_type(data: bytes) -> int:
     return int(struct.unpack_from("<i", data)[0])
+
+
+def _child(function: str, data: bytes) -> int | None:
+    """Return the graph that a node's parameters are about, None where they are about something else."""
+    if function not in _OF_ANY_TYPE or _node_type(data) != _CHILD:
+        return None
+    return int(struct.unpack_from("<Q", data, _PARAMETERS)[0])
 
 
 def _parse(function: str, data: bytes) -> Node | None:

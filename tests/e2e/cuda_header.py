@@ -10,7 +10,7 @@ from pathlib import Path
 
 _SCALARS = {"unsigned char": 1, "unsigned short": 2, "unsigned int": 4, "int": 4}
 _WIDE = ("size_t", "unsigned long long", "cuuint64_t", "CUdeviceptr", "CUmemGenericAllocationHandle")
-_INTS = ("CUdevice", "CUstreamCaptureMode")
+_INTS = ("CUdevice", "CUstreamCaptureMode", "CUmemAllocationHandleType")
 
 
 @dataclass(frozen=True, slots=True)

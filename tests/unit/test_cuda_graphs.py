@@ -316,3 +316,48 @@ def test_any_calls_leave_graphs_that_can_be_counted(history: list[tuple[str, int
         graphs.called(function, out, version, tuple(arguments), data)
         contents = graphs.contents(version)
         assert contents is None or all(count > 0 for count in contents.values())
+
+
+def child_of(graph: int) -> bytes:
+    return struct.pack("<i12xQ", 4, graph).ljust(256, b"\0")
+
+
+def test_a_node_found_in_a_clone_is_the_clones(calls: Calls) -> None:
+    calls.add(GRAPH, NODE, kernel(0xA))
+    calls.call("cuGraphClone", 0, GRAPH, out=OTHER)
+    calls.call("cuGraphNodeFindInClone", 0, NODE, OTHER, out=NODE2)
+    calls.call("cuGraphKernelNodeSetParams", NODE2, data=kernel(0xB))
+
+    assert handles(calls.instantiate(GRAPH)) == {0xA: 1}
+    assert handles(calls.instantiate(OTHER)) == {0xB: 1}
+
+    calls.call("cuGraphDestroyNode", NODE2)
+    assert not calls.instantiate(OTHER)
+    assert calls.graphs.unknown_nodes == 0
+
+
+def test_destroying_a_clone_leaves_the_originals_nodes_known(calls: Calls) -> None:
+    calls.add(GRAPH, NODE, kernel(0xA))
+    calls.call("cuGraphClone", 0, GRAPH, out=OTHER)
+    calls.call("cuGraphDestroy", OTHER)
+    calls.call("cuGraphKernelNodeSetParams", NODE, data=kernel(0xB))
+
+    assert handles(calls.instantiate(GRAPH)) == {0xB: 1}
+    assert calls.graphs.unknown_nodes == 0
+
+
+@pytest.mark.parametrize("of_exec", (False, True))
+def test_a_child_is_replaced_by_parameters_of_any_type(calls: Calls, of_exec: bool) -> None:
+    calls.add(CHILD, NODE, kernel(0xA))
+    calls.add(OTHER, NODE2, kernel(0xB))
+    calls.call("cuGraphAddChildGraphNode", 0, GRAPH, 0, 0, CHILD, out=0x7000)
+    assert handles(calls.instantiate(GRAPH)) == {0xA: 1}
+
+    if of_exec:
+        changed = calls.contents(calls.call("cuGraphExecNodeSetParams", EXEC, 0x7000, data=child_of(OTHER)))
+    else:
+        calls.call("cuGraphNodeSetParams", 0x7000, data=child_of(OTHER))
+        changed = calls.instantiate(GRAPH)
+
+    assert handles(changed) == {0xB: 1}
+    assert calls.graphs.unknown_nodes == 0
