@@ -73,7 +73,7 @@ enum free_cause {
  * 1 holds the value 1, b holds (2^(b-2), 2^(b-1)]. */
 struct row_key {
 	u32 tgid;
-	u32 incarnation; /* tells apart the programs that ran under one pid, see incarnation() */
+	u32 incarnation; /* tells apart the programs that ran under one pid, see tell_apart() */
 	u64 subject;	 /* kernel handle, graph, error code */
 	u16 function;	 /* row of the hook table */
 	u8 family;

@@ -33,6 +33,7 @@ struct caller {
 	u64 pid_tgid;
 	u32 tgid;
 	u32 incarnation;
+	u64 born_ns; /* the thread's start: tells it from those that had its number before */
 };
 
 static __always_inline void lose(u32 what)
@@ -42,21 +43,23 @@ static __always_inline void lose(u32 what)
 		__sync_fetch_and_add(n, 1);
 }
 
-/* One number for "this program under this pid": it changes when the pid is reused and at every exec.
- * Opaque to the agent, which learns the numbers of a process as it first sees them. */
-static __always_inline u32 incarnation(void)
+/* When the calling thread began, and one number for "this program under this pid": it changes when the pid is reused
+ * and at every exec. Opaque to the agent, which learns the numbers of a process as it first sees them. */
+static __always_inline void tell_apart(struct caller *who)
 {
 	u64 start, exec;
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf)) {
 		struct task_struct *task = (void *)bpf_get_current_task_btf();
 		start = task->group_leader->start_boottime;
 		exec = task->self_exec_id;
+		who->born_ns = task->start_boottime;
 	} else {
 		struct task_struct *task = (void *)bpf_get_current_task();
 		start = BPF_CORE_READ(task, group_leader, start_boottime);
 		exec = BPF_CORE_READ(task, self_exec_id);
+		who->born_ns = BPF_CORE_READ(task, start_boottime);
 	}
-	return (u32)(start >> 16) ^ (u32)exec * 0x9e3779b1u;
+	who->incarnation = (u32)(start >> 16) ^ (u32)exec * 0x9e3779b1u;
 }
 
 /* Fills in the caller; false when the process is not observed. */
@@ -73,7 +76,7 @@ static __always_inline int identify(struct caller *who)
 	who->tgid = who->pid_tgid >> 32;
 	if (!observe_all && !bpf_map_lookup_elem(&targets, &who->tgid))
 		return 0;
-	who->incarnation = incarnation();
+	tell_apart(who);
 	return 1;
 }
 

@@ -1338,7 +1338,7 @@ int context_set(struct pt_regs *ctx)
 	if (which)
 		set_context(&who, which, device_of_context(&who, which), COOKIE_FLAGS(cookie) & FLAG_PUSH);
 	else
-		forget_context(&who);
+		pop_context(&who); /* so the driver defines it: what was below becomes current */
 	return 0;
 }
 

@@ -36,8 +36,9 @@ struct {
 #define CONTEXT_STACK 16 /* a power of two; contexts pushed deeper overwrite the bottom */
 
 struct thread {
+	u64 born_ns; /* of the thread that this is about, and its program: whoever has its number now may be another */
+	u32 incarnation;
 	u32 depth;
-	u32 pad;
 	u64 contexts[CONTEXT_STACK]; /* bottom first; the current one is at depth - 1 */
 	u8 devices[CONTEXT_STACK];
 };
@@ -50,7 +51,7 @@ static __always_inline u32 top_of(const struct thread *t)
 	return top & (CONTEXT_STACK - 1);
 }
 
-/* Threads -> their contexts' devices. Least recently used threads are forgotten: ended ones. */
+/* Threads by number -> their contexts' devices. Least recently used ones are forgotten: those that have ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -61,7 +62,9 @@ struct {
 /* What is known of the calling thread; NULL for nothing. */
 static __always_inline struct thread *thread_of(const struct caller *who)
 {
-	return bpf_map_lookup_elem(&threads, &who->pid_tgid);
+	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
+
+	return t && t->born_ns == who->born_ns && t->incarnation == who->incarnation ? t : NULL;
 }
 
 static __always_inline u8 device_of_thread(const struct thread *t)
@@ -76,7 +79,7 @@ static __always_inline u8 device_of(const struct caller *who)
 
 static __always_inline u64 context_of(const struct caller *who)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
+	struct thread *t = thread_of(who);
 
 	return t && t->depth ? t->contexts[top_of(t)] : 0;
 }
@@ -115,10 +118,16 @@ static __always_inline u64 primary_context(const struct caller *who, u32 device)
 /* The thread's top context becomes this one, of `device`; DEVICE_UNKNOWN for contexts made before we looked. */
 static __always_inline void set_context(const struct caller *who, u64 context, u8 device, int push)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
+	struct thread *t = thread_of(who);
 
 	if (!t) {
-		struct thread fresh = { .depth = 1, .contexts = { context }, .devices = { device } };
+		struct thread fresh = {
+			.born_ns = who->born_ns,
+			.incarnation = who->incarnation,
+			.depth = 1,
+			.contexts = { context },
+			.devices = { device },
+		};
 		bpf_map_update_elem(&threads, &who->pid_tgid, &fresh, BPF_ANY);
 		return;
 	}
@@ -130,15 +139,10 @@ static __always_inline void set_context(const struct caller *who, u64 context, u
 
 static __always_inline void pop_context(const struct caller *who)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
+	struct thread *t = thread_of(who);
 
 	if (t && t->depth)
 		t->depth--;
-}
-
-static __always_inline void forget_context(const struct caller *who)
-{
-	bpf_map_delete_elem(&threads, &who->pid_tgid);
 }
 
 #endif

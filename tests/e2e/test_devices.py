@@ -129,3 +129,105 @@ def test_hardware_metrics_are_about_the_host(tmp_path: Path, hardware: dict[str,
     limits = read_metrics(tmp_path / "out").named("hw.gpu.memory.limit").samples
     assert {s.attributes["hw.id"] for s in limits} == {f"GPU-{uuid}" for uuid in UUIDS.values()}
     assert all("host.name" in s.resource and "process.pid" not in s.resource for s in limits)
+
+
+_THREADS = """
+import ctypes, json, os, sys, threading
+cu = ctypes.CDLL("libcuda.so.1")
+LAST = "/proc/sys/kernel/ns_last_pid"
+function = ctypes.c_void_p()
+def check(code):
+    assert code == 0, code
+def launch(times):
+    for _ in range(times):
+        cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+def enter(device):
+    check(cu.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, device))
+def on_thread(work, number=None):
+    found = []
+    def run():
+        found.append(threading.get_native_id())
+        if number in (None, found[0]):
+            work()
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+def with_number(number, work):
+    # Others start threads too: the number is asked for until it comes.
+    for _ in range(2000):
+        with open(LAST, "w") as last:
+            last.write(str(number - 1))
+        if on_thread(work, number) == number:
+            return
+    sys.exit("the number never came")
+def start():
+    check(cu.cuInit(0))
+    enter(0)
+    module = ctypes.c_void_p()
+    check(cu.cuModuleLoadData(ctypes.byref(module), b".version 8.0\\n.target sm_90\\n.address_size 64\\n"))
+    check(cu.cuModuleGetFunction(ctypes.byref(function), module, b"kernel"))
+def first():
+    enter(1)
+    launch(7)
+"""
+
+_REUSE = (
+    _THREADS
+    + """
+start()
+print('{"event": "ready"}', flush=True)
+sys.stdin.readline()
+number = on_thread(first)
+with_number(number, lambda: launch(11))
+with_number(number, lambda: (enter(0), launch(13)))
+print('{"event": "phase", "pids": []}', flush=True)
+"""
+)
+
+_EXEC_AND_FORK = (
+    _THREADS
+    + """
+if len(sys.argv) > 1:
+    check(cu.cuInit(0))
+    launch(11)
+    print(json.dumps({"event": "phase", "pids": [int(sys.argv[1])]}), flush=True)
+    sys.exit()
+start()
+print('{"event": "ready"}', flush=True)
+sys.stdin.readline()
+first()
+child = os.fork()
+if not child:
+    launch(13)
+    os._exit(0)
+os.waitpid(child, 0)
+os.execv(sys.executable, [sys.executable, "-c", os.environ["SOURCE"], str(child)])
+"""
+)
+
+
+def _run_observed(source: str, directory: Path, environment: dict[str, str]) -> Metrics:
+    # Without NVML, so that what the program does not say itself stays unknown.
+    config = directory / "agent.yaml"
+    config.write_text(f"receivers: {{cuda: {{libraries: [{ground.part('mock')}/libcuda.so.1]}}}}\n")
+    with Agent(["--config", config, "--output", f"file:{directory / 'out'}"], directory) as agent:
+        agent.wait_attached()
+        with Program([sys.executable, "-c", source], directory, {**environment, "SOURCE": source}) as program:
+            program.ready()
+            pids = {program.pid, *program.run_phase()["pids"]}
+            program.finish()
+        agent.stop()
+    return read_metrics(directory / "out").where(lambda s: s.resource.get("process.pid") in pids)
+
+
+def test_a_thread_does_not_inherit_the_device_of_an_ended_one(tmp_path: Path, hardware: dict[str, str]) -> None:
+    exported = _run_observed(_REUSE, tmp_path, hardware)
+
+    assert exported.by(comparison.LAUNCHES, "cuda.device.index") == {"1": 7, "None": 11, "0": 13}
+
+
+def test_neither_exec_nor_fork_inherits_a_device(tmp_path: Path, hardware: dict[str, str]) -> None:
+    exported = _run_observed(_EXEC_AND_FORK, tmp_path, hardware)
+
+    assert exported.by(comparison.LAUNCHES, "cuda.device.index") == {"1": 7, "None": 11 + 13}
