@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 10.0
+_LOOK_S = 1.0
+"""How often chosen processes are looked for."""
 _EXIT_COLLECT_S = 0.25
 """How soon after a process has ended its last counts are read, at the most often."""
 
@@ -257,8 +260,10 @@ class Agent:
     def _follow(self) -> None:
         self._open_nvml()
         next_export = time.monotonic() + self._config.interval_s
+        # Of a process that has yet to become a GPU process nobody tells that it has ended.
+        look_s = math.inf if self._config.discovery.everything else _LOOK_S
         while not self._stop.is_set():
-            self._wake.wait(max(next_export - time.monotonic(), 0))
+            self._wake.wait(min(max(next_export - time.monotonic(), 0), look_s))
             if self._stop.is_set():
                 break
             if self._exited.is_set():
@@ -267,6 +272,8 @@ class Agent:
                 self._collect()
                 self._check_finished()
                 self._stop.wait(_EXIT_COLLECT_S)
+            elif not self._config.discovery.everything:
+                self._check_finished()
             if time.monotonic() >= next_export:
                 next_export = max(next_export + self._config.interval_s, time.monotonic())
                 self._processes.check_alive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -138,6 +139,16 @@ def test_only_the_asked_for_process_is_counted(tmp_path: Path) -> None:
     everything = read_metrics(tmp_path / "out")
     comparison.assert_launches(everything.of(truth.pid), truth)
     assert everything.of(other.pid).samples == []
+
+
+def test_the_agent_ends_with_a_process_that_never_used_a_gpu(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        slow = {"OTEL_METRIC_EXPORT_INTERVAL": "60000"}
+        with Agent(["--pid", str(sleeper.pid), *_file(tmp_path)], tmp_path, slow) as agent:
+            agent.wait_watching()
+            sleeper.kill()
+            sleeper.wait()
+            assert agent.wait(timeout=10) == 0
 
 
 def test_a_table_too_small_keeps_the_totals_and_says_so(tmp_path: Path) -> None:
