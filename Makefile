@@ -87,7 +87,7 @@ test-torch: ground torch-ground ## run the tests on PyTorch, which is fetched on
 	$(Q)$(BIN)/python -m pytest -m torch tests
 
 .PHONY: test-kernels
-test-kernels: ground ## count on older kernels, 5.10 and 6.1, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
+test-kernels: ground ## count and walk on Debian's kernels, 5.10 to 7.2, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
 	$(Q)tests/ground/kernels.sh | while read -r release image; do tests/kernels/boot.sh "$$image"; done
 
 .PHONY: test-all

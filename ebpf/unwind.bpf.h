@@ -94,9 +94,9 @@ static __always_inline struct unwind_mapping *find_mapping(struct unwind *u)
 		if (!m)
 			return 0;
 		if (m->end <= u->pc)
-			low = middle + 1;
+			low = UNKNOWN(middle + 1);
 		else if (m->start > u->pc)
-			high = middle;
+			high = UNKNOWN(middle);
 		else {
 			u->mapping = middle;
 			return m;
@@ -117,9 +117,9 @@ static __always_inline struct unwind_row *find_row(const struct unwind_mapping *
 		if (!row)
 			return 0;
 		if (row->pc <= pc)
-			low = middle + 1;
+			low = UNKNOWN(middle + 1);
 		else
-			high = middle;
+			high = UNKNOWN(middle);
 	}
 	if (low == m->first_row)
 		return 0;

@@ -60,6 +60,8 @@ def check_stacks() -> None:
                 complete, truncated = recorder.truncated
         except OtelGpuError as e:
             print(f"check: no stacks: {e}", flush=True)
+            for line in getattr(e, "verifier_log", "").splitlines()[-20:]:
+                print(f"check:   {line}", flush=True)
             return
         finally:
             busy.kill()
