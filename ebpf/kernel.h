@@ -62,8 +62,34 @@ struct sched_info {
 	unsigned long long run_delay;
 } CO_RE;
 
+/* What the kernel keeps of calls whose return is probed: their return address lies here, and in the stack that of its
+ * own code, which starts at xol_area.vaddr. */
+struct return_instance {
+	unsigned long stack; /* where the return address lay */
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next; /* further out */
+} CO_RE;
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+} CO_RE;
+
+struct xol_area {
+	unsigned long vaddr;
+} CO_RE;
+
+struct uprobes_state {
+	struct xol_area *xol_area;
+} CO_RE;
+
+struct mm_struct {
+	struct uprobes_state uprobes_state;
+} CO_RE;
+
 struct task_struct {
 	struct sched_info sched_info;
+	struct mm_struct *mm;
+	struct uprobe_task *utask;
 	unsigned long nvcsw, min_flt, maj_flt;
 	struct task_struct *group_leader;
 	u64 start_boottime; /* 5.5; ns */

@@ -63,9 +63,10 @@ struct unwind {
 	struct stack_sample *sample;
 	struct unwind_process *process;
 	u64 pc, sp, fp;
-	u64 py_frame;	 /* innermost Python frame that is still to come; 0: the chain has ended */
-	u64 cframe;	 /* up to 3.12: what marks the innermost eval activation that has Python frames to come */
-	u64 marker;	 /* what lies in the stack of the activation whose frames were taken; 0: not known */
+	u64 py_frame; /* innermost Python frame that is still to come; 0: the chain has ended */
+	u64 cframe;   /* up to 3.12: what marks the innermost eval activation that has Python frames to come */
+	u64 marker;   /* what lies in the stack of the activation whose frames were taken; 0: not known */
+	u64 trampoline; /* what lies in the stack as the return address of calls whose return is probed; 0: there are none */
 	u64 group_frame; /* as py_frame, and sample->frames, were before these */
 	u32 group_at;
 	u32 mapping;   /* the last one found, absolute: calls mostly stay in one file */
@@ -172,6 +173,43 @@ static __always_inline u32 code_checksum(const struct py_layout *py, u64 code)
 	return sum * 31 + head[((py->code_first_line - base) >> 2) & 7];
 }
 
+#define MAX_PROBED_RETURNS 64
+
+/* Where the call whose return address lay at a place in the stack will return to; 0 when its return is not probed. A
+ * function of its own for the verifier, which then looks at it once. */
+__noinline u64 probed_return(u64 place)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct return_instance *call = BPF_CORE_READ(task, utask, return_instances);
+
+	for (int i = 0; i < MAX_PROBED_RETURNS && call; i++) {
+		if (BPF_CORE_READ(call, stack) == place)
+			return BPF_CORE_READ(call, orig_ret_vaddr);
+		call = BPF_CORE_READ(call, next);
+	}
+	return 0;
+}
+
+static __always_inline u64 find_trampoline(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+
+	if (!BPF_CORE_READ(task, utask, return_instances))
+		return 0;
+	return BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
+}
+
+/* Goes on at a return address that was read from a place in the stack. */
+static __always_inline void go_on_at(struct unwind *u, u64 address, u64 place)
+{
+	u64 probed = 0;
+
+	if (address == u->trampoline && address)
+		probed = probed_return(place);
+	u->pc = probed ? probed : address;
+	u->is_return = UNKNOWN(1);
+}
+
 /* Leaves an eval activation, and whatever it called that has no tables, for the activation's caller: its shim lies at
  * a fixed distance from its CFA. */
 static __always_inline int leap_over(struct unwind *u, u64 shim)
@@ -183,9 +221,8 @@ static __always_inline int leap_over(struct unwind *u, u64 shim)
 	if (bpf_probe_read_user(words, sizeof(words), (void *)(cfa - 16)))
 		return stop(u, STOP_UNREADABLE);
 	u->fp = words[0];
-	u->pc = words[1];
 	u->sp = cfa;
-	u->is_return = UNKNOWN(1);
+	go_on_at(u, words[1], cfa - 8);
 	u->phase = UNKNOWN(PHASE_NATIVE);
 	return 0;
 }
@@ -240,20 +277,21 @@ static __always_inline int python_frame(struct unwind *u)
 static __always_inline int step_by_frame_pointer(struct unwind *u)
 {
 	u64 words[2], sp = u->sp, pc = u->pc;
+	u32 was_return = u->is_return;
 
 	if (u->fp < u->sp || u->fp - u->sp > MAX_FRAME_BYTES || u->fp & 7)
 		return 0;
 	if (bpf_probe_read_user(words, sizeof(words), (void *)u->fp))
 		return 0;
 	u->sp = u->fp + 16;
-	u->pc = words[1];
+	go_on_at(u, words[1], u->fp + 8);
 	if (!find_mapping(u)) {
 		u->sp = sp;
 		u->pc = pc;
+		u->is_return = UNKNOWN(was_return);
 		return 0;
 	}
 	u->fp = words[0];
-	u->is_return = UNKNOWN(1);
 	return 1;
 }
 
@@ -337,9 +375,8 @@ static __always_inline int step_by_row(struct unwind *u, const struct unwind_row
 		return stop(u, STOP_UNREADABLE);
 	if (!ra)
 		return stop(u, STOP_OUTERMOST);
-	u->pc = ra;
 	u->sp = cfa;
-	u->is_return = UNKNOWN(1);
+	go_on_at(u, ra, cfa - 8);
 	return 0;
 }
 
@@ -462,6 +499,9 @@ static __always_inline void unwind(struct stack_sample *sample, struct unwind_pr
 		.is_return = UNKNOWN(is_return),
 	};
 
+	u.trampoline = find_trampoline();
+	if (is_return && pc == u.trampoline)
+		go_on_at(&u, pc, sp - 8);
 	if (process->eval_ranges)
 		find_python_frame(&u);
 	bpf_loop(MAX_ROUNDS, step, &u, 0);

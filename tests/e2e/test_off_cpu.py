@@ -15,7 +15,8 @@ MS = 1_000_000
 
 
 def test_waits_are_charged_to_the_function_that_waits(tmp_path: Path) -> None:
-    with Program([sys.executable, ground.PROGRAMS / "waits.py"], tmp_path) as program:
+    command = [sys.executable, ground.PROGRAMS / "waits.py"]
+    with Program(command, tmp_path, {"MOCKCUDA_COPY_GBPS": "1"}) as program:
         program.ready()
         with Recorder(program.pid, (OFF_CPU,)) as recorder:
             program.run_phase()
@@ -31,7 +32,8 @@ def test_waits_are_charged_to_the_function_that_waits(tmp_path: Path) -> None:
         assert not is_truncated(sample.stack)
         for name in {f.function for f in sample.stack} & waited.keys():
             found[name] += sample.value
-    for name in ("sleeps", "waits_for_a_thread", "reads_a_pipe"):
+    # The return of the copies is probed: another address lies in the stack then than where they will return to.
+    for name in ("sleeps", "waits_for_a_thread", "reads_a_pipe", "waits_for_the_gpu"):
         # A thread that has been woken still waits for a CPU, which is no stay off it.
         assert 0.5 * waited[name] < found[name] <= 1.02 * waited[name], (name, found, waited)
     # Neither work nor what is shorter than a millisecond.

@@ -1,8 +1,10 @@
 """Waits in known functions for known times, and says how long each took.
 
-Says "ready"; after each line of its input it waits again and says {"waited": {function: nanoseconds}}.
+The GPU's copies take time when MOCKCUDA_COPY_GBPS says so. Says "ready"; after each line of its input it waits again
+and says {"waited": {function: nanoseconds}}.
 """
 
+import ctypes
 import json
 import os
 import sys
@@ -10,6 +12,9 @@ import threading
 import time
 
 SPENT = {}
+CU = ctypes.CDLL("libcuda.so.1")
+COPIED = ctypes.create_string_buffer(20 << 20)
+ON_GPU = ctypes.c_uint64()
 
 
 def timed(function):
@@ -35,6 +40,19 @@ def reads_a_pipe():
     os.read(reading, 1)
 
 
+def waits_for_the_gpu():
+    for _ in range(10):
+        assert CU.cuMemcpyHtoD_v2(ON_GPU, COPIED, ctypes.c_size_t(len(COPIED))) == 0
+
+
+def prepare_gpu():
+    context = ctypes.c_void_p()
+    assert CU.cuInit(0) == 0
+    assert CU.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert CU.cuCtxSetCurrent(context) == 0
+    assert CU.cuMemAlloc_v2(ctypes.byref(ON_GPU), ctypes.c_size_t(len(COPIED))) == 0
+
+
 def computes():
     end = time.thread_time() + 0.3
     while time.thread_time() < end:
@@ -51,9 +69,10 @@ def say(event, **more):
 
 
 if __name__ == "__main__":
+    prepare_gpu()
     say("ready")
     for _ in sys.stdin:
         SPENT.clear()
-        for function in (sleeps, waits_for_a_thread, reads_a_pipe, computes, naps):
+        for function in (sleeps, waits_for_a_thread, reads_a_pipe, waits_for_the_gpu, computes, naps):
             timed(function)
         say("phase", waited=SPENT)
