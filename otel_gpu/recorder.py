@@ -128,7 +128,8 @@ class Recorder:
     def finish(self) -> list[Profile]:
         """Return what was recorded since the start, one profile for each process and type."""
         assert self._profile is not None
-        # Kernel names come with the counts' events.
+        # Before the counts are read, with which the kernels' names of processes that have ended go.
+        self._profile.finish(self._processes.ended())
         self._cuda.collect()
         return merge(self._profile.profiles(last=True))
 

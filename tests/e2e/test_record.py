@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.exporters.profile_read import read_profiles
+from otel_gpu.receivers.profile_sums import NOT_SAMPLED
+from otel_gpu.symbols.demangle import demangle
 from tests.e2e import ground
 from tests.e2e.processes import PATIENCE_S, Program
 
@@ -69,3 +71,6 @@ def test_a_recording_ends_with_the_last_of_its_processes(tmp_path: Path) -> None
             assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
 
     assert _totals(tmp_path / "a.otlp.json") == {t.pid: t.launches.total() for t in truths}
+    for profile in read_profiles(tmp_path / "a.otlp.json"):
+        leaves = {s.stack[0].function for s in profile.samples} - {NOT_SAMPLED.function}
+        assert leaves <= {demangle(kernel) for kernel in truths[0].launches}
