@@ -250,9 +250,10 @@ enum wait_kind {
 	WAIT_EVENT,
 };
 
-#define CALL_ADDS_NODE 2      /* kind of a recorded call: its data begins with the node's type */
-#define CALL_RESETS_PRIMARY 3 /* kind of a recorded call: its id is the device's primary context, 0 if unknown */
-#define CALL_ENDS_CAPTURE 1   /* kind of a recorded call: its stream's capture is over, even if it fails */
+#define CALL_ADDS_NODE 2	/* kind of a recorded call: its data begins with the node's type */
+#define CALL_RESETS_PRIMARY 3	/* kind of a recorded call: its id is the device's primary context, 0 if unknown */
+#define CALL_RELEASES_PRIMARY 4 /* the same, when that was the last reference; else the call is not told of */
+#define CALL_ENDS_CAPTURE 1	/* kind of a recorded call: its stream's capture is over, even if it fails */
 
 #define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */
 #define FLAG_DIRECT 2	  /* the address is an argument, not a result */

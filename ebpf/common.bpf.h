@@ -62,6 +62,14 @@ static __always_inline void tell_apart(struct caller *who)
 	who->incarnation = (u32)(start >> 16) ^ (u32)exec * 0x9e3779b1u;
 }
 
+/* When the calling program's process began, by CLOCK_BOOTTIME. */
+static __always_inline u64 program_start(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	return BPF_CORE_READ(task, group_leader, start_boottime);
+}
+
 /* Fills in the caller; false when the process is not observed. */
 static __always_inline int identify(struct caller *who)
 {

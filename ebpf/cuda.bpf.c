@@ -1272,6 +1272,11 @@ int call_done(struct pt_regs *ctx)
 	id = call.stream;
 	if (COOKIE_KIND(cookie) == CALL_RESETS_PRIMARY)
 		id = primary_context(&who, call.arguments[0]);
+	if (COOKIE_KIND(cookie) == CALL_RELEASES_PRIMARY) {
+		id = release_primary(&who, call.arguments[0]);
+		if (!id)
+			return 0;
+	}
 	if (COOKIE_FLAGS(cookie) & FLAG_EXEC) {
 		struct context_key key = { who.tgid, who.incarnation, out ? out : call.arguments[0] };
 		id = call.start_ns;
@@ -1293,6 +1298,12 @@ int call_done(struct pt_regs *ctx)
 	return 0;
 }
 
+/* Not HIP's, whose devices have numbers of their own. */
+static __always_inline int is_retaining(u64 cookie)
+{
+	return !(COOKIE_FLAGS(cookie) & FLAG_PUSH) && !(COOKIE_KIND(cookie) & KIND_HIP);
+}
+
 /* cuCtxCreate(CUcontext *, ..., CUdevice) and cuDevicePrimaryCtxRetain(CUcontext *, CUdevice) */
 SEC("uprobe")
 int context(struct pt_regs *ctx)
@@ -1304,8 +1315,10 @@ int context(struct pt_regs *ctx)
 	if (!identify(&who))
 		return 0;
 	call.address = argument(ctx, COOKIE_OUT(cookie));
-	call.size = argument(ctx, COOKIE_SIZE(cookie));
+	call.size = (u32)argument(ctx, COOKIE_SIZE(cookie));
 	enter(ctx, &who, cookie, &call);
+	if (is_retaining(cookie))
+		retain_primary(&who, call.size);
 	return 0;
 }
 
@@ -1313,15 +1326,20 @@ SEC("uretprobe")
 int context_made(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), made;
+	struct call call = {};
 	struct caller who;
-	struct call call;
 
-	if (!handle_return(ctx, cookie, &who, &call) || !read_user(&made, sizeof(made), call.address))
+	if (!handle_return(ctx, cookie, &who, &call)) {
+		if (call.start_ns && is_retaining(cookie))
+			release_primary(&who, call.size);
+		return 0;
+	}
+	if (!read_user(&made, sizeof(made), call.address))
 		return 0;
 	learn_context(&who, made, call.size);
 	if (COOKIE_FLAGS(cookie) & FLAG_PUSH)
 		set_context(&who, made, call.size, 1);
-	else if (!(COOKIE_KIND(cookie) & KIND_HIP)) /* whose devices have numbers of their own */
+	else if (is_retaining(cookie))
 		learn_primary(&who, made, call.size);
 	return 0;
 }

@@ -25,13 +25,32 @@ struct device_key {
 	u64 device;
 };
 
-/* A program's devices, by ordinal -> their primary contexts. */
+/* A device's primary context: made when the first of a program's modules retains it, gone when the last releases it. */
+struct primary {
+	u64 context;
+	u64 references; /* no fewer than there are; UNSEEN and more when there may be others, from before the probes */
+};
+
+#define UNSEEN (1ULL << 32)
+
+/* A program's devices, by ordinal -> their primary contexts. Never forgotten while the program runs, lest the count
+ * begin anew: the agent removes those of ended ones. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
 	__type(key, struct device_key);
-	__type(value, u64);
+	__type(value, struct primary);
 } primaries SEC(".maps");
+
+/* When the latest probes were placed, by CLOCK_BOOTTIME: nothing that programs begun since then did went unseen. Written
+ * by the agent; ~0 while it places some. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} placed SEC(".maps");
 
 #define CONTEXT_STACK 16 /* a power of two; contexts pushed deeper overwrite the bottom */
 
@@ -99,20 +118,57 @@ static __always_inline void learn_context(const struct caller *who, u64 context,
 	bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
 }
 
-static __always_inline void learn_primary(const struct caller *who, u64 context, u32 device)
+static __always_inline struct primary *primary_of(const struct caller *who, u32 device)
 {
 	struct device_key key = { who->tgid, who->incarnation, device };
 
-	bpf_map_update_elem(&primaries, &key, &context, BPF_ANY);
+	return bpf_map_lookup_elem(&primaries, &key);
+}
+
+static __always_inline void learn_primary(const struct caller *who, u64 context, u32 device)
+{
+	struct primary *p = primary_of(who, device);
+
+	if (p)
+		p->context = context;
 }
 
 /* 0 when nobody saw it being retained. */
 static __always_inline u64 primary_context(const struct caller *who, u32 device)
 {
-	struct device_key key = { who->tgid, who->incarnation, device };
-	u64 *context = bpf_map_lookup_elem(&primaries, &key);
+	struct primary *p = primary_of(who, device);
 
-	return context ? *context : 0;
+	return p ? p->context : 0;
+}
+
+/* A reference counts from the call that takes it to the return of the call that gives it back: never too low, whatever
+ * other threads do meanwhile. */
+static __always_inline void retain_primary(const struct caller *who, u32 device)
+{
+	struct device_key key = { who->tgid, who->incarnation, device };
+	struct primary *p = bpf_map_lookup_elem(&primaries, &key), fresh = {};
+	u64 *placed_ns;
+	u32 zero = 0;
+
+	if (!p) {
+		placed_ns = bpf_map_lookup_elem(&placed, &zero);
+		fresh.references = placed_ns && *placed_ns < program_start() ? 0 : UNSEEN;
+		bpf_map_update_elem(&primaries, &key, &fresh, BPF_NOEXIST);
+		p = bpf_map_lookup_elem(&primaries, &key);
+	}
+	if (p)
+		__sync_fetch_and_add(&p->references, 1);
+}
+
+/* The context, if that was the last reference; else 0. */
+static __always_inline u64 release_primary(const struct caller *who, u32 device)
+{
+	struct primary *p = primary_of(who, device);
+
+	if (!p || !p->references)
+		return 0;
+	__sync_fetch_and_add(&p->references, -1);
+	return p->references ? 0 : p->context;
 }
 
 /* The thread's top context becomes this one, of `device`; DEVICE_UNKNOWN for contexts made before we looked. */

@@ -251,6 +251,7 @@ DRIVER: tuple[Hook, ...] = (
     Hook("cuCtxPushCurrent(void *context)", None, "context_set", flags=abi.FLAG_PUSH, variants=("_v2",)),
     Hook("cuCtxPopCurrent(void **context)", None, "context_pop", variants=("_v2",)),
     shapes.call("cuCtxDestroy(void *context)", variants=("_v2",)),
+    shapes.call("cuDevicePrimaryCtxRelease(int device)", kind=abi.CALL_RELEASES_PRIMARY, variants=("", "_v2")),
     shapes.call("cuDevicePrimaryCtxReset(int device)", kind=abi.CALL_RESETS_PRIMARY, variants=("", "_v2")),
     shapes.call("cuDeviceGetUuid(void *out, int device)", variants=("", "_v2"), flags=abi.FLAG_RESULT),
 )  # fmt: skip

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from .. import abi
 from ..abi import Loss
@@ -40,6 +42,7 @@ _MAX_BUSY = 4096
 _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
 """Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
+_NEVER = b"\xff" * 8
 _NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 10.0
 """How long a read waits for the names of kernels that just turned up; when programs have ended; at the agent's end."""
 
@@ -83,7 +86,7 @@ class CudaReceiver:
         self._overflow = RowReader(self._object.map("overflow"))
         self._busy = BusyReader(self._object.map("busy"))
         self._busy_ns: dict[Process, tuple[int, int]] = {}
-        self._ledger = Ledger(self._object.map("live"), self._object.map("mapped"), self._object.map("pinned"))
+        self._ledger = Ledger(*map(self._object.map, ("live", "mapped", "pinned", "primaries")))
         self.kernels = KernelBook()
         self._origins = Origins(self.kernels)
         self._facts = CudaFacts(self.kernels, self._origins, self._ledger)
@@ -124,13 +127,23 @@ class CudaReceiver:
             try:
                 with ElfFile(opener) as elf:
                     probes = self.plan(elf, library.kind)
-                attached = AttachedLibrary(library.path, probes, self._linker, opener)
+                with self._placing():
+                    attached = AttachedLibrary(library.path, probes, self._linker, opener)
             except (ElfError, OSError) as e:
                 _log.warning("cannot attach to %s: %s", library.path, e)
                 return None
             self._libraries[library.id] = attached
         _log.info("attached %d probes to %s", attached.attached, library.path)
         return attached
+
+    @contextmanager
+    def _placing(self) -> Iterator[None]:
+        placed = self._object.map("placed")
+        placed.put(bytes(4), _NEVER)
+        try:
+            yield
+        finally:
+            placed.put(bytes(4), time.clock_gettime_ns(time.CLOCK_BOOTTIME).to_bytes(8, "little"))
 
     def plan(self, elf: ElfFile, kind: LibraryKind = LibraryKind.DRIVER) -> list[PlannedProbe]:
         """Say where the probes of a library go."""

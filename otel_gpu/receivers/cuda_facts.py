@@ -150,7 +150,7 @@ class CudaFacts:
                 self._kernels.unload(program, arguments[0])
             case "cuCtxDestroy":
                 self._ledger.context_ended(program, context=arguments[0], device=None, when_ns=when)
-            case "cuDevicePrimaryCtxReset":
+            case "cuDevicePrimaryCtxReset" | "cuDevicePrimaryCtxRelease":
                 # Memory whose device is known is of contexts that were seen being made, and so is the primary one.
                 if ident:
                     self._ledger.context_ended(program, context=ident, device=None, when_ns=when)

@@ -42,10 +42,11 @@ class Gone:
 class Ledger:
     """The kernel's table of live allocations, as far as the kernel cannot keep it itself."""
 
-    def __init__(self, live: BpfMap, mapped: BpfMap, pinned: BpfMap) -> None:
+    def __init__(self, live: BpfMap, mapped: BpfMap, pinned: BpfMap, primaries: BpfMap) -> None:
         self._live = live
         self._mapped = mapped
         self._pinned = pinned
+        self._primaries = primaries
         self._lock = threading.Lock()
         self._gone: list[Gone] = []
 
@@ -93,7 +94,7 @@ class Ledger:
         if not programs:
             return
         ended = np.array([tgid << 32 | incarnation for tgid, incarnation in programs], np.uint64)
-        for table in (self._live, self._mapped):
+        for table in (self._live, self._mapped, self._primaries):
             for keys, _ in table.read_parts(LIVE_KEY, np.dtype((np.void, table.value_size))):
                 owners = keys["tgid"].astype(np.uint64) << np.uint64(32) | keys["incarnation"]
                 table.delete_many(keys[np.isin(owners, ended)])

@@ -57,6 +57,8 @@ class Model:
         self.devices = [0, 1]
         """Of each context."""
         self.alive = {0, 1}
+        self.references = [1, 1]
+        """To the primary contexts, which are 0 and 1."""
         self.current = [0, 0, 0]
         self.held: list[Held] = []
         self.physical: list[Physical] = []
@@ -117,8 +119,8 @@ class Script:
                 model.devices.append(number % 2)
                 model.alive.add(context)
                 model.current[thread] = context
-            case "end_context" if len(model.alive) > 2:
-                context = sorted(model.alive)[2:][number % (len(model.alive) - 2)]
+            case "end_context" if own := sorted(model.alive - {0, 1}):
+                context = own[number % len(own)]
                 self.leave(context)
                 self.do(thread, "end_context", context)
                 model.alive.discard(context)
@@ -128,6 +130,26 @@ class Script:
                 self.leave(1)
                 self.do(thread, "reset", 1)
                 model.end(1)
+
+            case "retain_primary":
+                device = number % 2
+                assert self.do(thread, "retain_primary", device)[0] == 0
+                model.references[device] += 1
+                model.alive.add(device)
+                assert self.do(thread, "retain_primary", 7)[0] != 0
+            case "release_primary" if model.references[number % 2] == 0:
+                assert self.do(thread, "release_primary", number % 2)[0] != 0
+            case "release_primary" if number % 2 == 1 or model.references[0] > 1:
+                # The first device's is where threads go whose context ends.
+                self.release_primary(thread, number % 2)
+
+    def release_primary(self, thread: int, device: int) -> None:
+        self.model.references[device] -= 1
+        if self.model.references[device] == 0:
+            self.leave(device)
+            self.model.alive.discard(device)
+            self.model.end(device)
+        assert self.do(thread, "release_primary", device)[0] == 0
 
     def leave(self, context: int) -> None:
         for thread, current in enumerate(self.model.current):
@@ -154,7 +176,7 @@ CHOICES = (
     *("free",) * 4,
     *("enter",) * 2,
     *("fail", "create", "create", "place", "place", "unmap", "retain", "release", "release"),
-    *("new_context", "end_context", "reset"),
+    *("new_context", "end_context", "reset", "retain_primary", "release_primary", "release_primary"),
 )
 steps = st.lists(
     st.tuples(
@@ -188,7 +210,20 @@ def agent() -> Iterator[Agent]:
 
 def start(directory: Path) -> Program:
     command = [sys.executable, "-S", ground.PROGRAMS / "memory_script.py"]
-    return Program(command, directory, {"MOCKCUDA_DEVICES": "2", "MOCKCUDA_TRUTH": ""})
+    return Program(command, directory, {"MOCKCUDA_DEVICES": "2"})
+
+
+def by_type(usage: Counter[tuple[str, int | None]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for (kind, _), size in usage.items():
+        found[kind] += size
+    return found
+
+
+def driver_usage(program: Program) -> Counter[str]:
+    """Return what the driver says is allocated, but for virtual memory, of which it counts what is mapped."""
+    truth = program.truth_now()
+    return +Counter({kind: truth.allocated[kind] - truth.freed[kind] for kind in KINDS})
 
 
 def usage(agent: Agent, pid: int) -> Counter[tuple[str, int | None]]:
@@ -214,7 +249,9 @@ def test_usage_is_what_the_model_says_at_every_checkpoint(
         for part in (first, then):
             for step in part:
                 script.step(*step)
-            assert usage(agent, program.pid) == script.model.usage()
+            found = usage(agent, program.pid)
+            assert found == script.model.usage()
+            assert Counter({k: n for k, n in by_type(found).items() if k != "virtual"}) == driver_usage(program)
 
 
 @settings(PROPERTY, max_examples=5)
@@ -231,18 +268,44 @@ def test_a_late_agent_knows_what_it_saw_and_counts_the_other_frees_apart(
         old_handles = list(script.model.physical)
         with observer() as agent:
             for choice, *rest in after:
-                # What became of virtual memory that was there before is the next test's question.
-                if choice not in ("create", "place", "unmap", "retain", "release"):
+                # What becomes of virtual memory and of references that were there before are other tests' questions.
+                if choice not in ("create", "place", "unmap", "retain", "release", "release_primary"):
                     script.step(choice, *rest)
             script.model.held = [h for h in script.model.held if h.pointer not in unseen]
             script.model.physical = [p for p in script.model.physical if p not in old_handles]
-            by_type: Counter[str] = Counter()
-            for (kind, _), size in usage(agent, program.pid).items():
-                by_type[kind] += size
-            expected: Counter[str] = Counter()
-            for (kind, _), size in script.model.usage().items():
-                expected[kind] += size
-            assert by_type == expected
+            assert by_type(usage(agent, program.pid)) == by_type(script.model.usage())
+
+
+def test_a_primary_context_takes_its_memory_with_its_last_reference(agent: Agent, tmp_path: Path) -> None:
+    with start(tmp_path) as program:
+        program.ready()
+        script = Script(program)
+        for part in (
+            [("allocate", 0, 0, 7), ("enter", 0, 1, 0), *(("allocate", 0, n, 4096) for n in range(len(KINDS)))],
+            [("retain_primary", 1, 1, 0), ("release_primary", 2, 1, 0)],
+            [("release_primary", 1, 1, 0)],
+            [("release_primary", 1, 1, 0), ("retain_primary", 1, 1, 0), ("enter", 0, 1, 0), ("allocate", 0, 0, 5)],
+            [("release_primary", 0, 1, 0)],
+        ):
+            for step in part:
+                script.step(*step)
+            found = usage(agent, program.pid)
+            assert found == script.model.usage()
+            assert by_type(found) == driver_usage(program)
+        assert found == {("device", 0): 7}
+
+
+def test_a_late_agent_does_not_take_a_reference_for_the_last(tmp_path: Path) -> None:
+    with start(tmp_path) as program:
+        program.ready()
+        script = Script(program)
+        with observer(program.pid) as agent:
+            # Another one was taken before the agent came.
+            for step in (("retain_primary", 0, 1, 0), ("enter", 0, 1, 0), ("allocate", 0, 0, 4096)):
+                script.step(*step)
+            script.step("release_primary", 0, 1, 0)
+            assert usage(agent, program.pid) == script.model.usage() == {("device", 1): 4096}
+            assert driver_usage(program) == {"device": 4096}
 
 
 def test_frees_of_memory_from_before_are_counted(tmp_path: Path) -> None:

@@ -116,6 +116,14 @@ def end_context(context: int) -> tuple[int, None]:
     return cu.cuCtxDestroy_v2(contexts[context]), None
 
 
+def retain_primary(device: int) -> tuple[int, None]:
+    return cu.cuDevicePrimaryCtxRetain(byref(c_void_p()), c_int(device)), None
+
+
+def release_primary(device: int) -> tuple[int, None]:
+    return cu.cuDevicePrimaryCtxRelease_v2(c_int(device)), None
+
+
 def reset(device: int) -> tuple[int, None]:
     return cu.cuDevicePrimaryCtxReset_v2(c_int(device)), None
 
@@ -124,6 +132,7 @@ CALLS: dict[str, Callable[..., tuple[int, int | None]]] = {
     f.__name__: f
     for f in (
         allocate, free, bogus, create, place, unmap, retain, release, enter, new_context, end_context, reset,
+        retain_primary, release_primary,
     )
 }  # fmt: skip
 
