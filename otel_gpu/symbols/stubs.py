@@ -12,6 +12,7 @@ memory; and where that fails, the function that launches names the stub itself.
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ _THREAD_LIMIT = {
     EM_AARCH64: re.compile(rb"\x04\x00\x80\x12"),
 }
 _LAST_CALL = 256
+_NEAR = 64  # bytes from the first instruction that prepares a call to the last
+# What puts the address of a variable into a register: `lea reg, [rip + d]`, or `mov reg, imm32` in fixed code.
+_TAKES_ADDRESS = re.compile(rb"(?=[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]....|[\xb8-\xbf]....)", re.DOTALL)
+_LEA = 0x8D
 _MAX_DECODED = 64 << 20  # torch's kernels take 2 MiB; at most a minute for a file that is made to cost time
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
@@ -154,19 +159,23 @@ class _StubReader:
         return list(last.values())
 
     def _calls(self, span: Span, last: int) -> Iterator[Call]:
-        size = min(span.end, last + _LAST_CALL) - span.start
-        self._budget -= size
-        if self._budget < 0:
-            self._unread += 1
-            return
-        try:
-            offset = self._elf.to_offset(span.start)
-            code = self._elf.read(offset, size)
-        except ElfError:
-            self._unread += 1
-            return
-        forget(self._elf, offset, size)
+        code = self._code_at(span.start, min(span.end, last + _LAST_CALL))
         yield from calls(self._elf.machine, code, span.start, self._pointers.read)
+
+    def _code_at(self, start: int, end: int) -> bytes:
+        """Read code, or nothing where there is none or too much has been read."""
+        self._budget -= end - start
+        if self._budget >= 0:
+            try:
+                offset = self._elf.to_offset(start)
+                code = self._elf.read(offset, end - start)
+            except ElfError:
+                pass
+            else:
+                forget(self._elf, offset, len(code))
+                return code
+        self._unread += 1
+        return b""
 
     def _stub(self, call: Call) -> int | None:
         """Read the second argument of __cudaRegisterFunction(module, stub, name, name, -1, ...)."""
@@ -200,32 +209,60 @@ class _StubReader:
             sites = np.concatenate([sites, loads])
             mentioned = np.concatenate([mentioned, held[np.searchsorted(slots, read)]])
         users: dict[tuple[int, int], tuple[Span, int]] = {}
-        last: dict[int, tuple[Span, int]] = {}
+        mentions: list[tuple[Span, int]] = []
         span: Span | None = None
         for site, stub in sorted(zip(_ints(sites), _ints(mentioned), strict=True)):
             if span is None or site not in span:
                 span = self._functions.containing(site)
             if span is not None and span.start not in constructors:
                 users[span.start, stub] = (span, stub)
-                last[span.start] = (span, site)
-        return self._handles(last.values(), set(stubs)), [users[key] for key in sorted(users)]
+                mentions.append((span, site))
+        return self._handles(mentions, set(stubs)), [users[key] for key in sorted(users)]
 
     def _imports(self, name: bytes) -> bool:
         section = self._elf.section(".dynstr")
         return section is not None and b"\0" + name + b"\0" in self._elf.section_data(section)
 
-    def _handles(self, functions: Iterable[tuple[Span, int]], stubs: set[int]) -> list[tuple[int, int]]:
+    def _handles(self, mentions: Iterable[tuple[Span, int]], stubs: set[int]) -> list[tuple[int, int]]:
         """Find the calls of __cudaGetKernel(&variable, stub), by their arguments."""
         by_callee: dict[str, dict[int, int]] = {}
         if self._imports(b"cudaLaunchKernel") and not self._imports(b"__cudaGetKernel"):
             return []
-        for span, site in functions:
-            for call in self._calls(span, site):
+        for span, site in mentions:
+            for call in self._calls_near(span, site):
                 variable, stub = call.arguments[:2]
-                if variable is not None and stub in stubs and any(variable in v for v in self._variables):
+                if variable is not None and stub in stubs and self._is_variable(variable):
                     by_callee.setdefault(call.target, {})[variable] = stub
+                    break
         # Other functions take (pointer, stub) as well, hardly ever with a static variable: the commonest callee it is.
         return sorted(max(by_callee.values(), key=len).items()) if by_callee else []
+
+    def _calls_near(self, span: Span, site: int) -> Iterator[Call]:
+        """Yield the call that an instruction which mentions a stub belongs to, read from each place where it may begin.
+
+        A library of PyTorch's has 24,000 functions with one: only the instructions around it are decoded.
+        """
+        first, last = max(span.start, site - _NEAR), min(span.end, site + _NEAR)
+        code = self._code_at(first, last)
+        for start in self._argument_starts(code, first, site):
+            yield from itertools.islice(calls(self._elf.machine, code[start - first :], start, self._pointers.read), 1)
+
+    def _argument_starts(self, code: bytes, first: int, site: int) -> Iterator[int]:
+        """Yield the instructions from which on a call's arguments may be put together, `site` the last of them."""
+        if self._elf.machine == EM_AARCH64:
+            yield site - (site - first) // 4 * 4
+            return
+        for match in _TAKES_ADDRESS.finditer(code, 0, site - first):
+            at = match.start()
+            relative = code[at + 1] == _LEA
+            operand = at + 3 if relative else at + 1
+            pointed = int.from_bytes(code[operand : operand + 4], "little", signed=True)
+            if self._is_variable(first + at + 7 + pointed if relative else pointed):
+                yield first + at
+        yield site
+
+    def _is_variable(self, address: int) -> bool:
+        return any(address in span for span in self._variables)
 
 
 def _ints(array: Any) -> list[int]:
