@@ -299,7 +299,9 @@ struct unwind_mapping {
 	u32 flags;
 };
 _Static_assert(sizeof(struct unwind_mapping) == 40, "unwind_mapping crosses the border");
-#define MAPPING_FRAME_POINTERS 1 /* code without a file, made at run time: follow frame pointers */
+#define MAPPING_MADE 1		 /* code without a file, made at run time: follow frame pointers */
+#define MAPPING_NO_TABLE 2	 /* there is none, and will be none */
+#define MAPPING_FRAME_POINTERS 4 /* its code keeps them */
 
 /* Where a CPython keeps its frames, see otel_gpu/unwind/python_layout.py. */
 #define PY_ABSENT 0xffff
@@ -348,6 +350,7 @@ enum stop {
 	STOP_CHAIN_ENDED,     /* more eval loops than Python frames: a greenlet */
 	STOP_FRAME_POINTER,   /* code without tables and without frame pointers */
 	STOP_UNKNOWN_PROCESS, /* the agent has yet to learn of the process */
+	STOP_NO_CODE,	      /* the return address leads to no code: the callers are unknown */
 	STOP_COUNT,
 };
 

@@ -102,6 +102,7 @@ struct task_struct {
 
 struct vm_area_struct {
 	void *vm_file;
+	unsigned long vm_flags;
 } CO_RE;
 
 enum bpf_func_id {

@@ -79,13 +79,14 @@ static __always_inline struct unwind_mapping *mapping_at(u32 index)
 	return bpf_map_lookup_elem(&unwind_mappings, &index);
 }
 
-/* The mapping that holds pc, by bisection. */
+/* The mapping that holds pc, by bisection. A call that never returns may be the last instruction of a mapping. */
 static __always_inline struct unwind_mapping *find_mapping(struct unwind *u)
 {
 	struct unwind_mapping *m = mapping_at(u->mapping);
+	u64 pc = u->pc - u->is_return;
 	u32 low, high;
 
-	if (m && m->start <= u->pc && u->pc < m->end)
+	if (m && m->start <= pc && pc < m->end)
 		return m;
 	low = u->process->first_mapping;
 	high = low + u->process->mappings;
@@ -94,9 +95,9 @@ static __always_inline struct unwind_mapping *find_mapping(struct unwind *u)
 		m = mapping_at(middle);
 		if (!m)
 			return 0;
-		if (m->end <= u->pc)
+		if (m->end <= pc)
 			low = UNKNOWN(middle + 1);
-		else if (m->start > u->pc)
+		else if (m->start > pc)
 			high = UNKNOWN(middle);
 		else {
 			u->mapping = middle;
@@ -273,24 +274,66 @@ static __always_inline int python_frame(struct unwind *u)
 	return 0;
 }
 
+#define VM_EXEC 4 /* include/linux/mm.h */
+#define ENOENT 2
+
+enum code {
+	CODE_NONE,    /* nothing that could be executed */
+	CODE_MADE,    /* without a file: made at run time */
+	CODE_OF_FILE, /* or it could not be told */
+};
+
+static long note_code(struct task_struct *task, struct vm_area_struct *area, enum code *found)
+{
+	if (!bpf_core_field_exists(area->vm_flags) || area->vm_flags & VM_EXEC)
+		*found = area->vm_file ? CODE_OF_FILE : CODE_MADE;
+	return 0;
+}
+
+/* What is at pc, now: a JIT makes code all the time, and libraries are mapped before the agent hears of it. */
+static __always_inline enum code code_at(u64 pc)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	enum code found = CODE_NONE;
+	long error = bpf_find_vma((void *)task, pc, note_code, &found, 0);
+
+	return error && error != -ENOENT ? CODE_OF_FILE : found;
+}
+
+/* Whether a near call ends at pc, by its encodings on x86-64: what a word on the stack that is a return address has
+ * before it, and one that only looks like it hardly ever. */
+static __always_inline int follows_call(u64 pc)
+{
+	u8 c[8]; /* the bytes before pc; a call that goes through a register or memory is FF /2 */
+
+	if (bpf_probe_read_user(c, sizeof(c), (void *)(pc - sizeof(c))))
+		return 0;
+	return c[3] == 0xe8 || /* a distance */
+	       (c[6] == 0xff &&
+		((c[7] & 0xf8) == 0xd0 || (c[7] & 0xf8) == 0x10)) ||	    /* a register, or what it points to */
+	       (c[5] == 0xff && ((c[6] & 0xf8) == 0x50 || c[6] == 0x14)) || /* with a byte behind it */
+	       (c[4] == 0xff && c[5] == 0x54) ||
+	       (c[2] == 0xff && ((c[3] & 0xf8) == 0x90 || c[3] == 0x15)) || /* with a word behind it */
+	       (c[1] == 0xff && (c[2] == 0x94 || c[2] == 0x14));
+}
+
 /* Leaves a frame for its caller by frame pointers; 0 when they are none. */
 static __always_inline int step_by_frame_pointer(struct unwind *u)
 {
-	u64 words[2], sp = u->sp, pc = u->pc;
+	u64 words[2], pc = u->pc;
 	u32 was_return = u->is_return;
 
 	if (u->fp < u->sp || u->fp - u->sp > MAX_FRAME_BYTES || u->fp & 7)
 		return 0;
 	if (bpf_probe_read_user(words, sizeof(words), (void *)u->fp))
 		return 0;
-	u->sp = u->fp + 16;
 	go_on_at(u, words[1], u->fp + 8);
-	if (!find_mapping(u)) {
-		u->sp = sp;
+	if ((!find_mapping(u) && code_at(u->pc - 1) != CODE_MADE) || !follows_call(u->pc)) {
 		u->pc = pc;
 		u->is_return = UNKNOWN(was_return);
 		return 0;
 	}
+	u->sp = u->fp + 16;
 	u->fp = words[0];
 	return 1;
 }
@@ -399,19 +442,15 @@ static __always_inline int check_group(struct unwind *u)
 	return 0;
 }
 
-static long note_file(struct task_struct *task, struct vm_area_struct *area, u64 *has_file)
+/* Leaves code of a file that says nothing of its frames, for the reason given. */
+static __always_inline int step_without_rules(struct unwind *u, u32 flags, enum stop why)
 {
-	*has_file = area->vm_file != 0;
-	return 0;
-}
-
-/* Whether pc is in memory without a file: made since the agent last looked, for a JIT makes code all the time. */
-static __always_inline int is_made_code(u64 pc)
-{
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	u64 has_file = 1;
-
-	return !bpf_find_vma((void *)task, pc, note_file, &has_file, 0) && !has_file;
+	if (!(flags & MAPPING_FRAME_POINTERS))
+		return stop(u, why);
+	/* The ABI marks the outermost frame so. */
+	if (!u->fp)
+		return stop(u, STOP_OUTERMOST);
+	return step_by_frame_pointer(u) ? 0 : stop(u, STOP_FRAME_POINTER);
 }
 
 /* One round: a Python frame, or a native frame and the way out of it. Returns 1 to end the walk. */
@@ -427,7 +466,13 @@ static long step(u64 round, struct unwind *u)
 	if (u->phase == PHASE_CHECK)
 		return check_group(u);
 	m = find_mapping(u);
-	made = m ? m->flags & MAPPING_FRAME_POINTERS : is_made_code(u->pc);
+	made = m && m->flags & MAPPING_MADE;
+	if (!m) {
+		enum code code = code_at(u->pc - u->is_return);
+		if (code == CODE_NONE)
+			return stop(u, STOP_NO_CODE);
+		made = code == CODE_MADE;
+	}
 	if (u->phase != PHASE_TAKEN) {
 		if (m && u->process->eval_ranges && in_eval(u->process, u->pc - u->is_return)) {
 			if (!u->py_frame)
@@ -447,10 +492,11 @@ static long step(u64 round, struct unwind *u)
 	if (!m)
 		return stop(u, STOP_NO_MAPPING);
 	if (!m->rows)
-		return stop(u, STOP_NO_TABLE);
+		return step_without_rules(u, m->flags,
+					  m->flags & MAPPING_NO_TABLE ? STOP_FRAME_POINTER : STOP_NO_TABLE);
 	row = find_row(m, (u32)(u->pc - u->is_return - m->bias));
-	if (!row)
-		return stop(u, STOP_NO_ROW);
+	if (!row || row->kind == ROW_END)
+		return step_without_rules(u, m->flags, STOP_NO_ROW);
 	return step_by_row(u, row);
 }
 

@@ -26,6 +26,7 @@ STT_FUNC, STT_OBJECT, STT_GNU_IFUNC = 2, 1, 10
 _MAX_SECTIONS = 65_536
 _MAX_SEGMENTS = 4_096
 _MAX_NAME = 4_096
+_PAGE = 4_096
 _PHDR = struct.Struct("<IIQQQQQQ")
 _SHDR = struct.Struct("<IIQQQQIIQQ")
 _SYM = struct.Struct("<IBBHQQ")
@@ -152,6 +153,17 @@ class ElfFile:
             if s.type == PT_LOAD and s.offset <= offset < s.offset + s.file_size:
                 return offset - s.offset + s.vaddr
         raise ElfError(f"{self.path}: offset {offset:#x} is in no loaded segment")
+
+    def code_vaddr(self, offset: int) -> int:
+        """Convert the file offset at which an executable mapping begins; ElfError where no segment can be behind it.
+
+        Mappings begin at whole pages, where segments need not: lld puts the end of one and the beginning of the next,
+        which are mapped at different places, into the same page of the file.
+        """
+        for s in self.segments:
+            if s.type == PT_LOAD and s.flags & PF_X and s.offset & -_PAGE <= offset < s.offset + s.file_size:
+                return offset - s.offset + s.vaddr
+        return self.to_vaddr(offset)
 
     def read_vaddr(self, vaddr: int, size: int) -> bytes:
         """Return `size` bytes at a link-time address."""

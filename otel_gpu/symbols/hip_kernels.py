@@ -117,7 +117,7 @@ def _modules(pid: int) -> list[_Module]:
             opener = f"/proc/{pid}/root{mapping.path}"
         try:
             with ElfFile(opener) as elf:
-                bias = mapping.start - elf.to_vaddr(mapping.offset)
+                bias = mapping.start - elf.code_vaddr(mapping.offset)
                 first = min((s.vaddr for s in elf.segments if s.type == PT_LOAD), default=0)
                 found.append(
                     _Module(bias + first, bias + first + loaded_size(elf), bias, opener, os.path.basename(mapping.path))

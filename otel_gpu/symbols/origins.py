@@ -272,7 +272,7 @@ class Origins:
         for mapping in mappings:
             try:
                 with ElfFile(_opener(program[0], mapping)) as elf:
-                    bias = mapping.start - elf.to_vaddr(mapping.offset)
+                    bias = mapping.start - elf.code_vaddr(mapping.offset)
                     loaded = [s for s in elf.segments if s.type == PT_LOAD]
                     stubs = self._stub_map(elf)
                     extent = bias + min(s.vaddr for s in loaded), bias + max(s.vaddr + s.mem_size for s in loaded)

@@ -42,6 +42,7 @@ STOPS = {
     9: "more interpreter activations than Python frames",
     10: "code without tables and frame pointers",
     11: "a process that is still being learnt",
+    12: "a return address that leads to no code",
 }
 """ebpf/abi.h: enum stop; 1 is a complete stack."""
 COMPLETE = 1
@@ -154,7 +155,7 @@ class StackNamer:
         return Frame(FrameKind.CPYTHON, f"[unreadable Python frame: {why.name.lower()}]")
 
     def _function(self, address: int, *, is_return: bool) -> Frame:
-        region = self._index.at(address)
+        region = self._index.at(address - is_return)
         if region is None:
             return Frame(FrameKind.NATIVE, address=address)
         bias = self._process.biases.get(region)

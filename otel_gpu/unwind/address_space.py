@@ -69,7 +69,7 @@ def load_bias(elf: ElfFile, region: Region) -> int:
     """Return the difference between addresses in the process and in the file."""
     if region.is_vdso:
         return region.start - lowest_vaddr(elf)
-    return region.start - elf.to_vaddr(region.offset)
+    return region.start - elf.code_vaddr(region.offset)
 
 
 def lowest_vaddr(elf: ElfFile) -> int:

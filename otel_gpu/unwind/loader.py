@@ -25,10 +25,11 @@ from ..symbols.process_memory import MemoryFault, ProcessMemory
 from .address_space import Region, load_bias, lowest_vaddr, open_elf, regions
 from .cache import TableCache
 from .extents import Extents
+from .frame_pointers import describes_most, keeps_frame_pointers
 from .python_layout import UnsupportedPythonError
 from .python_process import NotStartedError, PythonProcess, locate
 from .python_text import PythonBinary, analyse_python
-from .rows import ROW
+from .rows import ROW, UnwindError
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +44,8 @@ MAPPING = np.dtype(
         ("flags", "<u4"),
     ]
 )
-_FRAME_POINTERS = 1
+_MADE, _NO_TABLE, _FRAME_POINTERS = 1, 2, 4
+"""ebpf/abi.h: MAPPING_*."""
 _PROCESS = struct.Struct("<IIIIqQ8Q80s")
 _EVAL_RANGES = 4
 _MAX_REGIONS = 8192
@@ -67,6 +69,7 @@ class _File:
     users: int = 0
     python: PythonBinary | None = None
     code_type: int = 0
+    flags: int = 0
     why_not: str | None = None
     is_no_elf: bool = False
     """Memory that has a number but holds code made at run time, as /dev/zero and memfds do."""
@@ -243,9 +246,16 @@ class UnwindLoader:
         try:
             with open_elf(pid, region) as elf:
                 self._read_python(elf, file)
-                table = self._cache.table(elf)
+                try:
+                    table = self._cache.table(elf)
+                except UnwindError as e:
+                    file.why_not = str(e)
+                    file.flags = _NO_TABLE | (_FRAME_POINTERS if keeps_frame_pointers(elf) else 0)
+                    return
+                if not describes_most(table, elf) and keeps_frame_pointers(elf):
+                    file.flags = _FRAME_POINTERS
         except (OtelGpuError, OSError) as e:
-            file.why_not = str(e)
+            file.why_not, file.flags = str(e), _NO_TABLE
             return
         with self._lock:
             first = self._row_space.take(len(table.rows) + 1)
@@ -307,10 +317,10 @@ class UnwindLoader:
             file = self._files.get(self._key(region))
             entry = (region.start, region.end, 0, 0, 0, 0, 0)
             if not (region.is_vdso or region.file) or (file is not None and file.is_no_elf):
-                entry = (region.start, region.end, 0, 0, 0, 0, _FRAME_POINTERS)
+                entry = (region.start, region.end, 0, 0, 0, 0, _MADE)
             elif file is not None and region in process.biases:
                 bias = (process.biases[region] + file.base) & (1 << 64) - 1
-                entry = (region.start, region.end, bias, file.first_row, file.rows, file.number, 0)
+                entry = (region.start, region.end, bias, file.first_row, file.rows, file.number, file.flags)
             run[i] = entry
         self._mappings[first : first + count] = run
         self._table.put(process.pid.to_bytes(4, "little"), self._pack(process, first, count))

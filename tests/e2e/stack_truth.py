@@ -69,7 +69,7 @@ def truths(event: Mapping[str, object]) -> dict[str, Truth]:
     stacks, pid = event["stacks"], event["pid"]
     assert isinstance(stacks, dict)
     assert isinstance(pid, int)
-    places = _Places(pid)
+    places = Places(pid)
     return {
         kernel: Truth([(n, f, ln) for n, f, ln in said["python"]], [places.of(a) for a in said["native"]])
         for kernel, said in stacks.items()
@@ -120,7 +120,7 @@ def interpreter_file(pid: int) -> str:
     return cpythons.find_image(pid).path
 
 
-class _Places:
+class Places:
     """Turns addresses of a process into files' own."""
 
     def __init__(self, pid: int) -> None:
