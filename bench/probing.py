@@ -29,7 +29,7 @@ from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import AttachedLibrary, PlannedProbe, plan
 from otel_gpu.probes.sites import Policy
 from otel_gpu.probes.table import DRIVER
-from otel_gpu.receivers.cuda import CudaReceiver
+from otel_gpu.receivers.cuda import CudaReceiver, CudaTables
 
 Placed = AbstractContextManager[object]
 RECORD_SIZE = 80 + 8  # and the ring's own header
@@ -70,9 +70,9 @@ class Ours:
         self._receiver.close()
 
     @property
-    def capturing(self) -> BpfMap:
-        """The map of captures, which profiles share."""
-        return self._receiver.capturing
+    def tables(self) -> CudaTables:
+        """The maps that profiles share."""
+        return self._receiver.tables
 
     @contextmanager
     def on(self, library: Path, functions: Sequence[str], policy: Policy = "fast") -> Iterator[object]:

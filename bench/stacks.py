@@ -6,8 +6,8 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -21,7 +21,7 @@ from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import AttachedLibrary, plan
 from otel_gpu.probes.profile import hooks_for
-from otel_gpu.profiles import CPU, GPU_LAUNCHES, Profile, ProfileType
+from otel_gpu.profiles import CPU, GPU_LAUNCHES, GPU_TIMES, Profile, ProfileType
 from otel_gpu.receivers.profile import ProfileReceiver
 
 _CALLS = 600
@@ -39,6 +39,7 @@ def measure(rounds: int) -> Iterator[Result]:
     with closing(Ours()) as ours, closing(Rivals()) as rivals, _deep_target() as target:
         yield _one_stack(ours, rivals, target, rounds)
         yield _slowdown(ours, target, max(rounds, 5))
+        yield _slowdown_by_time(ours, target, max(rounds, 5))
     yield _cpu_sampling()
 
 
@@ -51,12 +52,12 @@ def _deep_target() -> Iterator[Target]:
 
 @contextmanager
 def _receiver(
-    ours: Ours, types: list[ProfileType], pids: list[int], stacks_per_second: int
+    ours: Ours, types: Sequence[ProfileType], pids: list[int], stacks_per_second: int
 ) -> Iterator[ProfileReceiver]:
     receiver = ProfileReceiver(
         ProcessTable({}),
         types,
-        capturing=ours.capturing,
+        tables=ours.tables,
         kernel_name=lambda _process, _handle: "deep",
         only=pids,
         stacks_per_second=stacks_per_second,
@@ -130,19 +131,46 @@ def _depth(profiles: list[Profile]) -> int:
 def _slowdown(ours: Ours, target: Target, rounds: int) -> Result:
     """A program that launches 50,000 times a second, counted as always, with its stacks and without."""
     library = ground.mock_driver() / "libcuda.so.1"
-    off, on = [], []
     with ours.on(library, ("cuLaunchKernel",)), _receiver(ours, [GPU_LAUNCHES], [target.pid], 400) as receiver:
-        work = _work_for(target, 1e9 / _LOAD)
-        for _ in range(rounds):
-            order = f"launch {_LOADED_CALLS} {work}"
-            off.append(min(target.do(order).ns_per_call for _ in range(3)))
-            with _launch_profile(receiver, library):
-                on.append(min(target.do(order).ns_per_call for _ in range(3)))
-        stacks = receiver.complete
+        return _slower("a launch profile", target, receiver, rounds, lambda: _launch_profile(receiver, library))
+
+
+def _slowdown_by_time(ours: Ours, target: Target, rounds: int) -> Result:
+    """The same with a profile of GPU time, whose programs go on where those that count end."""
+    library = ground.mock_driver() / "libcuda.so.1"
+    with ours.on(library, ("cuLaunchKernel",)), _receiver(ours, GPU_TIMES, [target.pid], 400) as receiver:
+        calls = receiver.submissions
+        assert calls is not None
+        calls.close()
+
+        @contextmanager
+        def profile() -> Iterator[None]:
+            calls.open()
+            with closing(calls):
+                yield
+
+        return _slower("a profile of GPU time", target, receiver, rounds, profile)
+
+
+def _slower(
+    what: str,
+    target: Target,
+    receiver: ProfileReceiver,
+    rounds: int,
+    profile: Callable[[], AbstractContextManager[None]],
+) -> Result:
+    off, on = [], []
+    work = _work_for(target, 1e9 / _LOAD)
+    order = f"launch {_LOADED_CALLS} {work}"
+    for _ in range(rounds):
+        off.append(min(target.do(order).ns_per_call for _ in range(3)))
+        with profile():
+            on.append(min(target.do(order).ns_per_call for _ in range(3)))
+    stacks = receiver.complete
     # Neighbours: what else the machine does meets both.
     slower = median((b - a) / a for a, b in zip(off, on))
     return Result(
-        f"slowdown by a launch profile at {1e9 / median(off):,.0f} launches/s",
+        f"slowdown by {what} at {1e9 / median(off):,.0f} launches/s",
         f"{median(on) / 1000:.2f} us a launch",
         f"{median(off) / 1000:.2f} us",
         slower * 100,

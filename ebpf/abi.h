@@ -120,6 +120,31 @@ struct busy_key {
 };
 _Static_assert(sizeof(struct busy_key) == 16, "busy_key crosses the border");
 
+#define BATCH_PARTS 4 /* kinds of submissions that are told apart in one batch */
+
+/* Submissions of one batch that do the same. */
+struct batch_part {
+	u64 subject; /* see PART_OF */
+	u64 calls;
+};
+
+/* A kernel's handle, or what is none by its function. */
+#define PART_OF(subject, function) ((subject) ?: 1ULL << 63 | (function))
+
+/* All batches of a program on a device that did the same. */
+struct batch_kind {
+	struct busy_key key;
+	struct batch_part parts[BATCH_PARTS]; /* in the order in which they came first */
+};
+_Static_assert(sizeof(struct batch_kind) == 80, "batch_kind crosses the border");
+
+struct batch_sum {
+	u64 batches;
+	u64 upper_ns;
+	u64 lower_ns;
+};
+_Static_assert(sizeof(struct batch_sum) == 24, "batch_sum crosses the border");
+
 #define BUSY_STREAMS 8 /* in use at a time; work on more is known to be done only when all of the context's is */
 
 struct busy_stream {
@@ -140,6 +165,13 @@ struct busy {
 	u64 idle_since_ns; /* the present gap, if submissions == idle_submissions; 0 for none */
 	u64 idle_submissions;
 	u64 submissions;
+	u64 batch_first; /* of the present batch, or the last: submissions before it */
+	u64 batch_opened_ns;
+	u64 batch_lower_ns; /* lower_ns before it */
+	u64 sampled;	    /* the latest submission whose stack was taken, or a little later */
+	u64 noted;	    /* submissions of the present batch that are in its parts */
+	u64 noting;	    /* somebody is at them */
+	struct batch_part parts[BATCH_PARTS];
 	u64 opened_ns;	/* end of the last gap */
 	u64 covered_ns; /* lower_ns has what lies before */
 	u64 clean_ns;	/* nothing submitted since waits for the host or other devices; ~0: something does */
@@ -151,7 +183,7 @@ struct busy {
 	u32 mixed; /* several contexts use the device */
 	struct busy_stream streams[BUSY_STREAMS];
 };
-_Static_assert(sizeof(struct busy) == 112 + BUSY_STREAMS * (48 + 8 * BUSY_STREAMS), "busy crosses the border");
+_Static_assert(sizeof(struct busy) == 224 + BUSY_STREAMS * (48 + 8 * BUSY_STREAMS), "busy crosses the border");
 
 /* What went wrong in the kernel, one counter each. */
 enum loss {
@@ -172,6 +204,9 @@ enum event_type {
 	EVENT_FIRST_LAUNCH, /* a row of launches was made: handle, row_key.kind, -, - ; then struct origin */
 	EVENT_CAPTURED,	    /* a capture recorded a node: capture, node type, handle, bytes or version, NODE_DETAIL */
 	EVENT_CALL, /* a call succeeded: function, what it wrote to its out parameter, id, device ; then struct arguments */
+	/* A batch of which stacks were taken is over. tid is the device, time_ns the end. Submissions before it, and up
+	 * to its end; when it was opened, its lower bound. */
+	EVENT_BATCH,
 };
 
 /* Node types, as CUgraphNodeType. */
@@ -387,8 +422,20 @@ enum sample_type {
 	SAMPLE_BACKWARD,      /* the thread begins to wait for PyTorch's autograd engine */
 	SAMPLE_BACKWARD_DONE, /* it has returned from there; no stack */
 	SAMPLE_TENSOR,	      /* value: bytes; subject: the group of tensors that the stack stands for */
+	SAMPLE_SUBMISSION,    /* value: WORK_AT; subject: the kernel's handle, 0 for what is none */
 	SAMPLE_TYPES,
 };
+
+/* Who is asked to look at work that was submitted; what is submitted says where a kernel's handle is. */
+enum submitted {
+	SUBMITTED_FIRST,  /* argument 0 is the handle */
+	SUBMITTED_SECOND, /* argument 1 is */
+	SUBMITTED_OTHER,  /* it is no kernel */
+	SUBMITTED_COUNT,
+};
+
+/* Which of its process's submissions to which device. */
+#define WORK_AT(device, number) ((u64)(device) << 56 | (number))
 
 /* Tensors made by one thread from one stack on to the next: they are charged to the latter. */
 struct tensor_group {

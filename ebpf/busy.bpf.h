@@ -9,8 +9,10 @@
 #ifndef OTEL_GPU_BUSY_BPF_H
 #define OTEL_GPU_BUSY_BPF_H
 
+#include "busy_map.bpf.h"
 #include "capture.bpf.h"
 #include "device.bpf.h"
+#include "events.bpf.h"
 #include "rows.bpf.h"
 
 const volatile u8 busy_time = 1; /* 0: none of this is done */
@@ -20,15 +22,6 @@ static __always_inline int is_followed(u64 cookie)
 	return busy_time && !(COOKIE_KIND(cookie) & KIND_HIP);
 }
 
-/* Written here, read by the agent, which removes those of ended processes. Sized for processes times devices. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 8192);
-	__type(key, struct busy_key);
-	__type(value, struct busy);
-} busy SEC(".maps");
-
 /* Who is changing an entry of `busy` in more than one step; nobody ever waits for it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -36,6 +29,24 @@ struct {
 	__type(key, struct busy_key);
 	__type(value, u8);
 } claims SEC(".maps");
+
+/* What batches came to, by what was done in them: of those whose every submission is in busy.parts. Read by the agent,
+ * which removes those of ended processes. What finds no room is time of which less is known. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct batch_kind);
+	__type(value, struct batch_sum);
+} batch_kinds SEC(".maps");
+
+/* When the agent read last: batches that were opened before are not added up. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} batches_since SEC(".maps");
 
 /* Where in its stream an event was recorded last. */
 struct recorded {
@@ -74,11 +85,6 @@ static const struct busy no_busy = {};
 #define WAKE_NS 300000
 
 #define HELD (~0ULL)
-
-static __always_inline void busy_key_of(struct busy_key *key, const struct caller *who, u32 device)
-{
-	*key = (struct busy_key){ .tgid = who->tgid, .incarnation = who->incarnation, .device = device };
-}
 
 static __always_inline int claim(const struct busy_key *key)
 {
@@ -156,11 +162,72 @@ static __noinline int first_submission(struct busy_key *key, u64 context, u64 no
 	}
 	if (!b->first_ns) {
 		b->context = context;
-		b->opened_ns = now;
+		b->opened_ns = b->batch_opened_ns = now;
 		b->open = 1;
 		b->first_ns = now;
 	}
 	return 1;
+}
+
+static __always_inline void sum_batch(const struct busy_key *key, const struct busy *b, u64 ended)
+{
+	struct batch_kind kind = { .key = *key };
+	struct batch_sum *sum, fresh = {};
+	u64 *since;
+	u32 zero = 0;
+
+	since = bpf_map_lookup_elem(&batches_since, &zero);
+	if (!since || b->batch_opened_ns < *since)
+		return;
+	for (u32 i = 0; i < BATCH_PARTS; i++)
+		kind.parts[i] = b->parts[i];
+	sum = bpf_map_lookup_elem(&batch_kinds, &kind);
+	if (!sum) {
+		bpf_map_update_elem(&batch_kinds, &kind, &fresh, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&batch_kinds, &kind);
+		if (!sum)
+			return;
+	}
+	/* Nobody else is here: the device's entry is claimed. */
+	sum->batches++;
+	sum->upper_ns += ended - b->batch_opened_ns;
+	sum->lower_ns += b->lower_ns - b->batch_lower_ns;
+}
+
+/* Says what a batch came to, when somebody has looked who made it, and begins the next one. */
+static __always_inline void next_batch(const struct busy_key *key, struct busy *b, u64 ended, u64 now)
+{
+	struct event *e;
+
+	if (b->sampled > b->batch_first && b->sampled <= b->idle_submissions) {
+		e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+		if (e) {
+			*e = (struct event){
+				.type = EVENT_BATCH,
+				.tgid = key->tgid,
+				.incarnation = key->incarnation,
+				.tid = key->device,
+				.time_ns = ended,
+				.a = b->batch_first,
+				.b = b->idle_submissions,
+				.c = b->batch_opened_ns,
+				.d = b->lower_ns - b->batch_lower_ns,
+			};
+			bpf_ringbuf_submit(e, 0);
+		} else {
+			lose(LOSS_EVENTS_FULL);
+		}
+	}
+	if (b->noted) {
+		if (b->noted == b->idle_submissions - b->batch_first)
+			sum_batch(key, b, ended);
+		b->noted = 0;
+		for (u32 i = 0; i < BATCH_PARTS; i++)
+			b->parts[i] = (struct batch_part){};
+	}
+	b->batch_first = b->idle_submissions;
+	b->batch_opened_ns = now;
+	b->batch_lower_ns = b->lower_ns;
 }
 
 /* Work comes after a time in which the device was known to be idle. */
@@ -180,6 +247,7 @@ static __noinline int begin_work(struct busy_key *key, u64 now)
 		b->opened_ns = now;
 		if (since && since < now && b->submissions == b->idle_submissions + 1) {
 			b->idle_ns += now - since;
+			next_batch(key, b, since, now);
 			row.tgid = key->tgid;
 			row.incarnation = key->incarnation;
 			row.device = key->device;

@@ -9,6 +9,7 @@
 #include "events.bpf.h"
 #include "pinned.bpf.h"
 #include "rows.bpf.h"
+#include "submitted.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -75,8 +76,9 @@ static __noinline int captured_launch(struct pt_regs *ctx, const struct caller *
 	return 0;
 }
 
-static __always_inline void launch(struct pt_regs *ctx, const struct caller *who, u64 cookie, u64 function,
-				   const struct dims *dims, u64 stream)
+/* False when it is captured: it does not run. */
+static __always_inline int launch(struct pt_regs *ctx, const struct caller *who, u64 cookie, u64 function,
+				  const struct dims *dims, u64 stream)
 {
 	u64 blocks = (u64)dims->grid[0] * dims->grid[1] * dims->grid[2];
 	u64 threads_per_block = (u64)dims->block[0] * dims->block[1] * dims->block[2];
@@ -91,13 +93,14 @@ static __always_inline void launch(struct pt_regs *ctx, const struct caller *who
 	key.bucket_b = threads_per_block ? bucket(threads_per_block) : BUCKET_NONE;
 	if (capture) {
 		captured_launch(ctx, who, &key, capture);
-		return;
+		return 0;
 	}
 	t = thread_of(who);
 	key.device = device_of_thread(t);
 	if (count(&key, blocks, threads_per_block))
 		emit_first_launch(ctx, who, function, key.kind);
 	submit(who, t, stream, cookie);
+	return 1;
 }
 
 /* (CUfunction, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, CUstream, ...) */
@@ -116,7 +119,8 @@ int launch_kernel(struct pt_regs *ctx)
 	read_user(stack, sizeof(stack), ctx->sp + STACK_SKIP);
 	dims = (struct dims){ { ctx->si, ctx->dx, ctx->cx }, { ctx->r8, ctx->r9, stack[0] } };
 	stream = stack[2];
-	launch(ctx, &who, cookie, ctx->di, &dims, stream);
+	if (launch(ctx, &who, cookie, ctx->di, &dims, stream))
+		hand_on(ctx, cookie, SUBMITTED_FIRST);
 #else
 	stream = argument(ctx, 8);
 	dims = (struct dims){ { ctx->regs[1], ctx->regs[2], ctx->regs[3] },
@@ -180,7 +184,8 @@ int launch_kernel_ex(struct pt_regs *ctx)
 	if (!identify(&who))
 		return 0;
 	read_user(&config, sizeof(config), argument(ctx, 0));
-	launch(ctx, &who, cookie, argument(ctx, 1), &config.dims, config.stream);
+	if (launch(ctx, &who, cookie, argument(ctx, 1), &config.dims, config.stream))
+		hand_on(ctx, cookie, SUBMITTED_SECOND);
 	return 0;
 }
 
@@ -245,7 +250,8 @@ int launch_grid(struct pt_regs *ctx)
 		dims.grid[0] = argument(ctx, 1);
 		dims.grid[1] = argument(ctx, 2);
 	}
-	launch(ctx, &who, cookie, argument(ctx, 0), &dims, stream == ARGUMENT_NONE ? 0 : argument(ctx, stream));
+	if (launch(ctx, &who, cookie, argument(ctx, 0), &dims, stream == ARGUMENT_NONE ? 0 : argument(ctx, stream)))
+		hand_on(ctx, cookie, SUBMITTED_FIRST);
 	return 0;
 }
 
@@ -287,6 +293,7 @@ int launch_graph(struct pt_regs *ctx)
 	key.device = device_of(&who);
 	count(&key, 0, 0);
 	submit_graph(&who, argument(ctx, 1), cookie);
+	hand_on(ctx, cookie, SUBMITTED_OTHER);
 	return 0;
 }
 
@@ -361,7 +368,7 @@ static __always_inline int is_inner(const struct caller *who, u64 cookie)
 	return COOKIE_FLAGS(cookie) & FLAG_INNER && bpf_map_lookup_elem(&calls, &key);
 }
 
-/* Asynchronous copies are counted at the call. */
+/* Asynchronous copies are counted at the call. False when they do not run, or belong to another call. */
 static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *who, u64 cookie, const struct copy *copy)
 {
 	u64 capture = capturing_call(ctx, who, cookie);
@@ -378,7 +385,7 @@ static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *wh
 	}
 	count_copy(who, copy->kind, host, copy->bytes);
 	submit_call(ctx, who, cookie);
-	return 0;
+	return 1;
 }
 
 /* Blocking copies are counted when they return, if they succeeded, with the time they took. */
@@ -393,7 +400,7 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 	submit_call(ctx, who, cookie);
 	read_thread_state(&call.thread);
 	enter(ctx, who, cookie, &call);
-	return 0;
+	return 1;
 }
 
 #define COPY_PROGRAMS(shape)                                                                                           \
@@ -404,7 +411,9 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 		struct caller who;                                                                                     \
 		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
 			return 0;                                                                                      \
-		return copy_now(ctx, &who, cookie, &copy);                                                             \
+		if (copy_now(ctx, &who, cookie, &copy))                                                                \
+			hand_on(ctx, cookie, SUBMITTED_OTHER);                                                         \
+		return 0;                                                                                              \
 	}                                                                                                              \
 	SEC("uprobe") int copy_##shape(struct pt_regs *ctx)                                                            \
 	{                                                                                                              \
@@ -413,7 +422,9 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 		struct caller who;                                                                                     \
 		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
 			return 0;                                                                                      \
-		return copy_begin(ctx, &who, cookie, &copy);                                                           \
+		if (copy_begin(ctx, &who, cookie, &copy))                                                              \
+			hand_on(ctx, cookie, SUBMITTED_OTHER);                                                         \
+		return 0;                                                                                              \
 	}
 COPY_PROGRAMS(linear)
 COPY_PROGRAMS(2d)
@@ -528,8 +539,10 @@ int copy_batch(struct pt_regs *ctx)
 		return 0;
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	bpf_loop(n, copy_one, &walk, 0);
-	if (!walk.capture)
+	if (!walk.capture) {
 		submit_call(ctx, &walk.who, cookie);
+		hand_on(ctx, cookie, SUBMITTED_OTHER);
+	}
 	return 0;
 }
 
@@ -559,8 +572,10 @@ int copy_3d_batch(struct pt_regs *ctx)
 		return 0;
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	bpf_loop(n, copy_one_3d, &walk, 0);
-	if (!walk.capture)
+	if (!walk.capture) {
 		submit_call(ctx, &walk.who, cookie);
+		hand_on(ctx, cookie, SUBMITTED_OTHER);
+	}
 	return 0;
 }
 
@@ -596,6 +611,7 @@ int fill(struct pt_regs *ctx)
 	}
 	count_memset(&who, cookie, bytes);
 	submit_call(ctx, &who, cookie);
+	hand_on(ctx, cookie, SUBMITTED_OTHER);
 	return 0;
 }
 

@@ -2,8 +2,10 @@
 /* Which code launches, waits, copies, allocates, runs? Stacks, taken of as many calls as the budget allows, each with
  * what it stands for. A second program on the sites of cuda.bpf.c, loaded only when profiles are asked for. */
 #include "common.bpf.h"
+#include "busy_map.bpf.h"
 #include "capture.bpf.h"
 #include "copy.bpf.h"
+#include "device.bpf.h"
 #include "unwind.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -96,8 +98,10 @@ static __always_inline int count_down(struct sampler *s, u32 budget)
 	return 1;
 }
 
+#define BUDGET (stacks_per_second / WINDOWS_PER_SECOND)
+
 /* True when this call's stack is to be taken; then `value` and `calls` are what it stands for. */
-static __always_inline int is_due(const struct caller *who, u64 type, u64 *value, u64 *calls)
+static __always_inline int is_due_within(const struct caller *who, u64 type, u64 *value, u64 *calls, u32 budget)
 {
 	struct sampler *s = sampler_of(who, type);
 
@@ -105,13 +109,18 @@ static __always_inline int is_due(const struct caller *who, u64 type, u64 *value
 		return 1;
 	s->value += *value;
 	s->calls += *calls;
-	if (!count_down(s, stacks_per_second / WINDOWS_PER_SECOND))
+	if (!count_down(s, budget))
 		return 0;
 	*value = s->value;
 	*calls = s->calls;
 	s->value = 0;
 	s->calls = 0;
 	return 1;
+}
+
+static __always_inline int is_due(const struct caller *who, u64 type, u64 *value, u64 *calls)
+{
+	return is_due_within(who, type, value, calls, BUDGET);
 }
 
 static __always_inline void fill_head(struct stack_sample *s, const struct caller *who, u32 type, u64 cookie)
@@ -215,6 +224,143 @@ int profile_launch(struct pt_regs *ctx)
 	if (is_due(&who, SAMPLE_LAUNCH, &value, &calls))
 		take_at_entry(ctx, &who, SAMPLE_LAUNCH, cookie, value, calls, argument(ctx, COOKIE_OUT(cookie)));
 	return 0;
+}
+
+/* ---- submissions: whose work kept a device busy ----
+ * Where these programs run the submission is counted, and its call has not returned: its work cannot be known to be
+ * done yet, so the batch it is in is the one that holds the latest number. */
+
+/* Of a batch whose every stack is known, it is known whose work it was. So some batches are taken whole, and the
+ * stacks of all others as those of launches are; each may have half the budget. */
+#define BATCH_BUDGET (BUDGET / 2)
+#define BATCH_STACKS 1024 /* the most that are taken of one batch, at a stretch */
+
+struct batch_sampler {
+	u64 first; /* the present batch's busy.batch_first */
+	u64 window_start_ns;
+	u32 in_window; /* submissions */
+	u32 period;    /* every how many batches one is taken whole, on average */
+	u32 countdown;
+	u32 stacks; /* of the present batch; ~0 when it is not to be taken whole */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct busy_key);
+	__type(value, struct batch_sampler);
+} batch_samplers SEC(".maps");
+
+static __always_inline int is_batch_due(struct batch_sampler *s, u64 now)
+{
+	u64 windows = (now - s->window_start_ns) / WINDOW_NS;
+	u32 budget = BATCH_BUDGET ?: 1, period;
+
+	period = s->in_window / (windows ?: 1) / budget ?: 1;
+	if (windows) {
+		s->period = period;
+		s->window_start_ns = now;
+		s->in_window = 0;
+		if (s->countdown > 2 * period)
+			s->countdown = 2 * period;
+	} else if (period > s->period) {
+		s->period = period;
+	}
+	if (s->countdown > 1) {
+		s->countdown--;
+		return 0;
+	}
+	s->countdown = s->period > 1 ? 1 + bpf_get_prandom_u32() % (2 * s->period - 1) : 1;
+	return 1;
+}
+
+/* True when this submission is part of a batch that is taken whole. Threads that are here at once may get the budget
+ * wrong, and nothing else: user space counts the stacks. */
+static __always_inline int is_of_whole_batch(const struct busy_key *key, const struct busy *b)
+{
+	struct batch_sampler *s = bpf_map_lookup_elem(&batch_samplers, key);
+
+	if (!s) {
+		struct batch_sampler fresh = { .first = ~0ULL, .window_start_ns = b->batch_opened_ns, .period = 1 };
+		bpf_map_update_elem(&batch_samplers, key, &fresh, BPF_NOEXIST);
+		s = bpf_map_lookup_elem(&batch_samplers, key);
+		if (!s)
+			return 0;
+	}
+	s->in_window++;
+	if (s->first != b->batch_first) {
+		s->first = b->batch_first;
+		s->stacks = is_batch_due(s, b->batch_opened_ns) ? 0 : ~0U;
+	}
+	if (s->stacks >= BATCH_STACKS)
+		return 0;
+	s->stacks++;
+	return 1;
+}
+
+/* Notes what a submission does. One that comes while another thread is here is left out: of its batch it is then not
+ * known what was done. The same of one that finds no part. */
+static __always_inline void note_part(struct busy *b, u64 subject)
+{
+	if (__sync_val_compare_and_swap(&b->noting, 0, 1))
+		return;
+#pragma unroll
+	for (u32 i = 0; i < BATCH_PARTS; i++) {
+		struct batch_part *part = &b->parts[i];
+
+		if (!part->calls)
+			part->subject = subject;
+		if (part->subject == subject) {
+			part->calls++;
+			b->noted++;
+			break;
+		}
+	}
+	*(volatile u64 *)&b->noting = 0;
+}
+
+static __always_inline int profile_submission(struct pt_regs *ctx, u64 subject)
+{
+	u64 cookie = attach_cookie(ctx), number, value = 1, calls = 1;
+	struct busy_key key;
+	struct caller who;
+	struct busy *b;
+	u32 device;
+
+	if (!identify(&who))
+		return 0;
+	device = device_of(&who);
+	busy_key_of(&key, &who, device);
+	b = bpf_map_lookup_elem(&busy, &key);
+	if (!b)
+		return 0;
+	note_part(b, PART_OF(subject, COOKIE_FUNCTION(cookie)));
+	number = *(volatile u64 *)&b->submissions;
+	if (!is_of_whole_batch(&key, b) &&
+	    !is_due_within(&who, SAMPLE_SUBMISSION | device << 8, &value, &calls, BATCH_BUDGET))
+		return 0;
+	if (number > b->sampled)
+		b->sampled = number;
+	take_at_entry(ctx, &who, SAMPLE_SUBMISSION, cookie, WORK_AT(device, number), calls, subject);
+	return 0;
+}
+
+SEC("uprobe")
+int profile_submitted_first(struct pt_regs *ctx)
+{
+	return profile_submission(ctx, argument(ctx, 0));
+}
+
+SEC("uprobe")
+int profile_submitted_second(struct pt_regs *ctx)
+{
+	return profile_submission(ctx, argument(ctx, 1));
+}
+
+SEC("uprobe")
+int profile_submitted_other(struct pt_regs *ctx)
+{
+	return profile_submission(ctx, 0);
 }
 
 /* ---- calls that return: waits, copies, allocations ---- */
@@ -638,7 +784,7 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 /* ---- off CPU ---- */
 
 /* Most stays are short and come to nothing: more walks than stacks are wanted, for what is long to have its own. */
-#define OFF_CPU_BUDGET (5 * stacks_per_second / WINDOWS_PER_SECOND)
+#define OFF_CPU_BUDGET (5 * BUDGET)
 
 /* Where a thread stood when it last left its CPU to wait. */
 struct stay {

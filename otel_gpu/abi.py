@@ -38,16 +38,36 @@ LIVE = np.dtype(
 
 BUSY_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("device", "<u4"), ("pad", "<u4")])
 BUSY_STREAMS = 8
-_BUSY_TIMES = ("first_ns", "idle_ns", "lower_ns", "idle_since_ns", "idle_submissions", "submissions")
+_BUSY_TIMES = (
+    "first_ns",
+    "idle_ns",
+    "lower_ns",
+    "idle_since_ns",
+    "idle_submissions",
+    "submissions",
+    "batch_first",
+    "batch_opened_ns",
+    "batch_lower_ns",
+    "sampled",
+)
 BUSY = np.dtype(
     {
         "names": _BUSY_TIMES,
         "formats": ["<u8"] * len(_BUSY_TIMES),
         "offsets": [8 * i for i in range(len(_BUSY_TIMES))],
-        "itemsize": 112 + BUSY_STREAMS * (48 + 8 * BUSY_STREAMS),
+        "itemsize": 224 + BUSY_STREAMS * (48 + 8 * BUSY_STREAMS),
     }
 )
 """What of struct busy the agent reads; its rest is the kernel's own."""
+BATCH_PARTS = 4
+BATCH_PART = np.dtype([("subject", "<u8"), ("calls", "<u8")])
+BATCH_KIND = np.dtype([("key", BUSY_KEY), ("parts", BATCH_PART, (BATCH_PARTS,))])
+BATCH_SUM = np.dtype([("batches", "<u8"), ("upper_ns", "<u8"), ("lower_ns", "<u8")])
+
+
+def part_of(subject: int, function: int) -> int:
+    """Return what tells submissions of one batch apart: a handle or, where there is none, the function."""
+    return subject or 1 << 63 | function
 
 
 class Family(enum.IntEnum):
@@ -127,6 +147,11 @@ class EventType(enum.IntEnum):
     """A capture recorded a node: capture, node type, handle, bytes or version, detail."""
     CALL = 4
     """A call succeeded: function, what it wrote to its out parameter, id, device; then its arguments."""
+    BATCH = 5
+    """A batch of which stacks were taken is over: submissions before it, up to its end, when it was opened, lower bound.
+
+    Its tid is the device, its time the batch's end.
+    """
 
 
 class NodeType(enum.IntEnum):
@@ -162,6 +187,21 @@ class SampleType(enum.IntEnum):
     BACKWARD = 8
     BACKWARD_DONE = 9
     TENSOR = 10
+    SUBMISSION = 11
+
+
+class Submitted(enum.IntEnum):
+    """Who is asked to look at work that was submitted: the places of the map `submitted`."""
+
+    FIRST = 0
+    """The kernel's handle is argument 0."""
+    SECOND = 1
+    OTHER = 2
+    """There is none."""
+
+
+WORK_DEVICE_SHIFT = 56
+"""A submission's sample has the device above these bits of its value, and below them the number."""
 
 
 SAMPLE = struct.Struct("<IIIIQQQQHHI")

@@ -146,7 +146,7 @@ class Agent:
             self._profile = ProfileReceiver(
                 self._processes,
                 types_of(settings),
-                capturing=self._cuda.capturing,
+                tables=self._cuda.tables,
                 kernel_name=self._cuda.kernel_name,
                 take_busy=self._cuda.take_busy,
                 only=pids,

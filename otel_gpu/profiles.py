@@ -128,18 +128,33 @@ GPU_TIME_LOWER = _type(
     "nanoseconds",
     "gpu_time",
     "nanoseconds",
-    "GPU time, lower bound, split by launches",
-    "The lower bound of the time GPUs worked for the process: a bound in total; split among call sites by how much they "
-    "launched, which is an estimate.",
+    "GPU time, lower bound, split by estimate",
+    "The lower bound of the time GPUs worked for the process: a bound in total; split among call sites by an estimate.",
 )
 GPU_TIME_UPPER = _type(
     "gpu_time_upper",
     "nanoseconds",
     "gpu_time",
     "nanoseconds",
-    "GPU time, upper bound, split by launches",
-    "The upper bound of the time GPUs worked for the process: a bound in total; split among call sites by how much they "
-    "launched, which is an estimate.",
+    "GPU time, upper bound, split by estimate",
+    "The upper bound of the time GPUs worked for the process: a bound in total; split among call sites by an estimate.",
+)
+GPU_TIME_AT_LEAST = _type(
+    "gpu_time_at_least",
+    "nanoseconds",
+    "gpu_time",
+    "nanoseconds",
+    "GPU time, at least, by call site",
+    "For how long GPUs certainly did what this call site submitted, and nothing else for the process.",
+)
+GPU_TIME_AT_MOST = _type(
+    "gpu_time_at_most",
+    "nanoseconds",
+    "gpu_time",
+    "nanoseconds",
+    "GPU time, at most, by call site",
+    "For how long at most GPUs did what this call site submitted. Sites may have shared the same time: the total is "
+    "more than all sites took together.",
 )
 GPU_WAIT = _type(
     "gpu_wait",
@@ -217,12 +232,16 @@ OFF_CPU = ProfileType(
     "Time threads spent neither running nor ready to run.",
 )
 
+GPU_TIMES = (GPU_TIME_UPPER, GPU_TIME_LOWER, GPU_TIME_AT_LEAST, GPU_TIME_AT_MOST)
+
 PROFILE_TYPES: dict[str, ProfileType] = {
     t.name: t
     for t in (
         GPU_LAUNCHES,
         GPU_TIME_LOWER,
         GPU_TIME_UPPER,
+        GPU_TIME_AT_LEAST,
+        GPU_TIME_AT_MOST,
         GPU_WAIT,
         GPU_COPY,
         GPU_ALLOC_SPACE,
@@ -243,7 +262,7 @@ CHOICES: dict[str, tuple[ProfileType, ...]] = {
     "alloc": (GPU_ALLOC_SPACE,),
     "inuse": (GPU_INUSE_SPACE,),
     "copy": (GPU_COPY,),
-    "gputime": (GPU_TIME_UPPER, GPU_TIME_LOWER),
+    "gputime": GPU_TIMES,
     "tensor": (TENSOR_INUSE_SPACE, TENSOR_ALLOC_SPACE),
     "cpu": (CPU,),
     "offcpu": (OFF_CPU,),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
+from .abi import Loss
 from .config import CudaSettings, ProfileSettings
 from .discovery import drivers, procfs
 from .discovery.libraries import Library
@@ -59,7 +60,7 @@ class Recorder:
             self._profile = ProfileReceiver(
                 self._processes,
                 types,
-                capturing=self._cuda.capturing,
+                tables=self._cuda.tables,
                 kernel_name=self._cuda.kernel_name,
                 take_busy=self._cuda.take_busy,
                 only=self._pids,
@@ -98,6 +99,12 @@ class Recorder:
         """How many stacks were complete, and how many cut short."""
         assert self._profile is not None
         return self._profile.complete, sum(self._profile.truncated.values())
+
+    def losses(self) -> dict[Loss, int]:
+        """Return how often each thing went wrong in the kernel."""
+        assert self._profile is not None
+        of_counts = self._cuda.losses()
+        return {loss: n + of_counts[loss] for loss, n in self._profile.losses().items()}
 
     def record(self, duration_s: float) -> list[Profile]:
         """Record for so long, or until the processes end, and return one profile for each process and type."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+from ..abi import Submitted
 from ..profiles import (
     GPU_ALLOC_SPACE,
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
-    GPU_TIME_LOWER,
-    GPU_TIME_UPPER,
     GPU_WAIT,
     ProfileType,
 )
@@ -22,6 +21,13 @@ LAUNCH, WAIT, COPY, ALLOC, FREE = "launch", "wait", "copy", "alloc", "free"
 
 OFF_CPU_PROGRAMS = ("profile_switch", "profile_wakeup")
 """On the scheduler's tracepoints, not in a library."""
+
+SUBMISSION_PROGRAMS = {
+    Submitted.FIRST: "profile_submitted_first",
+    Submitted.SECOND: "profile_submitted_second",
+    Submitted.OTHER: "profile_submitted_other",
+}
+"""They go on where the programs that count have counted a submission."""
 
 _PROGRAMS = {
     # program of the table: (what is sampled, its programs here)
@@ -41,8 +47,6 @@ _PROGRAMS = {
 }
 _NEEDED: dict[str, frozenset[str]] = {
     GPU_LAUNCHES.name: frozenset({LAUNCH}),
-    GPU_TIME_LOWER.name: frozenset({LAUNCH}),
-    GPU_TIME_UPPER.name: frozenset({LAUNCH}),
     GPU_WAIT.name: frozenset({WAIT, COPY}),
     GPU_COPY.name: frozenset({COPY}),
     GPU_ALLOC_SPACE.name: frozenset({ALLOC}),

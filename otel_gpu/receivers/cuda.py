@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from .. import abi
 from ..abi import Loss
@@ -27,7 +28,7 @@ from ..probes.table import BUSY_PROGRAMS, TABLES
 from ..symbols.kernels import KernelBook
 from ..symbols.origins import Origins
 from . import hip, hip_errors
-from .cuda_busy import BusyDelta, BusyReader
+from .cuda_busy import BusyReader, BusyTimes, DeviceTime
 from .cuda_facts import CudaFacts
 from .cuda_ledger import Ledger
 from .cuda_patience import Patience
@@ -37,14 +38,25 @@ from .rows import RowReader
 _log = logging.getLogger(__name__)
 
 _PREALLOCATE_BYTES = 64 << 20
-_MAX_BUSY = 4096
-"""Processes whose busy time is kept for profiles."""
 _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
 """Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
 _NEVER = b"\xff" * 8
 _NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 10.0
 """How long a read waits for the names of kernels that just turned up; when programs have ended; at the agent's end."""
+
+
+class CudaTables(NamedTuple):
+    """Maps, by their names, that the programs which take stacks share with those that count."""
+
+    capturing: BpfMap
+    """Capturing streams."""
+    busy: BpfMap
+    """Devices' work."""
+    threads: BpfMap
+    """Which device each works on."""
+    submitted: BpfMap
+    """Programs that go on where work was submitted."""
 
 
 class CudaReceiver:
@@ -84,8 +96,8 @@ class CudaReceiver:
             raise
         self._rows = RowReader(self._object.map("rows"))
         self._overflow = RowReader(self._object.map("overflow"))
-        self._busy = BusyReader(self._object.map("busy"))
-        self._busy_ns: dict[Process, tuple[int, int]] = {}
+        self._busy = BusyReader(*map(self._object.map, ("busy", "batch_kinds", "batches_since")))
+        self._times = BusyTimes()
         self._ledger = Ledger(*map(self._object.map, ("live", "mapped", "pinned", "primaries")))
         self.kernels = KernelBook()
         self._origins = Origins(self.kernels)
@@ -152,9 +164,9 @@ class CudaReceiver:
         return [p.left_out(_TOO_OLD) if p.program in self._left_out else p for p in probes]
 
     @property
-    def capturing(self) -> BpfMap:
-        """The table of capturing streams, for other objects to share."""
-        return self._object.map("capturing")
+    def tables(self) -> CudaTables:
+        """What programs of another object may use."""
+        return CudaTables(*(self._object.map(name) for name in CudaTables._fields))
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""
@@ -182,8 +194,10 @@ class CudaReceiver:
             known = {(p.pid, p.incarnation) for p in self._processes if p.incarnation is not None}
             for grown in self._busy.read(known):
                 owner = self._processes.owner(*grown.program)
-                self._note_busy(owner, grown)
+                self._times.grown(owner, grown)
                 sums.busy(owner, grown)
+            for program, device, batch in self._facts.take_batches():
+                self._times.ended(self._processes.owner(*program), device, batch)
             for gone in self._ledger.take_gone():
                 owner = self._processes.owner(*gone.program)
                 if gone.is_hip:
@@ -201,18 +215,10 @@ class CudaReceiver:
             self._facts.forget(program)
         return [*sums.measurements(), *hip.measurements(of_hip.measurements())]
 
-    def take_busy(self) -> dict[Process, tuple[int, int]]:
-        """Return between which bounds GPUs worked for each process since the last call, in ns, as of the last read."""
+    def take_busy(self) -> Mapping[Process, Mapping[int, DeviceTime]]:
+        """Return what GPUs did for each process since the last call, by device, as of the last read."""
         with self._facts.lock:
-            taken, self._busy_ns = self._busy_ns, {}
-        return taken
-
-    def _note_busy(self, process: Process, grown: BusyDelta) -> None:
-        lower, upper = self._busy_ns.pop(process, (0, 0))
-        self._busy_ns[process] = lower + grown.lower_ns, upper + grown.upper_ns
-        if len(self._busy_ns) > _MAX_BUSY:
-            # Nobody takes it.
-            del self._busy_ns[next(iter(self._busy_ns))]
+            return self._times.take()
 
     def settle(self) -> None:
         """Wait for names a last time: the next `collect` holds nothing back for them."""

@@ -15,11 +15,14 @@ from ..symbols.hip_kernels import HostSymbols
 from ..symbols.kernels import KernelBook, Program
 from ..symbols.origins import Launch, Origins
 from . import hip
+from .cuda_busy import Batch
 from .cuda_graphs import Contents, Graphs, Node
 from .cuda_ledger import Ledger
 from .rows import RowDelta
 
 _MAX_DEVICE_PROGRAMS = 4096
+_MAX_BATCHES = 1 << 16
+"""Between two reads; what is left out is time of which nobody knows whose it was."""
 _NONE: Mapping[int, str] = MappingProxyType({})
 
 
@@ -36,12 +39,13 @@ class CudaFacts:
         self._seen: set[Program] = set()
         self._new: list[Program] = []
         self._unknown_nodes = 0
+        self._batches: list[tuple[Program, int, Batch]] = []
         # Those of ended programs are still asked for when their last counts are exported, so only age ends them.
         self._device_uuids: OrderedDict[Program, dict[int, str]] = OrderedDict()
 
     def handle(self, record: bytes) -> None:
         """Take in one event."""
-        kind, tgid, incarnation, _tid, when_ns, a, b, c, d = abi.EVENT.unpack_from(record)
+        kind, tgid, incarnation, tid, when_ns, a, b, c, d = abi.EVENT.unpack_from(record)
         program = (tgid, incarnation)
         rest = record[abi.EVENT.size :]
         with self.lock:
@@ -70,8 +74,16 @@ class CudaFacts:
                 case EventType.FIRST_LAUNCH:
                     ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
                     self._origins.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
+                case EventType.BATCH if len(self._batches) < _MAX_BATCHES:
+                    self._batches.append((program, tid, Batch(a, b, c, when_ns, d)))
                 case _:
                     pass
+
+    def take_batches(self) -> list[tuple[Program, int, Batch]]:
+        """Return the batches of work that ended since the last call, with whose they were and on which device."""
+        with self.lock:
+            taken, self._batches = self._batches, []
+        return taken
 
     def take_new(self) -> list[Program]:
         """Return the programs that showed themselves since the last call, in their order."""

@@ -15,20 +15,23 @@ from ..abi import Loss, SampleType
 from ..bpf.cpu_events import CpuSampler
 from ..bpf.features import probe
 from ..bpf.linker import LinkMode, ObjectLinker
-from ..bpf.maps import BpfMap
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader
+from ..bpf.tail_calls import TailCalls
 from ..bpf.tracepoints import TracepointLinks
 from ..discovery.libraries import Library
 from ..discovery.processes import Process, ProcessTable
 from ..errors import UnsupportedKernelError
-from ..probes.profile import OFF_CPU_PROGRAMS
+from ..probes.profile import OFF_CPU_PROGRAMS, SUBMISSION_PROGRAMS
 from ..probes.sites import Policy
-from ..profiles import CPU, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
+from ..profiles import CPU, GPU_TIMES, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
 from ..symbols.stacks import COMPLETE, NO_MAPPING, STOPS, FileNames, StackNamer
 from ..unwind.cache import TableCache
 from ..unwind.loader import UnwindLoader, WalkedProcess
 from .backward import BackwardCallers
+from .cuda import CudaTables
+from .cuda_busy import DeviceTime
+from .gpu_time import GpuTime
 from .held_memory import HeldMemory
 from .profile_sites import ProfileSites
 from .profile_sums import KernelName, ProfileSums, StackSample, sample_size
@@ -69,9 +72,9 @@ class ProfileReceiver:
         processes: ProcessTable,
         types: Sequence[ProfileType],
         *,
-        capturing: BpfMap,
+        tables: CudaTables,
         kernel_name: KernelName,
-        take_busy: Callable[[], Mapping[Process, tuple[int, int]]] = dict,
+        take_busy: Callable[[], Mapping[Process, Mapping[int, DeviceTime]]] = dict,
         only: Iterable[int] = (),
         policy: Policy = "fast",
         allow_single_step: bool = True,
@@ -92,10 +95,11 @@ class ProfileReceiver:
         types = [t.every(1_000_000_000 // cpu_hz) if t.name == CPU.name else t for t in types]
         self._processes = processes
         self._types = {t.name for t in types}
+        self._splits_time = not self._types.isdisjoint(t.name for t in GPU_TIMES)
         self._object = BpfObject("profile")
         self.linker = ObjectLinker(self._object, link)
         try:
-            self._load(capturing, tuple(only), stacks_per_second)
+            self._load(tables, tuple(only), stacks_per_second)
         except BaseException:
             self._object.close()
             raise
@@ -110,6 +114,7 @@ class ProfileReceiver:
         self._sites = ProfileSites(self.linker, types, policy, allow_single_step=allow_single_step)
         self._observed: dict[Program, _Observed] = {}
         self._sums = ProfileSums(types, kernel_name)
+        self._gpu_time = GpuTime(kernel_name)
         self._take_busy = take_busy
         self._tensors = None
         if TENSOR_INUSE_SPACE.name in self._types:
@@ -120,12 +125,17 @@ class ProfileReceiver:
         """Stacks that end early, by the number of the reason."""
         self._ring = RingReader(self._object.map("samples"), self._take, look_every_ms=_LOOK_EVERY_MS, used=sample_size)
         programs = self._object.programs()
+        self.submissions = (
+            TailCalls(tables.submitted, {place: programs[name] for place, name in SUBMISSION_PROGRAMS.items()})
+            if self._splits_time
+            else None
+        )
         self._cpu = CpuSampler(programs["profile_cpu"], cpu_hz) if CPU.name in self._types else None
         self._off_cpu = (
             TracepointLinks([programs[name] for name in OFF_CPU_PROGRAMS]) if OFF_CPU.name in self._types else None
         )
 
-    def _load(self, capturing: BpfMap, only: tuple[int, ...], stacks_per_second: int) -> None:
+    def _load(self, tables: CudaTables, only: tuple[int, ...], stacks_per_second: int) -> None:
         self._object.set_variables(
             {
                 "observe_all": 0 if only else 1,
@@ -135,10 +145,12 @@ class ProfileReceiver:
                 "captures": 1,
             }
         )
-        self._object.share_map("capturing", capturing)
+        for name in ("capturing", "busy", "threads"):
+            self._object.share_map(name, getattr(tables, name))
+        left_out = [] if OFF_CPU.name in self._types else [*OFF_CPU_PROGRAMS]
         self._object.load(
             attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
-            skip=() if OFF_CPU.name in self._types else OFF_CPU_PROGRAMS,
+            skip=left_out + ([] if self._splits_time else [*SUBMISSION_PROGRAMS.values()]),
         )
         targets = self._object.map("targets")
         for pid in only:
@@ -150,6 +162,8 @@ class ProfileReceiver:
             self._cpu.close()
         if self._off_cpu is not None:
             self._off_cpu.close()
+        if self.submissions is not None:
+            self.submissions.close()
         self._sites.close()
         self._ring.close()
         self.loader.close()
@@ -178,6 +192,7 @@ class ProfileReceiver:
         self._take_busy()
         with self._lock:
             self._sums.clear()
+            self._gpu_time.clear()
             self.complete = 0
             self.truncated.clear()
 
@@ -200,8 +215,8 @@ class ProfileReceiver:
                 owner = self._observed.get(program)
                 if owner is not None and not owner.process.ended:
                     self._sums.add_tensors(owner.process, stack, size_bytes)
-            for process, (lower_ns, upper_ns) in self._take_busy().items():
-                self._sums.split_time(process, lower_ns, upper_ns)
+            for process, times in self._take_busy().items():
+                self._sums.add_time(process, self._gpu_time.split(process, times))
             return self._sums.take()
 
     def finish(self, ended: Collection[Process]) -> None:
@@ -214,6 +229,7 @@ class ProfileReceiver:
             self._add_remainders([o.process for _, o in mine])
             for program, observed in mine:
                 self._sums.name_launches(observed.process)
+                self._gpu_time.name(observed.process)
                 observed.close()
                 del self._observed[program]
             if self._tensors is not None:
@@ -258,6 +274,9 @@ class ProfileReceiver:
                 stack = observed.callers.joined(sample.tid, stack)
             if sample.kind == SampleType.TENSOR and self._tensors is not None:
                 self._tensors.charge(sample.subject, stack)
+            if sample.kind == SampleType.SUBMISSION:
+                self._gpu_time.add(observed.process, sample, stack)
+                return
             self._sums.add(observed.process, observed.held, sample, stack)
 
     def _named(self, observed: _Observed, sample: StackSample, frames: bytes) -> Stack:
@@ -284,7 +303,12 @@ class ProfileReceiver:
         for i in np.nonzero(values["value"])[0].tolist():
             process = by_pid.get(int(keys[i]["pid_tgid"]) >> 32)
             if process is not None:
-                self._sums.add_remainder(process, int(keys[i]["type"]), int(values[i]["value"]))
+                # Of submissions the device stands above the type.
+                device, kind = divmod(int(keys[i]["type"]), 1 << 8)
+                if kind == SampleType.SUBMISSION:
+                    self._gpu_time.add_remainder(process, device, int(values[i]["calls"]))
+                else:
+                    self._sums.add_remainder(process, kind, int(values[i]["value"]))
                 table.delete(keys[i].tobytes())
 
     def _of(self, program: Program) -> _Observed:

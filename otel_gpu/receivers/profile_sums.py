@@ -17,6 +17,8 @@ from ..profiles import (
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
+    GPU_TIME_AT_LEAST,
+    GPU_TIME_AT_MOST,
     GPU_TIME_LOWER,
     GPU_TIME_UPPER,
     GPU_WAIT,
@@ -35,8 +37,9 @@ from ..symbols.demangle import demangle
 from .held_memory import Held, HeldMemory
 
 NOT_SAMPLED = marker("[not sampled]")
-LAUNCHED_BEFORE = marker("[launched before]")
 _KERNEL = Frame(FrameKind.KERNEL, "[kernel]")
+GRAPH_LAUNCH = "cuGraphLaunch"
+GRAPH = Frame(FrameKind.CUDA, "CUDA graph")
 _SAMPLED = {
     int(SampleType.LAUNCH): GPU_LAUNCHES,
     int(SampleType.WAIT): GPU_WAIT,
@@ -44,6 +47,19 @@ _SAMPLED = {
     int(SampleType.OFF_CPU): OFF_CPU,
     int(SampleType.TENSOR): TENSOR_ALLOC_SPACE,
 }
+
+
+class SiteTime(NamedTuple):
+    """How long GPUs worked for what one call site submitted."""
+
+    stack: Stack
+    lower_ns: int
+    """Its share of the lower bound of all sites; an estimate, as the next."""
+    upper_ns: int
+    at_least_ns: int
+    """Bounds of its own."""
+    at_most_ns: int
+
 
 KernelName = Callable[[Process, int], str]
 
@@ -80,7 +96,6 @@ class ProfileSums:
 
     def __init__(self, types: Sequence[ProfileType], kernel_name: KernelName) -> None:
         self._types = {t.name: t for t in types}
-        self._splits_time = bool(self._types.keys() & {GPU_TIME_LOWER.name, GPU_TIME_UPPER.name})
         self._kernel_name = kernel_name
         self._builders: dict[tuple[Process, str], ProfileBuilder] = {}
         self._launches: dict[tuple[Process, int, Stack], int] = {}
@@ -96,17 +111,17 @@ class ProfileSums:
     def add(self, process: Process, held: HeldMemory, sample: StackSample, stack: Stack) -> None:
         """Add what one stack stands for."""
         match sample.kind:
-            case SampleType.LAUNCH if FUNCTIONS[sample.function] == "cuGraphLaunch":
-                self._put(process, GPU_LAUNCHES, (Frame(FrameKind.CUDA, "CUDA graph"), *stack), sample.value)
+            case SampleType.LAUNCH if FUNCTIONS[sample.function] == GRAPH_LAUNCH:
+                self._put(process, GPU_LAUNCHES, (GRAPH, *stack), sample.value)
             case SampleType.LAUNCH:
                 key = (process, sample.subject, stack)
                 self._launches[key] = self._launches.get(key, 0) + sample.value
             case SampleType.WAIT:
-                self._put(process, GPU_WAIT, _below(sample, stack), sample.value)
+                self._put(process, GPU_WAIT, below(sample, stack), sample.value)
             case SampleType.COPY:
-                self._put(process, GPU_COPY, _below(sample, stack), sample.value)
+                self._put(process, GPU_COPY, below(sample, stack), sample.value)
             case SampleType.ALLOC:
-                stack = _below(sample, stack)
+                stack = below(sample, stack)
                 self._put(process, GPU_ALLOC_SPACE, stack, sample.value)
                 if GPU_INUSE_SPACE.name in self._types:
                     held.allocated(sample.subject, Held(stack, sample.value, sample.when_ns))
@@ -130,23 +145,13 @@ class ProfileSums:
         """Add tensors that live now."""
         self._put(process, TENSOR_INUSE_SPACE, stack, size_bytes)
 
-    def split_time(self, process: Process, lower_ns: int, upper_ns: int) -> None:
-        """Split the time GPUs worked for a process among what launched, in proportion to launches, to the last ns."""
-        if not self._splits_time:
-            return
-        self.name_launches(process)
-        launches = self._builders.get((process, GPU_LAUNCHES.name))
-        samples = launches.build(time.time_ns()).samples if launches is not None else ()
-        total = sum(s.value for s in samples)
-        for kind, time_ns in ((GPU_TIME_LOWER, lower_ns), (GPU_TIME_UPPER, upper_ns)):
-            if not total:
-                self._put(process, kind, (LAUNCHED_BEFORE,), time_ns)
-            before = 0
-            for sample in samples:
-                share = time_ns * (before + sample.value) // total - time_ns * before // total
-                before += sample.value
-                if share:
-                    self._put(process, kind, sample.stack, share)
+    def add_time(self, process: Process, times: Iterable[SiteTime]) -> None:
+        """Add the time that GPUs worked for what each site submitted."""
+        for site in times:
+            self._put(process, GPU_TIME_LOWER, site.stack, site.lower_ns)
+            self._put(process, GPU_TIME_UPPER, site.stack, site.upper_ns)
+            self._put(process, GPU_TIME_AT_LEAST, site.stack, site.at_least_ns)
+            self._put(process, GPU_TIME_AT_MOST, site.stack, site.at_most_ns)
 
     def name_launches(self, process: Process | None = None) -> None:
         """Put names in place of kernels' handles, of one process or of all."""
@@ -165,8 +170,6 @@ class ProfileSums:
 
     def _put(self, process: Process, kind: ProfileType, stack: Stack, value: int) -> None:
         wanted = self._types.get(kind.name)
-        if wanted is None and kind is GPU_LAUNCHES and self._splits_time:
-            wanted = kind
         if wanted is None or not value:
             return
         key = (process, kind.name)
@@ -175,7 +178,7 @@ class ProfileSums:
         self._builders[key].add(stack, value)
 
 
-def _below(sample: StackSample, stack: Stack) -> Stack:
+def below(sample: StackSample, stack: Stack) -> Stack:
     """Return the stack with the called function as its leaf, where it is not that already."""
     called = FUNCTIONS[sample.function]
     return stack if stack and stack[0].function == called else (Frame(FrameKind.NATIVE, called), *stack)

@@ -84,7 +84,7 @@ def test_a_library_that_only_says_it_is_python_costs_its_process_no_stack(tmp_pa
 def receiver() -> Iterator[ProfileReceiver]:
     table = ProcessTable({})
     cuda = CudaReceiver(table, map_entries=1024)
-    profile = ProfileReceiver(table, (CPU,), capturing=cuda.capturing, kernel_name=lambda _process, _handle: "")
+    profile = ProfileReceiver(table, (CPU,), tables=cuda.tables, kernel_name=lambda _process, _handle: "")
     yield profile
     profile.close()
     cuda.close()

@@ -17,6 +17,9 @@ TYPES = {
     "live_key": abi.LIVE_KEY,
     "live": abi.LIVE,
     "busy_key": abi.BUSY_KEY,
+    "batch_part": abi.BATCH_PART,
+    "batch_kind": abi.BATCH_KIND,
+    "batch_sum": abi.BATCH_SUM,
     "sampler_key": abi.SAMPLER_KEY,
     "sampler": abi.SAMPLER,
     "unwind_mapping": loader.MAPPING,
@@ -34,6 +37,7 @@ ENUMS: dict[str, type[enum.IntEnum]] = {
     "MEMORY": abi.MemoryType,
     "EVENT": abi.EventType,
     "SAMPLE": abi.SampleType,
+    "SUBMITTED": abi.Submitted,
     "ROW": rows.RowKind,
 }
 

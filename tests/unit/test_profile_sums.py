@@ -11,6 +11,7 @@ from otel_gpu.profiles import (
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
+    GPU_TIME_AT_MOST,
     GPU_TIME_LOWER,
     GPU_TIME_UPPER,
     GPU_WAIT,
@@ -22,7 +23,7 @@ from otel_gpu.profiles import (
     ProfileType,
 )
 from otel_gpu.receivers.held_memory import Held, HeldMemory
-from otel_gpu.receivers.profile_sums import LAUNCHED_BEFORE, NOT_SAMPLED, ProfileSums, StackSample
+from otel_gpu.receivers.profile_sums import NOT_SAMPLED, ProfileSums, SiteTime, StackSample
 
 TRAIN = (Frame(FrameKind.NATIVE, "gemm"), Frame(FrameKind.CPYTHON, "train"))
 EVERY = (
@@ -168,24 +169,15 @@ def test_each_take_begins_anew() -> None:
     assert sums.take() == []
 
 
-def test_gpu_time_is_split_by_launches_to_the_last_nanosecond() -> None:
-    sums = ProfileSums((GPU_TIME_LOWER, GPU_TIME_UPPER), lambda _process, handle: f"k{handle}")
-    target = process()
-    for handle, launches in ((1, 3), (2, 1), (3, 3)):
-        sums.add(target, HeldMemory(), sample(SampleType.LAUNCH, launches, subject=handle), TRAIN)
+def test_what_a_site_had_of_the_gpu_is_in_four_profiles() -> None:
+    sums = ProfileSums((GPU_TIME_LOWER, GPU_TIME_UPPER, GPU_TIME_AT_MOST), lambda _process, _handle: "")
 
-    sums.split_time(target, 1_000, 2_001)
+    sums.add_time(process(), [SiteTime(TRAIN, 1, 2, 3, 4), SiteTime(TRAIN, 10, 20, 30, 40)])
 
     profiles = by_type(sums)
-    assert profiles.keys() == {"gpu_time_lower", "gpu_time_upper"}
-    assert (profiles["gpu_time_lower"].total, profiles["gpu_time_upper"].total) == (1_000, 2_001)
-    shares = {s.stack[0].function: s.value for s in profiles["gpu_time_lower"].samples}
-    assert {name: round(share / 1_000 * 7) for name, share in shares.items()} == {"k1": 3, "k2": 1, "k3": 3}
-
-
-def test_gpu_time_without_a_launch_says_so() -> None:
-    sums = ProfileSums((GPU_TIME_UPPER,), lambda _process, _handle: "")
-
-    sums.split_time(process(), 0, 5)
-
-    assert [s.stack for s in by_type(sums)["gpu_time_upper"].samples] == [(LAUNCHED_BEFORE,)]
+    assert {name: p.total for name, p in profiles.items()} == {
+        "gpu_time_lower": 11,
+        "gpu_time_upper": 22,
+        "gpu_time_at_most": 44,
+    }
+    assert all(s.stack == TRAIN for p in profiles.values() for s in p.samples)
