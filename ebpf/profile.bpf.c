@@ -19,14 +19,16 @@ struct {
 	__uint(max_entries, 16 << 20);
 } samples SEC(".maps");
 
-/* The agent looks a few times a second by itself: waking it for each stack would cost more than the stack. */
+/* Waking the agent for each stack would cost more than the stack: the first one that it has not seen wakes it, and those
+ * that come while it waits for more do not. What a stack names may be gone soon. */
 #define WAKE_AT (2 << 20)
 
 static __always_inline void submit(struct stack_sample *s)
 {
 	u64 waiting = bpf_ringbuf_query(&samples, BPF_RB_AVAIL_DATA);
 
-	bpf_ringbuf_submit(s, waiting > WAKE_AT ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	/* A record counts as soon as it is reserved. */
+	bpf_ringbuf_submit(s, waiting < 2 * sizeof(*s) || waiting > WAKE_AT ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
 #define WINDOW_NS 250000000ULL

@@ -24,15 +24,15 @@ class RingReader:
         ring: BpfMap,
         on_record: Callable[[bytes], None],
         *,
-        look_every_ms: int = _POLL_MS,
+        gather_s: float = 0,
         used: Callable[[int], int] | None = None,
     ) -> None:
         """`on_record` is called with each record, by one thread at a time; what it raises is logged.
 
-        Programs need not wake the reader: it looks by itself that often. `used` says of the record at an address how
-        many of its bytes were written: to copy more costs more than to read a record.
+        Once woken, it lets records gather for so long. `used` says of the record at an address how many of its bytes
+        were written: to copy more costs more than to read a record.
         """
-        self._look_every_ms = look_every_ms
+        self._gather_s = gather_s
         self._used = used
         self._on_record = on_record
         self._callback = lib.SAMPLE_FUNCTION(self._take)
@@ -66,7 +66,9 @@ class RingReader:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         while not self._stop.is_set():
-            poll.poll(self._look_every_ms)
+            # It looks by itself too: programs need not wake it.
+            if poll.poll(_POLL_MS) and self._gather_s:
+                self._stop.wait(self._gather_s)
             self.drain()
 
     def _take(self, _context: int, data: int, size: int) -> int:

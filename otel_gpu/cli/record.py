@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from ..config import Config, CudaSettings
+from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
 from ..profiles import CHOICES
 from .run import pid, seconds, stop_signals
@@ -68,15 +69,22 @@ def run(arguments: argparse.Namespace) -> int:
         profiles = recorder.finish()
         complete, truncated = recorder.truncated
     if not profiles:
-        raise OtelGpuError(
-            f"{who} made no call that a {arguments.type} profile shows in {arguments.duration:g} s; "
-            f"record longer, or see what is attached with `otel-gpu inspect {pids[0]}`"
-        )
+        raise OtelGpuError(_nothing(arguments.type, pids, who))
     write_profile(profiles, output)
     stacks = complete + truncated
     share = f", {truncated} of them cut short" if truncated else ", all complete"
     print(f"wrote {arguments.output}: {stacks} stacks{share if stacks else ''}", file=sys.stderr)
     return 0
+
+
+def _nothing(kind: str, pids: list[int], who: str) -> str:
+    """Say why there is no profile, and what to do."""
+    did = f"nothing that a profile of the type {kind} shows happened in {who}"
+    if kind in {"inuse", "tensor"}:
+        did = f"{who} holds no memory that was allocated while recording"
+    if not any(map(is_alive, pids)):
+        return f"{did}, and it has ended; record earlier"
+    return f"{did}; record longer, or see what is attached with `otel-gpu inspect {pids[0]}`"
 
 
 def _difference(paths: list[str], output: Path) -> int:

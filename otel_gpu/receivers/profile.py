@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 _NAMES_FOR_S = 1.0
 """How long a named stack is taken for the same when its addresses come again."""
 
-_LOOK_EVERY_MS = 500
+_GATHER_S = 0.05
 """How long stacks wait for their names; what they name may be gone by then, so it must not be long."""
 
 _NOT_UPROBES = {"profile_cpu", *OFF_CPU_PROGRAMS}
@@ -123,7 +123,7 @@ class ProfileReceiver:
         self.complete = 0
         self.truncated: dict[int, int] = {}
         """Stacks that end early, by the number of the reason."""
-        self._ring = RingReader(self._object.map("samples"), self._take, look_every_ms=_LOOK_EVERY_MS, used=sample_size)
+        self._ring = RingReader(self._object.map("samples"), self._take, gather_s=_GATHER_S, used=sample_size)
         programs = self._object.programs()
         self.submissions = (
             TailCalls(tables.submitted, {place: programs[name] for place, name in SUBMISSION_PROGRAMS.items()})

@@ -161,9 +161,9 @@ class StackNamer:
         bias = self._process.biases.get(region)
         if bias is None:
             return Frame(FrameKind.NATIVE, address=address)
-        file = self._files.of(self._process.pid, region)
+        file = self._files.of(self._process, region)
         if file is None:
-            return Frame(FrameKind.NATIVE, address=address - bias)
+            return Frame(FrameKind.NATIVE, mapping=FileMapping(region.path), address=address - bias)
         return file.frame(address - bias, is_return=is_return)
 
 
@@ -205,13 +205,17 @@ class FileNames:
     def __init__(self) -> None:
         self._files: OrderedDict[tuple[int, int, int] | str, NamedFile | None] = OrderedDict()
 
-    def of(self, pid: int, region: Region) -> NamedFile | None:
+    def of(self, process: WalkedProcess, region: Region) -> NamedFile | None:
         """Return the symbols behind a region; None where the file cannot be read."""
         key = region.file if region.file is not None else region.path
         if key not in self._files:
             try:
-                self._files[key] = NamedFile(open_elf(pid, region), region.path)
-            except (ProcessGoneError, OtelGpuError, OSError) as e:
+                self._files[key] = NamedFile(open_elf(process.pid, region, process.root), region.path)
+            except (ProcessGoneError, FileNotFoundError, ProcessLookupError) as e:
+                # Another process may still have it.
+                _log.debug("%s has no names: %s", region.path, e)
+                return None
+            except (OtelGpuError, OSError) as e:
                 _log.debug("%s has no names: %s", region.path, e)
                 self._files[key] = None
             if len(self._files) > _MAX_FILES:

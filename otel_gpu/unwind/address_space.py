@@ -49,8 +49,19 @@ def regions(pid: int) -> list[Region]:
     return found
 
 
-def open_elf(pid: int, region: Region) -> ElfFile:
-    """Open the file, or the image in memory, behind a region; ElfError, OSError where that cannot be."""
+def open_root(pid: int) -> int | None:
+    """Open the root directory of a process, by which its files are found when it has ended; None where it has already."""
+    try:
+        return os.open(f"/proc/{pid}/root", os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def open_elf(pid: int, region: Region, root: int | None = None) -> ElfFile:
+    """Open the file, or the image in memory, behind a region; ElfError, OSError where that cannot be.
+
+    With its root directory, the files of a process that has ended are found too.
+    """
     if region.is_vdso:
         with ProcessMemory(pid) as memory:
             try:
@@ -61,8 +72,18 @@ def open_elf(pid: int, region: Region) -> ElfFile:
     opener = f"/proc/{pid}/map_files/{region.start:x}-{region.end:x}"
     try:
         return ElfFile(opener)
-    except (FileNotFoundError, PermissionError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        pass
+    try:
         return ElfFile(f"/proc/{pid}/root{region.path}")
+    except (FileNotFoundError, ProcessLookupError):
+        if root is None or region.file is None:
+            raise
+    path = f"/proc/self/fd/{root}{region.path}"
+    # Another file may have been put in its place.
+    if os.stat(path).st_ino != region.file[2]:
+        raise ElfError(f"{region.path} is another file by now")
+    return ElfFile(path)
 
 
 def load_bias(elf: ElfFile, region: Region) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+import os
 import queue
 import struct
 import threading
@@ -22,7 +23,7 @@ from ..bpf.maps import BpfMap
 from ..elf import ElfFile
 from ..errors import ElfError, OtelGpuError, ProcessGoneError
 from ..symbols.process_memory import MemoryFault, ProcessMemory
-from .address_space import Region, load_bias, lowest_vaddr, open_elf, regions
+from .address_space import Region, load_bias, lowest_vaddr, open_elf, open_root, regions
 from .cache import TableCache
 from .extents import Extents
 from .frame_pointers import describes_most, keeps_frame_pointers
@@ -81,6 +82,8 @@ class WalkedProcess:
     """One process as the kernel knows it."""
 
     pid: int
+    root: int | None = None
+    """Its root directory, open: what its files are found by once it has ended."""
     regions: list[Region] = field(default_factory=list)
     biases: dict[Region, int] = field(default_factory=dict)
     python: PythonProcess | None = None
@@ -117,6 +120,8 @@ class UnwindLoader:
         """Stop loading; the maps go with their object."""
         self._work.put(None)
         self._thread.join(timeout=10)
+        for process in self._processes.values():
+            _close_root(process)
 
     def watch(self, pid: int) -> None:
         """Make a process walkable, or look at it again after it mapped more code."""
@@ -153,6 +158,7 @@ class UnwindLoader:
             process = self._processes.pop(pid, None)
             if process is None:
                 return
+            _close_root(process)
             self._table.delete(pid.to_bytes(4, "little"))
             self._release(process.keys)
             self._retire(self._mapping_space, process.first, process.slots)
@@ -193,7 +199,8 @@ class UnwindLoader:
             # Code that was made at run time is known as such without being listed.
             found = [r for r in found if r.file is not None or r.is_vdso][:_MAX_REGIONS]
         with self._lock:
-            process = self._processes.setdefault(pid, WalkedProcess(pid))
+            if (process := self._processes.get(pid)) is None:
+                process = self._processes[pid] = WalkedProcess(pid, open_root(pid))
             known = set(process.regions)
             if known and not known & set(found):
                 # Nothing is where it was: it has become another program.
@@ -362,3 +369,9 @@ class UnwindLoader:
         while self._retired and now - self._retired[0][0] > _WALKS_END_S:
             _, space, first, slots = self._retired.popleft()
             space.give_back(first, slots)
+
+
+def _close_root(process: WalkedProcess) -> None:
+    if process.root is not None:
+        os.close(process.root)
+        process.root = None

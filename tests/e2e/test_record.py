@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.exporters.profile_read import read_profiles
-from otel_gpu.receivers.profile_sums import NOT_SAMPLED
-from otel_gpu.symbols.demangle import demangle
+from otel_gpu.profiles import is_truncated
+from tests import cpythons
 from tests.e2e import ground
 from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.stack_truth import captured, launching, python_part, truths
 
 _STORM = ("--gate", "--threads", "2", "--launches", "3000")
 
@@ -71,6 +73,25 @@ def test_a_recording_ends_with_the_last_of_its_processes(tmp_path: Path) -> None
             assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
 
     assert _totals(tmp_path / "a.otlp.json") == {t.pid: t.launches.total() for t in truths}
-    for profile in read_profiles(tmp_path / "a.otlp.json"):
-        leaves = {s.stack[0].function for s in profile.samples} - {NOT_SAMPLED.function}
-        assert leaves <= {demangle(kernel) for kernel in truths[0].launches}
+
+
+def test_what_a_program_did_before_it_ended_has_names(tmp_path: Path) -> None:
+    interpreter = next(i for i in cpythons.interpreters() if not i.missing)
+    out = tmp_path / "a.otlp.json"
+    with launching(interpreter, tmp_path) as program, _recording([program.pid], "3600", out) as recording:
+        program.process.stdin.write("load\nlaunch\n")
+        program.process.stdin.flush()
+        program.event("phase")
+        truth = truths(program.event("phase"))
+        # What it did within the last moment may stay without the names of Python's functions.
+        time.sleep(0.5)
+        program.process.kill()
+        assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
+
+    stacks = captured(read_profiles(out))
+    assert stacks.keys() == truth.keys()
+    for kernel, stack in stacks.items():
+        found = python_part(stack)
+        assert found == truth[kernel].python[: len(found)]
+        assert is_truncated(stack) or len(found) == len(truth[kernel].python)
+        assert [f.function for f in stack[:2]] == ["cuLaunchKernel", "launch_here"]

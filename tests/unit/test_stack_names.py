@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import subprocess
 import sys
+import time
 import types
 
 import pytest
 
-from otel_gpu.profiles import FrameKind, is_truncated
+from otel_gpu.profiles import FileMapping, FrameKind, is_truncated
 from otel_gpu.symbols.stacks import (
     COMPLETE,
     EXACT,
@@ -22,7 +24,7 @@ from otel_gpu.symbols.stacks import (
     FileNames,
     StackNamer,
 )
-from otel_gpu.unwind.address_space import load_bias, open_elf, regions
+from otel_gpu.unwind.address_space import load_bias, open_elf, open_root, regions
 from otel_gpu.unwind.loader import WalkedProcess
 from otel_gpu.unwind.python_layout import code_checksum, layout_for
 from otel_gpu.unwind.python_process import PythonProcess
@@ -30,7 +32,7 @@ from otel_gpu.unwind.python_process import PythonProcess
 
 @pytest.fixture
 def namer() -> StackNamer:
-    process = WalkedProcess(os.getpid(), regions(os.getpid()))
+    process = WalkedProcess(os.getpid(), regions=regions(os.getpid()))
     for region in process.regions:
         if region.path.startswith("/"):
             with open_elf(process.pid, region) as elf:
@@ -55,6 +57,29 @@ def test_a_return_address_is_named_by_the_call_before_it(namer: StackNamer) -> N
     assert exact.address == inside.address
     # One that begins where a function does belongs to what lies before.
     assert namer.stack(_raw((start, NATIVE)), COMPLETE)[0].function != "qsort"
+
+
+def test_the_files_of_a_process_that_has_ended_still_name_its_frames() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        while "sleep" not in os.readlink(f"/proc/{child.pid}/exe"):
+            time.sleep(0.001)
+        process = WalkedProcess(child.pid, open_root(child.pid), regions(child.pid))
+        for region in process.regions:
+            if region.path.startswith("/"):
+                with open_elf(process.pid, region) as elf:
+                    process.biases[region] = load_bias(elf, region)
+        child.kill()
+    assert process.root is not None
+    region = next(r for r in process.biases if r.path.endswith("/sleep"))
+
+    (frame,) = StackNamer(process, FileNames()).stack(_raw((region.start + 64, EXACT)), COMPLETE)
+    os.close(process.root)
+    process.root = None
+    (unknown,) = StackNamer(process, FileNames()).stack(_raw((region.start + 64, EXACT)), COMPLETE)
+
+    assert frame.mapping is not None
+    assert frame.mapping.build_id or frame.mapping.htlhash
+    assert unknown.mapping == FileMapping(region.path)
 
 
 def test_why_a_stack_ends_early_is_its_root(namer: StackNamer) -> None:
