@@ -16,7 +16,7 @@ MS = 1_000_000
 
 def test_waits_are_charged_to_the_function_that_waits(tmp_path: Path) -> None:
     command = [sys.executable, ground.PROGRAMS / "waits.py"]
-    with Program(command, tmp_path, {"MOCKCUDA_COPY_GBPS": "1"}) as program:
+    with Program(command, tmp_path, {"MOCKCUDA_COPY_GBPS": "0.01"}) as program:
         program.ready()
         with Recorder(program.pid, (OFF_CPU,)) as recorder:
             program.run_phase()

@@ -13,7 +13,7 @@ import time
 
 SPENT = {}
 CU = ctypes.CDLL("libcuda.so.1")
-COPIED = ctypes.create_string_buffer(20 << 20)
+COPIED = ctypes.create_string_buffer(200_000)
 ON_GPU = ctypes.c_uint64()
 
 
