@@ -30,7 +30,7 @@ from .rows import ROW, UnwindTable
 _log = logging.getLogger(__name__)
 
 _MAGIC = b"OGUW"
-_VERSION = 1
+_VERSION = 2
 """To be raised whenever the same file compiles to other rows than before."""
 _HEADER = struct.Struct("<4sHHIIIIQ")
 """Magic, version, 0, end_pc, functions, size of the JSON of skipped records, CRC-32 of all that follows, rows."""

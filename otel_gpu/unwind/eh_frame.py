@@ -25,6 +25,8 @@ from .rows import RBP_AT_RBP, ROW, RowKind, UnwindError, UnwindTable
 _CHUNK = 1 << 18
 """Bytes of the section executed at a time: bounds the working memory."""
 _MAX_ROWS = 1 << 24
+_ENTRY = 64
+"""Bytes that a hand-written entry point has."""
 _PADDING = 16
 """Functions are aligned to this; a shorter hole before an aligned function is padding, not code without rules."""
 
@@ -46,6 +48,9 @@ def compile_table(elf: ElfFile) -> UnwindTable:
     skipped["its program is malformed"] += int(np.count_nonzero(bad & (limit > records.start)))
     rows.append(_ends(records.start[order] - base, limit[order] - base))
     end_pc = int(limit[order[-1]]) - base if order.size else 0
+    for pc, kind in _entry(elf, records.start[order], limit[order]):
+        rows.append(_pack(np.array([pc - base], np.int64), np.array([kind])))
+        end_pc = max(end_pc, pc - base)
     functions = int(np.count_nonzero(~bad & (limit > records.start)))
     # What is not needed any more goes first: this is where the most memory is in use.
     del records, initial, limit, order
@@ -169,6 +174,20 @@ def _ends(start: Ints, limit: Ints) -> Ints:
     hole = following - limit
     at = limit[(hole >= _PADDING) | ((hole > 0) & (following % _PADDING != 0))]
     return _pack(at, np.full(at.size, RowKind.END))
+
+
+def _entry(elf: ElfFile, start: Ints, limit: Ints) -> list[tuple[int, RowKind]]:
+    """Return rows for an entry point that is hand-written and has no rules: nothing calls it, the stack ends there."""
+    if not any(
+        s.type == PT_LOAD and s.flags & PF_X and s.vaddr <= elf.entry < s.vaddr + s.mem_size for s in elf.segments
+    ):
+        return []
+    at = int(np.searchsorted(start, elf.entry, side="right"))
+    if at and elf.entry < limit[at - 1]:
+        return []
+    end = elf.entry + _ENTRY
+    ends = [] if at < start.size and start[at] <= end else [(end, RowKind.END)]
+    return [(elf.entry, RowKind.OUTERMOST), *ends]
 
 
 def _merge(halves: Ints) -> npt.NDArray[np.uint64]:

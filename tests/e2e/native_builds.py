@@ -14,6 +14,7 @@ import pytest
 from tests.e2e import ground
 
 _C, _CXX, _LATE = (ground.PROGRAMS / f"native_shapes{rest}" for rest in (".c", "_cxx.cc", "_late.c"))
+BARE = ground.PROGRAMS / "native_bare.c"
 _PT_GNU_EH_FRAME = 0x6474E550
 
 
@@ -29,6 +30,7 @@ class Build:
     change: Callable[[bytearray], None] | None = None
     """What is done to the linked file."""
     packer: tuple[str, ...] = ()
+    source: Path = _C
 
     def make(self, directory: Path) -> Path:
         """Compile and link; skips where a tool is missing."""
@@ -42,14 +44,14 @@ class Build:
             defines.append("-DWITH_LATE")
             library = directory / "liblate.so"
             _run(c, "-shared", "-fPIC", *self.flags, "-o", library, _LATE)
-        _run(c, "-c", "-g0", *self.flags, *defines, "-o", objects[0], _C)
+        _run(c, "-c", "-g0", *self.flags, *defines, "-o", objects[0], self.source)
         if self.with_cxx:
             objects.append(directory / "shapes_cxx.o")
             _run(cxx, "-c", "-g0", *self.flags, "-o", objects[1], _CXX)
         if library is not None:
             objects.append(library)
         program = directory / "native_shapes"
-        flags = [*self.flags, *self.link, "-rdynamic", f"-Wl,-rpath,{directory}"]
+        flags = [*self.flags, *self.link, *(["-rdynamic", f"-Wl,-rpath,{directory}"] if library else [])]
         _run(cxx if self.with_cxx else c, *flags, "-o", program, *objects, "-ldl", "-pthread")
         if self.change is not None:
             image = bytearray(program.read_bytes())

@@ -2,7 +2,8 @@
  * native_shapes: functions whose frames have every shape that compilers give them. Each situation is a chain of shapes
  * that ends in a launch; the program writes down the return addresses of each, and prints them after it.
  * Usage: native_shapes; reads a line, makes every situation once, prints {"event": "phase", "stacks": {...}}.
- *        native_shapes spin SECONDS: one chain of all shapes that ends in a loop, without a driver, for samples of the CPU. */
+ *        native_shapes spin SECONDS: one chain of all shapes that ends in a loop, without a driver, for samples of the CPU;
+ *        prints {"event": "spinning", "stack": [...]} first. */
 #define _GNU_SOURCE
 #include "trail.h"
 #include <dlfcn.h>
@@ -41,9 +42,19 @@ SHAPE void launch_it(void)
     LEAVE();
 }
 
+static void print_trail(const uint64_t *addresses, int depth)
+{
+    for (int i = depth; i-- > 0;)
+        printf("%s%llu", i == depth - 1 ? "" : ", ", (unsigned long long)addresses[i]);
+}
+
 SHAPE void spin(void)
 {
     ENTER();
+    printf("{\"event\": \"spinning\", \"stack\": [");
+    print_trail(trail, trail_depth);
+    printf("]}\n");
+    fflush(stdout);
     for (time_t end = time(NULL) + (time_t)seconds; time(NULL) < end;)
         for (int i = 0; i < 1000000; i++)
             spins++;
@@ -287,6 +298,7 @@ SHAPE void faults_onto_another_stack(void)
     LEAVE();
 }
 
+#ifdef __GLIBC__
 static ucontext_t outside, inside;
 
 static void coroutine(void)
@@ -309,6 +321,7 @@ SHAPE void in_coroutine(void)
     swapcontext(&outside, &inside);
     LEAVE();
 }
+#endif
 
 #ifdef WITH_LATE
 int late(void);
@@ -338,7 +351,9 @@ static const struct {
     SITUATION(gives_many, gives_many) SITUATION(split, into_split) SITUATION(noreturn, calls_what_never_returns)
     SITUATION(through_libc, through_libc) SITUATION(thread, in_thread) SITUATION(signal, faults)
     SITUATION(signal_on_other_stack, faults_onto_another_stack) SITUATION(signal_in_signal, faults, plain, faults)
+#ifdef __GLIBC__
     SITUATION(coroutine, in_coroutine, plain)
+#endif
 #ifdef WITH_LATE
     SITUATION(late_binding, binds_late)
 #endif
@@ -352,12 +367,6 @@ enum { SITUATIONS = sizeof(situations) / sizeof(*situations) };
 
 static const next everything[] = {large, realigned, variable, gives_many, returns_early, faults,
                                   realigned_and_variable, into_split, through_libc, plain, spin};
-
-static void print_trail(const uint64_t *addresses, int depth)
-{
-    for (int i = depth; i-- > 0;)
-        printf("%s%llu", i == depth - 1 ? "" : ", ", (unsigned long long)addresses[i]);
-}
 
 static void *symbol(void *library, const char *name)
 {
@@ -411,8 +420,6 @@ int main(int argc, char **argv)
     if (argc > 2 && !strcmp(argv[1], "spin")) {
         seconds = atof(argv[2]);
         chain = everything;
-        printf("{\"event\": \"ready\"}\n");
-        fflush(stdout);
         go_on();
     } else {
         make_situations();

@@ -118,6 +118,28 @@ def test_padding_between_functions_costs_no_row_and_a_hole_ends_the_rules() -> N
     ]
 
 
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (CODE + 0x110, [(CODE + 0x110, "OUTERMOST"), (CODE + 0x150, "END")]),  # in a hole
+        (CODE + 0x1F0, [(CODE + 0x1F0, "OUTERMOST")]),  # the next function ends it
+        (CODE + 0x300, [(CODE + 0x300, "OUTERMOST"), (CODE + 0x340, "END")]),  # behind all of them
+        (CODE + 0x48, []),  # it has rules
+        (0, []),
+        (CODE + CODE_SIZE, []),  # outside the code
+    ],
+)
+def test_an_entry_point_without_rules_is_the_outermost_frame(entry: int, expected: list[tuple[int, str]]) -> None:
+    raw = bytearray(image(section((CODE + 0x40, 0x10, b""), (CODE + 0x200, 0x10, b""))))
+    plain = compile_table(ElfFile.from_bytes(bytes(raw)))
+    struct.pack_into("<Q", raw, 24, entry)
+    table = compile_table(ElfFile.from_bytes(bytes(raw)))
+
+    assert [r[:2] for r in rules(table) if r not in rules(plain)] == expected
+    if expected:
+        assert table.find(entry - CODE)["kind"] == RowKind.OUTERMOST
+
+
 def test_functions_in_any_order_are_sorted() -> None:
     table = table_of((CODE + 0x100, 16, bytes([0x0E, 24])), (CODE, 16, bytes([0x0E, 16])))
 
