@@ -13,7 +13,8 @@ from ..discovery.processes import Process
 from ..probes.table import FUNCTIONS
 from ..symbols.hip_kernels import HostSymbols
 from ..symbols.kernels import KernelBook, Program
-from ..symbols.origins import Launch, Origins
+from ..symbols.launches import Launch
+from ..symbols.origins import Origins
 from . import hip
 from .cuda_busy import Batch
 from .cuda_graphs import Contents, Graphs, Node
@@ -152,6 +153,11 @@ class CudaFacts:
             if len(self._device_uuids) > _MAX_DEVICE_PROGRAMS:
                 self._device_uuids.popitem(last=False)
 
+    def _forget_functions(self, program: Program) -> None:
+        # Which ones went with the context is not known.
+        self._kernels.unload_all(program)
+        self._origins.unloaded(program)
+
     def _called(
         self, program: Program, function: str, out: int, ident: int, arguments: tuple[int, ...], data: bytes, when: int
     ) -> None:
@@ -159,10 +165,13 @@ class CudaFacts:
             case "cuKernelGetFunction":
                 self._kernels.alias(program, out, arguments[1])
             case "cuModuleUnload" | "cuLibraryUnload":
-                self._kernels.unload(program, arguments[0])
+                if not self._kernels.unload(program, arguments[0]):
+                    self._origins.unloaded(program)
             case "cuCtxDestroy":
+                self._forget_functions(program)
                 self._ledger.context_ended(program, context=arguments[0], device=None, when_ns=when)
             case "cuDevicePrimaryCtxReset" | "cuDevicePrimaryCtxRelease":
+                self._forget_functions(program)
                 # Memory whose device is known is of contexts that were seen being made, and so is the primary one.
                 if ident:
                     self._ledger.context_ended(program, context=ident, device=None, when_ns=when)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from ..elf import SHT_NOBITS, ElfFile
@@ -20,7 +20,9 @@ from .stubs import MAX_KERNELS, MAX_NAME, clean_name
 
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
-_MAGIC = 0xBA55ED50
+FATBIN_MAGIC = 0xBA55ED50
+CUBIN_MACHINE = 190
+
 _PTX, _CUBIN = 1, 2
 _HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of all entries
 _ENTRY = struct.Struct(
@@ -33,7 +35,6 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _PTX_KERNEL = re.compile(rb"\.entry\s+([\w$]{1,%d})" % MAX_NAME)
 _CUBIN_KERNEL = b".nv.constant0."
 _CUBIN_CODE = b".text."
-_CUBIN_MACHINE = 190
 
 
 class FatbinError(OtelGpuError):
@@ -88,11 +89,10 @@ def kernels_of_library(elf: ElfFile) -> DeviceCode:
     return code
 
 
-def kernels_of_image(image: bytes) -> DeviceCode:
+def kernels_of_image(image: bytes, budget: int = _MAX_DECOMPRESSED) -> DeviceCode:
     """Return the kernels in what a program gives to cuModuleLoadData: a fatbin, a cubin or PTX."""
     code = DeviceCode()
-    if image[:4] == _MAGIC.to_bytes(4, "little"):
-        budget = _MAX_DECOMPRESSED
+    if image[:4] == FATBIN_MAGIC.to_bytes(4, "little"):
         for entry in entries(image, 0, len(image)):
             budget = _read_entry(image, entry, code, budget)
         return code
@@ -107,7 +107,7 @@ def entries(data: mmap.mmap | bytes, start: int, end: int) -> Iterator[Entry]:
     at = start
     while at + _HEADER.size <= end:
         magic, _, header_size, size = _HEADER.unpack_from(data, at)
-        if magic != _MAGIC:
+        if magic != FATBIN_MAGIC:
             at += 8
             continue
         position = at + header_size
@@ -164,11 +164,15 @@ def _read_image(kind: int, image: bytes, code: DeviceCode) -> None:
 
 
 def _cubin_kernels(image: bytes) -> Iterator[bytes]:
-    """Yield the kernels of a cubin: what has code and a bank of parameters, which plain device functions lack."""
+    """Yield the kernels of a cubin."""
     elf = ElfFile.from_bytes(image, "<cubin>")
-    if elf.machine != _CUBIN_MACHINE:
+    if elf.machine != CUBIN_MACHINE:
         raise FatbinError(f"machine {elf.machine} is no GPU")
-    names = _section_names(elf)
+    yield from kernels_in_sections(_section_names(elf))
+
+
+def kernels_in_sections(names: Collection[bytes]) -> Iterator[bytes]:
+    """Yield the kernels of a cubin by its sections: what has code and parameters, which plain device functions lack."""
     code = {name[len(_CUBIN_CODE) :] for name in names if name.startswith(_CUBIN_CODE)}
     yield from (
         name[len(_CUBIN_KERNEL) :]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 _MAX_KERNELS = 200_000
@@ -28,11 +29,14 @@ class _Names:
     """What handles stand for whose kernel's name is not known yet."""
     unloaded: OrderedDict[int, None] = field(default_factory=OrderedDict)
     """Handles whose module is gone, which make room for others."""
+    derived: set[int] = field(default_factory=set)
+    """Handles whose names nobody said: what was worked out cannot confirm how it is worked out."""
 
     def has_room(self) -> bool:
         if len(self.by_handle) >= _MAX_KERNELS and self.unloaded:
             handle, _ = self.unloaded.popitem(last=False)
             self.by_handle.pop(handle, None)
+            self.derived.discard(handle)
         return len(self.by_handle) < _MAX_KERNELS
 
 
@@ -45,8 +49,8 @@ class KernelBook:
         self.refused = 0
         """Names that were not kept, because a program has too many kernels."""
 
-    def learn(self, program: Program, handle: int, name: str, module: int = 0) -> None:
-        """Note a kernel's name."""
+    def learn(self, program: Program, handle: int, name: str, module: int = 0, *, derived: bool = False) -> None:
+        """Note a kernel's name; `derived` where it was worked out and not said."""
         with self._lock:
             names = self._programs.setdefault(program, _Names())
             if handle not in names.by_handle and not names.has_room():
@@ -55,6 +59,7 @@ class KernelBook:
             names.by_handle[handle] = printable(name)
             names.originals.pop(handle, None)
             names.unloaded.pop(handle, None)
+            (names.derived.add if derived else names.derived.discard)(handle)
             if module:
                 names.modules.setdefault(module, set()).add(handle)
 
@@ -75,19 +80,36 @@ class KernelBook:
                 return
             names.by_handle[handle] = name
             names.unloaded.pop(handle, None)
+            (names.derived.add if original in names.derived else names.derived.discard)(handle)
             names.aliases.setdefault(original, set()).add(handle)
 
-    def unload(self, program: Program, module: int) -> None:
-        """Note that a module is gone: its handles may be given out again.
+    def unload(self, program: Program, module: int) -> bool:
+        """Note that a module is gone: its handles may be given out again. Say whether they are all known.
 
         The names stay until a handle is named anew or the room is needed, for launches that are still to be counted.
         """
         with self._lock:
             names = self._programs.get(program)
-            if names is not None:
-                for handle in names.modules.pop(module, ()):
-                    for gone in (handle, *names.aliases.pop(handle, ())):
-                        names.unloaded[gone] = None
+            if names is None or module not in names.modules:
+                return False
+            for handle in names.modules.pop(module):
+                for gone in (handle, *names.aliases.pop(handle, ())):
+                    names.unloaded[gone] = None
+            return True
+
+    def unload_all(self, program: Program) -> None:
+        """Note that a context is gone: any handle may have gone with it."""
+        with self._lock:
+            if (names := self._programs.get(program)) is not None:
+                names.unloaded.update(dict.fromkeys(names.by_handle))
+
+    def said(self, program: Program, handles: Iterable[int]) -> dict[int, str]:
+        """Return those of the handles that are live and whose names were said, not worked out."""
+        with self._lock:
+            if (names := self._programs.get(program)) is None:
+                return {}
+            live = (h for h in handles if h in names.by_handle and h not in names.unloaded)
+            return {h: names.by_handle[h] for h in live if h not in names.derived}
 
     def name(self, program: Program, handle: int) -> str | None:
         """Return a kernel's name, None where it is not known."""

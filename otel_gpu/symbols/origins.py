@@ -11,6 +11,7 @@ nothing else is left to do.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -24,8 +25,10 @@ from ..discovery import procfs
 from ..elf import PT_LOAD, ElfFile
 from ..errors import ElfError, OtelGpuError
 from .cache import SymbolCache
+from .driver_names import DriverNames
 from .kernel_strings import KernelStrings
 from .kernels import KernelBook, Program
+from .launches import Launch, Module, caller, held, stub_name, told_by_stack
 from .process_memory import MemoryFault, ProcessMemory
 from .records import told_by_records
 from .residents import allocated, find_places, variables
@@ -33,7 +36,6 @@ from .stubs import StubMap, read_stub_map
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUE = 10_000
-_MAX_FRAMES = 24
 _CACHE_KIND = "stubs"
 _FATBINS = (".nv_fatbin", "__nv_relfatbin")
 _REREAD_S = 1.0
@@ -51,27 +53,11 @@ _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """A launch of a kernel that is not known: the calling thread's registers and the top of its stack."""
+class _Judgement:
+    """A program, with known kernels, that shows what its driver's records are like; it called the driver at `ip`."""
 
     program: Program
-    handle: int
     ip: int
-    sp: int
-    fp: int
-    saved: tuple[int, ...]
-    stack: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Module:
-    start: int
-    end: int
-    bias: int
-    name: str
-    stubs: StubMap
-    extent: tuple[int, int]
-    """Where the whole file is mapped, its variables too."""
 
 
 @dataclass(slots=True)
@@ -79,12 +65,12 @@ class _Known:
     """What is known of one program's modules."""
 
     mapped: int = 0
-    modules: list[_Module] = field(default_factory=list)
+    modules: list[Module] = field(default_factory=list)
     handles_read: float = 0.0
     told: dict[int, str] = field(default_factory=dict)
     """Some of the names that did not come from records."""
 
-    def with_stubs(self) -> list[_Module]:
+    def with_stubs(self) -> list[Module]:
         """Return the modules that have kernels: of hundreds, a few."""
         return [module for module in self.modules if module.stubs.stubs]
 
@@ -100,7 +86,8 @@ class Origins:
     def __init__(self, kernels: KernelBook, cache: SymbolCache | None = None) -> None:
         self._kernels = kernels
         self._cache = cache or SymbolCache()
-        self._queue: queue.Queue[Launch | None] = queue.Queue(_MAX_QUEUE)
+        self._driver = DriverNames(kernels, self._cache)
+        self._queue: queue.Queue[Launch | _Judgement | None] = queue.Queue(_MAX_QUEUE)
         self._programs: dict[Program, _Known] = {}
         self._stubs: dict[tuple[int, int, int], StubMap | None] = {}
         self._callers: dict[tuple[Program, int], str] = {}
@@ -116,6 +103,7 @@ class Origins:
     def submit(self, launch: Launch) -> None:
         """Queue a launch of a kernel that may be unknown."""
         if self._kernels.name(launch.program, launch.handle) is not None:
+            self._witness(launch)
             return
         key = (launch.program, launch.handle)
         with self._lock:
@@ -125,6 +113,15 @@ class Origins:
         except queue.Full:
             self.dropped += 1
             self._done(key)
+
+    def unloaded(self, program: Program) -> None:
+        """Note that something was unloaded whose kernels nobody knows."""
+        self._driver.doubt(program)
+
+    def _witness(self, launch: Launch) -> None:
+        if self._driver.witnessed(launch.program, launch.handle):
+            with contextlib.suppress(queue.Full):  # others will be
+                self._queue.put_nowait(_Judgement(launch.program, launch.ip))
 
     def settle(self, timeout_s: float) -> None:
         """Wait until everything submitted so far is looked at, or the time is up."""
@@ -145,6 +142,7 @@ class Origins:
     def forget(self, program: Program) -> None:
         """Drop a program that has ended."""
         self._programs.pop(program, None)
+        self._driver.forget(program)
         for key in [k for k in list(self._callers) if k[0] == program]:
             self._callers.pop(key, None)
 
@@ -169,6 +167,10 @@ class Origins:
                 continue
             if launch is None:
                 return
+            if isinstance(launch, _Judgement):
+                self._driver.judge(launch.program, launch.ip)
+                self._queue.task_done()
+                continue
             try:
                 parked = self._look(launch) and len(self._parked) < _MAX_PARKED
             except (OtelGpuError, OSError, struct.error) as e:
@@ -191,7 +193,7 @@ class Origins:
                 del self._waiting[key]
 
     def _look(self, launch: Launch) -> bool:
-        """Name a launch's kernel; say whether only the program's records may still do so."""
+        """Name a launch's kernel; say whether only records, the driver's or the program's, may still do so."""
         program = launch.program
         if self._kernels.name(program, launch.handle) is not None:
             return False
@@ -207,11 +209,12 @@ class Origins:
             for handle in (launch.handle, original):
                 self._kernels.learn(program, handle, name)
                 known.tell(handle, name)
+            self._witness(launch)
             return False
-        module = _caller(launch, known.modules)
+        module = caller(launch, known.modules)
         if module is not None:
             self._callers[program, launch.handle] = module.name
-        return bool(_held(launch, known.modules)) or (module is not None and bool(module.stubs.stubs))
+        return True
 
     def _search_records(self) -> None:
         """Name the parked launches' kernels by the records of their programs, as far as that goes."""
@@ -226,33 +229,37 @@ class Origins:
                 self._finish(launch)
 
     def _search_records_of(self, program: Program, launches: list[Launch]) -> None:
+        with self._lock:
+            launched = {launch.handle: self._waiting[program, launch.handle][-1] for launch in launches}
+        named = self._driver.name(program, launches[-1].ip, launched)
+        launches = [launch for launch in launches if launch.handle not in named]
         known = self._programs.get(program)
-        if known is None or not known.told:
+        if known is None or not known.told or not launches:
             return
-        held: dict[int, frozenset[str]] = {}
-        callers: dict[int, _Module] = {}
+        possible: dict[int, frozenset[str]] = {}
+        callers: dict[int, Module] = {}
         for launch in launches:
-            names = _held(launch, known.modules)
-            caller = _caller(launch, known.modules)
+            names = held(launch, known.modules)
+            module = caller(launch, known.modules)
             for handle in (launch.handle, self._kernels.original(program, launch.handle)):
-                held[handle] = held.get(handle, names) & names
-                if caller is not None:
-                    callers[handle] = caller
+                possible[handle] = possible.get(handle, names) & names
+                if module is not None:
+                    callers[handle] = module
         stacks = {launch.sp for launch in launches}
         try:
             with ProcessMemory(program[0]) as memory:
                 names_found = self._told_by_variables(known, callers, memory)
-            places = find_places(program[0], {*held, *known.told}, allocated(program[0], stacks))
+            places = find_places(program[0], {*possible, *known.told}, allocated(program[0], stacks))
         except (OtelGpuError, OSError) as e:
             _log.debug("records of process %d: %s", program[0], e)
             return
-        names_found |= told_by_records(places, known.told, held, partial(_stub_name, known.with_stubs()))
+        names_found |= told_by_records(places, known.told, possible, partial(stub_name, known.with_stubs()))
         for handle, name in names_found.items():
             # The driver may have been asked for the kernel meanwhile, and that is the better witness.
             if self._kernels.name(program, handle) is None:
-                self._kernels.learn(program, handle, name)
+                self._kernels.learn(program, handle, name, derived=True)
 
-    def _told_by_variables(self, known: _Known, callers: dict[int, _Module], memory: ProcessMemory) -> dict[int, str]:
+    def _told_by_variables(self, known: _Known, callers: dict[int, Module], memory: ProcessMemory) -> dict[int, str]:
         """Return what the libraries that launch unknown kernels say of them in their own variables."""
         found: dict[int, str] = {}
         for module in {m.extent: m for m in callers.values() if m.stubs.stubs}.values():
@@ -278,7 +285,7 @@ class Origins:
                     extent = bias + min(s.vaddr for s in loaded), bias + max(s.vaddr + s.mem_size for s in loaded)
             except (ElfError, OSError):
                 continue
-            modules.append(_Module(mapping.start, mapping.end, bias, os.path.basename(mapping.path), stubs, extent))
+            modules.append(Module(mapping.start, mapping.end, bias, os.path.basename(mapping.path), stubs, extent))
         known.modules = modules
         known.mapped = len(mappings)
         known.handles_read = 0.0
@@ -316,78 +323,6 @@ class Origins:
                     if handle and module.stubs.name_of(handle - module.bias) is None:
                         self._kernels.learn(program, handle, name)
                         known.tell(handle, name)
-
-
-def told_by_stack(launch: Launch, modules: list[_Module]) -> str | None:
-    """Return the one name that the launching thread's stack speaks for, None where it is not one.
-
-    The driver's and the runtime's frames keep frame pointers. Outwards from the launch, the first function that
-    mentions stubs is the caller; if it mentions several, the stub is among those still on the stack below it. Only the
-    library that launches is asked: whoever calls cuBLAS may launch a kernel of its own, too.
-    """
-    words = struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)
-    frames = [(launch.sp, words[0]), *_frames(launch, words)]
-    launcher: _Module | None = None
-    for end, address in frames:
-        module = _module_of(modules, address)
-        if module is None or not module.stubs.stubs:
-            continue
-        if module.extent != (launcher := launcher or module).extent:
-            break
-        names = module.stubs.names_used_at(address - module.bias)
-        if len(names) == 1:
-            return next(iter(names))
-        if names:
-            below = words[: max((end - launch.sp) // 8, 0)]
-            return _only(names & _stubs_among((*launch.saved, *below), modules))
-    return None
-
-
-def _frames(launch: Launch, words: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Follow frame pointers through the copied stack: (where the frame ends, return address)."""
-    found: list[tuple[int, int]] = []
-    fp = launch.fp
-    for _ in range(_MAX_FRAMES):
-        at = (fp - launch.sp) // 8
-        if fp % 8 or not 0 <= at < len(words) - 1:
-            break
-        found.append((fp + 16, words[at + 1]))
-        if words[at] <= fp:
-            break
-        fp = words[at]
-    return found
-
-
-def _held(launch: Launch, modules: list[_Module]) -> frozenset[str]:
-    """Return the kernels whose stubs stand in the launching thread's registers or on its stack."""
-    return _stubs_among((*launch.saved, *struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)), modules)
-
-
-def _stubs_among(words: tuple[int, ...], modules: list[_Module]) -> frozenset[str]:
-    names = (_stub_name(modules, word) for word in words)
-    return frozenset(name for name in names if name is not None)
-
-
-def _stub_name(modules: list[_Module], word: int) -> str | None:
-    module = _module_of(modules, word)
-    return module.stubs.name_of(word - module.bias) if module is not None else None
-
-
-def _caller(launch: Launch, modules: list[_Module]) -> _Module | None:
-    """Return the module that called the driver."""
-    (first,) = struct.unpack_from("<Q", launch.stack)
-    return _module_of(modules, first)
-
-
-def _only(names: frozenset[str]) -> str | None:
-    return next(iter(names)) if len(names) == 1 else None
-
-
-def _module_of(modules: list[_Module], address: int) -> _Module | None:
-    for module in modules:
-        if module.start <= address < module.end:
-            return module
-    return None
 
 
 def _opener(pid: int, mapping: procfs.FileMapping) -> str:

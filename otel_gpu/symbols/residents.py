@@ -6,6 +6,7 @@ so the process is as large after the search as before.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -44,17 +45,24 @@ def find_places(pid: int, values: Collection[int], mappings: Iterable[tuple[int,
         return found
     deadline = time.monotonic() + _MAX_SECONDS
     left = _MAX_BYTES
+    for _, data in present_chunks(pid, mappings):
+        left -= len(data)
+        if left < 0 or time.monotonic() > deadline:
+            return found
+        _search(np.frombuffer(data[: len(data) // 8 * 8], np.uint64), wanted, found)
+    return found
+
+
+def present_chunks(pid: int, mappings: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+    """Yield what is in memory now of parts of a process's memory: (address, bytes)."""
     try:
         with open(f"/proc/{pid}/mem", "rb", 0) as memory, open(f"/proc/{pid}/pagemap", "rb", 0) as pagemap:
             for start, end in mappings:
                 for run_start, run_end in _present(pagemap.fileno(), start, end):
-                    left -= run_end - run_start
-                    if left < 0 or time.monotonic() > deadline:
-                        return found
-                    _search(_words(memory.fileno(), run_start, run_end - run_start), wanted, found)
+                    with contextlib.suppress(OSError):  # unmapped since the list was made
+                        yield run_start, os.pread(memory.fileno(), run_end - run_start, run_start)
     except (FileNotFoundError, ProcessLookupError) as e:
         raise ProcessGoneError(f"process {pid} is gone") from e
-    return found
 
 
 def allocated(pid: int, avoided: Collection[int] = ()) -> list[tuple[int, int]]:
@@ -94,16 +102,6 @@ def _present(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         edges = np.flatnonzero(np.diff(present, prepend=np.uint64(0), append=np.uint64(0))).tolist()
         for first, last in zip(edges[::2], edges[1::2], strict=True):
             yield chunk + first * _PAGE, chunk + last * _PAGE
-
-
-def _words(memory: int, start: int, size: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    import numpy as np
-
-    try:
-        data = os.pread(memory, size, start)
-    except OSError:
-        data = b""  # unmapped since the list was made
-    return np.frombuffer(data[: len(data) // 8 * 8], np.uint64)
 
 
 def _search(words: np.ndarray[Any, np.dtype[np.uint64]], wanted: np.ndarray[Any, Any], found: Places) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,21 +18,35 @@ from tests.e2e.truth import Truth
 FIRST, LATE = 0.99, 0.90
 
 
-def _first(command: list[str | Path], directory: Path, environment: Mapping[str, str]) -> tuple[Metrics, Truth]:
-    """Let the agent be there before the program, and return what it says of the whole run."""
-    with Agent(naming.arguments(directory), directory, {"LD_LIBRARY_PATH": str(ground.part("mock"))}) as agent:
+def _from_its_start(
+    command: list[str | Path], directory: Path, environment: Mapping[str, str], agents: Mapping[str, str]
+) -> Truth:
+    """Let the agent be there before the program, for all of its run."""
+    mock = {"LD_LIBRARY_PATH": str(ground.part("mock"))}
+    with Agent(naming.arguments(directory), directory, {**mock, **agents}) as agent:
         agent.wait_attached()
         with Program(command, directory, environment) as program:
             program.ready(timeout=180)
             program.run_phase(timeout=240)
             truth = program.finish()
         agent.stop()
+    return truth
+
+
+def _first(command: list[str | Path], directory: Path, environment: Mapping[str, str]) -> tuple[Metrics, Truth]:
+    """Return what an agent says of the whole run that was there before the program."""
+    truth = _from_its_start(command, directory, environment, {})
     everything = read_metrics(directory / "out")
     comparison.assert_nothing_lost(everything)
     return everything.of(truth.pid), truth
 
 
-def _late(command: list[str | Path], directory: Path, environment: Mapping[str, str]) -> tuple[Metrics, Truth]:
+def _late(
+    command: list[str | Path],
+    directory: Path,
+    environment: Mapping[str, str],
+    agents: Mapping[str, str] | None = None,
+) -> tuple[Metrics, Truth]:
     """Attach after the first of three phases, in which every kernel was used, and return what happened in the second.
 
     The program lives on while the agent reads its files for the first time.
@@ -41,7 +56,7 @@ def _late(command: list[str | Path], directory: Path, environment: Mapping[str, 
         program.run_phase(timeout=240)
         program.ready()
         before = program.truth_now()
-        with Agent(["--pid", str(program.pid), *naming.arguments(directory)], directory) as agent:
+        with Agent(["--pid", str(program.pid), *naming.arguments(directory)], directory, agents) as agent:
             agent.wait_attached()
             program.run_phase(timeout=240)
             program.ready()
@@ -92,14 +107,91 @@ def test_cupys_kernels_are_named_from_its_start(tmp_path: Path) -> None:
     assert naming.of_launches(exported, truth).share >= FIRST
 
 
-def test_cupys_kernels_from_before_the_agent_are_never_named_wrongly(tmp_path: Path) -> None:
+def _cache(directory: Path) -> dict[str, str]:
+    """Return the agent's environment with a cache of its own, in which nothing is known of any driver."""
+    return {"XDG_CACHE_HOME": str(directory / "cache")}
+
+
+def test_cupys_kernels_from_before_the_agent_are_named(tmp_path: Path) -> None:
     command = [ground.part("cupy"), ground.PROGRAMS / "cupy_calls.py", "--launches", "200", "--phases", "3"]
 
-    exported, truth = _late(command, tmp_path, {"CUPY_CACHE_DIR": str(tmp_path / "cupy")})
+    exported, truth = _late(command, tmp_path, {"CUPY_CACHE_DIR": str(tmp_path / "cupy")}, _cache(tmp_path))
 
-    # Their names stood only in the driver calls that nobody saw: handles are the honest answer.
     assert truth.launches["own_kernel"] == 200
     assert naming.of_launches(exported, truth).wrong == {}
+    assert naming.of_launches(exported, truth).share >= LATE
+
+
+RECORDS = ["statistics", "direct", "far", "inline", "decoys"]
+"""Ways in which the mock driver's records lead to names; the agent is told none."""
+
+
+def _kernels(phases: int, *options: str) -> list[str | Path]:
+    return [ground.part("programs") / "late_kernels", str(phases), *options]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_kernels_are_named_by_device_code_alone_however_the_driver_keeps_names(record: str, tmp_path: Path) -> None:
+    exported, truth = _late(_kernels(3, "8"), tmp_path, {"MOCKCUDA_RECORD": record}, _cache(tmp_path))
+
+    assert len(truth.launches) == 10
+    assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_what_one_program_showed_of_a_driver_names_the_next_ones_kernels(record: str, tmp_path: Path) -> None:
+    environment = {"MOCKCUDA_RECORD": record}
+    (first := tmp_path / "first").mkdir()
+    _from_its_start(_kernels(1, "8"), first, environment, _cache(tmp_path))
+
+    # Of two kernels alone nothing could be concluded.
+    (second := tmp_path / "second").mkdir()
+    exported, truth = _late(_kernels(3, "1"), second, environment, _cache(tmp_path))
+
+    assert len(truth.launches) == 3
+    assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})
+
+
+def test_where_no_record_leads_to_a_name_there_is_none(tmp_path: Path) -> None:
+    environment = {"MOCKCUDA_RECORD": "hidden"}
+    (first := tmp_path / "first").mkdir()
+    _from_its_start(_kernels(1, "8"), first, environment, _cache(tmp_path))
+
+    for number, cache in enumerate((tmp_path, tmp_path / "other")):
+        (late := tmp_path / f"late{number}").mkdir()
+        exported, truth = _late(_kernels(3, "8"), late, environment, _cache(cache))
+        assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), 0, {})
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known driver", "unknown driver"])
+def test_a_handle_that_is_given_out_again_gets_the_new_kernels_name(known: bool, tmp_path: Path) -> None:
+    environment = {"MOCKCUDA_REUSE": "1"}
+    if known:
+        (first := tmp_path / "first").mkdir()
+        _from_its_start(_kernels(1, "8"), first, environment, _cache(tmp_path))
+
+    (late := tmp_path / "late").mkdir()
+    with Program(_kernels(4, "8", "replace"), late, environment) as program:
+        program.ready()
+        program.run_phase()
+        program.ready()
+        before = program.truth_now()
+        with Agent(["--pid", str(program.pid), *naming.arguments(late)], late, _cache(tmp_path)) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            # A count is of one handle over one interval, so that two kernels must not share it within one.
+            time.sleep(2)
+            program.ready()
+            program.run_phase()
+            program.ready()
+            after = program.truth_now()
+            agent.stop()
+        program.run_phase()
+        program.finish()
+
+    exported, truth = read_metrics(late / "out").of(after.pid), after - before
+    assert sum(name.startswith("replaced_") for name in truth.launches) == 8
+    assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})
 
 
 def test_names_are_demangled_where_nobody_asks_otherwise(tmp_path: Path) -> None:

@@ -72,8 +72,12 @@ def test_every_call_and_byte_is_counted(first: tuple[Metrics, Truth]) -> None:
 
 @pytest.mark.parametrize(
     ("script", "options", "replays"),
-    [("torch_train.py", ("--graphs", str(REPLAYS)), REPLAYS), ("torch_shapes.py", (), 0)],
-    ids=["training", "shapes"],
+    [
+        ("torch_train.py", ("--graphs", str(REPLAYS)), REPLAYS),
+        ("torch_train.py", ("--graphs", str(REPLAYS), "--compile"), REPLAYS),
+        ("torch_shapes.py", (), 0),
+    ],
+    ids=["training", "compiled", "shapes"],
 )
 def test_launches_are_named_when_the_agent_comes_late(
     script: str, options: tuple[str, ...], replays: int, tmp_path: Path
@@ -95,6 +99,7 @@ def test_launches_are_named_when_the_agent_comes_late(
 
     exported, truth = read_metrics(tmp_path / "out").of(after.pid), after - before
     assert truth.graph_launches == replays
+    assert any(name.startswith("triton_") for name in truth.launches) == ("--compile" in options)
     launches, graphs = naming.of_launches(exported, truth), naming.of_graphs(exported, truth)
     assert (launches.wrong, graphs.wrong) == ({}, {})
     assert launches.share >= LATE

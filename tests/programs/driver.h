@@ -79,6 +79,7 @@ struct access { /* CUmemAccessDesc */
     X(cuCtxSetCurrent, (void *context))                                                                                \
     X(cuCtxSynchronize, (void))                                                                                        \
     X(cuModuleLoadData, (void **module, const void *image))                                                            \
+    X(cuModuleUnload, (void *module))                                                                                  \
     X(cuModuleGetFunction, (void **function, void *module, const char *name))                                          \
     X(cuStreamCreate, (void **stream, uint flags))                                                                     \
     X(cuStreamDestroy_v2, (void *stream))                                                                              \

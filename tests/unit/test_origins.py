@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from otel_gpu.symbols import origins
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.kernels import KernelBook
-from otel_gpu.symbols.origins import Launch, Origins, told_by_stack
+from otel_gpu.symbols.launches import Launch, Module, told_by_stack
+from otel_gpu.symbols.origins import Origins
 from otel_gpu.symbols.stubs import StubMap
 
 PROGRAM = (os.getpid(), 1)
@@ -45,7 +46,7 @@ class Stubs:
 
 
 EXTENT = (BASE, BASE + 0x10000)
-MODULES = [origins._Module(*EXTENT, BASE, "program", Stubs(), EXTENT)]
+MODULES = [Module(*EXTENT, BASE, "program", Stubs(), EXTENT)]
 
 
 def launch(*words: int, fp: int = 0, saved: tuple[int, ...] = (0,) * 5, program: tuple[int, int] = PROGRAM) -> Launch:
@@ -186,7 +187,7 @@ def test_what_the_stack_does_not_tell_the_programs_records_do(quiet: Origins, mo
     memory = mmap.mmap(-1, 1 << 16, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for i, (handle, stub) in enumerate(zip(handles, stubs.stubs, strict=True)):
         struct.pack_into("<QQQQ", memory, 1024 + 512 * i, handle, 7, 0, BASE + stub)
-    module = origins._Module(*EXTENT, BASE, "library", stubs, EXTENT)
+    module = Module(*EXTENT, BASE, "library", stubs, EXTENT)
     quiet._programs[PROGRAM] = origins._Known(modules=[module], told=dict(zip(handles[:4], names, strict=False)))
     monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
     words = (BASE + ELSEWHERE, BASE + stubs.stubs[6], BASE + stubs.stubs[7])
@@ -215,7 +216,7 @@ def test_what_the_launching_library_keeps_with_a_handle_names_it(
         struct.pack_into("<QQQ", memory, 1024 + 512 * i, start + 0x8000 + 64 * i, 0, handle)
         struct.pack_into("16s", memory, 0x8000 + 64 * i, name.encode())
     extent = (start, start + (1 << 16))
-    module = origins._Module(*extent, start, "library", kernels_of(names), extent)
+    module = Module(*extent, start, "library", kernels_of(names), extent)
     quiet._programs[PROGRAM] = origins._Known(modules=[module], told=dict(zip(handles[:4], names, strict=False)))
     monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
 
@@ -232,7 +233,7 @@ def test_what_the_launching_library_keeps_with_a_handle_names_it(
 
 def test_a_caller_in_another_module_does_not_speak_for_a_librarys_launch() -> None:
     library = (BASE + 0x20000, BASE + 0x30000)
-    modules = [*MODULES, origins._Module(*library, library[0], "library", kernels_of(("gamma",)), library)]
+    modules = [*MODULES, Module(*library, library[0], "library", kernels_of(("gamma",)), library)]
     words = (library[0] + 0x500, 0, 0, BASE + LAUNCHER + 8)
 
     assert told_by_stack(launch(*words, fp=SP + 16), modules) is None

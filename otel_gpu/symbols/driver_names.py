@@ -1,0 +1,148 @@
+"""Which kernels that were loaded before we looked does the driver itself name? Asked of its records, while they hold.
+
+A record is read after its handle was launched, and may be gone by then. So each is read twice, with time between for the
+kernel's report of an unload to arrive; and when something was unloaded whose kernels nobody knows, no handle is named
+that was not launched after that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..discovery import procfs
+from ..elf import ElfFile
+from ..errors import OtelGpuError
+from .cache import SymbolCache
+from .driver_book import DriverBook, supported_by_code
+from .driver_records import Path, led_to
+from .kernels import KernelBook, Program
+from .private_pages import PrivatePages
+
+_log = logging.getLogger(__name__)
+_MAX_WITNESSES = 256
+_JUDGED_AT = frozenset({3, 8, 32, 128})
+"""How many different known kernels a program must have launched to be asked what they show."""
+_SETTLES_S = 0.1
+"""How long a name must have stood: longer than the kernel's reports take."""
+_MAX_NAMELESS = 4096
+_FAILURES = (OtelGpuError, OSError, struct.error)
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known of one program."""
+
+    launched: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    """Handles of known kernels that were launched, the last ones."""
+    doubted_at: float = 0.0
+    """When something was unloaded whose kernels nobody knows."""
+    paths: frozenset[Path] = frozenset()
+    """Those that hold for this program alone."""
+    nameless: dict[int, float] = field(default_factory=dict)
+    """Handles without a name, and when they were launched: together they may tell what each alone does not."""
+
+
+class DriverNames:
+    """Names handles by the driver's records."""
+
+    def __init__(self, kernels: KernelBook, cache: SymbolCache) -> None:
+        self._kernels = kernels
+        self._book = DriverBook(cache)
+        self._states: dict[Program, _State] = {}
+        self._lock = threading.Lock()
+
+    def witnessed(self, program: Program, handle: int) -> bool:
+        """Note a launch of a kernel whose name is known; say whether the program should be judged now."""
+        with self._lock:
+            state = self._states.setdefault(program, _State())
+            is_new = handle not in state.launched
+            state.launched[handle] = None
+            state.launched.move_to_end(handle)
+            if len(state.launched) > _MAX_WITNESSES:
+                state.launched.popitem(last=False)
+            return is_new and len(state.launched) in _JUDGED_AT
+
+    def doubt(self, program: Program) -> None:
+        """Note that something was unloaded whose kernels nobody knows: any handle may be gone that was launched before."""
+        with self._lock:
+            state = self._states.setdefault(program, _State())
+            state.doubted_at = time.monotonic()
+            state.nameless.clear()
+
+    def judge(self, program: Program, ip: int) -> None:
+        """Let a program whose kernels are known show how the driver's records lead to names."""
+        try:
+            with _driver(program[0], ip) as driver, PrivatePages(program[0]) as memory:
+                self._book.judge(driver, memory, self._told(program))
+        except _FAILURES as e:
+            _log.debug("records of process %d: %s", program[0], e)
+
+    def name(self, program: Program, ip: int, launched: Mapping[int, float]) -> set[int]:
+        """Learn the names of handles that were launched at those times; return the ones that have one now."""
+        with self._lock:
+            state = self._states.setdefault(program, _State())
+            handles = {h: when for h, when in {**state.nameless, **launched}.items() if when > state.doubted_at}
+        try:
+            first, paths = self._read(program, ip, state, handles)
+            if first:
+                time.sleep(_SETTLES_S)
+                second = _led(program[0], handles, paths)
+                first = {handle: name for handle, name in first.items() if second.get(handle) == name}
+        except _FAILURES as e:
+            _log.debug("records of process %d: %s", program[0], e)
+            return set()
+        with self._lock:
+            names = {h: name for h, name in first.items() if handles[h] > state.doubted_at}
+            state.nameless = {h: w for h, w in handles.items() if h not in names and w > state.doubted_at}
+            while len(state.nameless) > _MAX_NAMELESS:
+                del state.nameless[next(iter(state.nameless))]
+        for handle, name in names.items():
+            # The driver may have been asked for the kernel meanwhile, and that is the better witness.
+            if self._kernels.name(program, handle) is None:
+                self._kernels.learn(program, handle, name, derived=True)
+        return set(names)
+
+    def forget(self, program: Program) -> None:
+        """Drop a program that has ended."""
+        with self._lock:
+            self._states.pop(program, None)
+
+    def _read(
+        self, program: Program, ip: int, state: _State, handles: Mapping[int, float]
+    ) -> tuple[dict[int, str], frozenset[Path]]:
+        told = self._told(program)
+        with _driver(program[0], ip) as driver, PrivatePages(program[0]) as memory:
+            paths = self._book.judge(driver, memory, told)
+            if not paths:
+                state.paths = state.paths or supported_by_code(program[0], memory, handles, told)
+                paths = state.paths
+        return _led(program[0], handles, paths), paths
+
+    def _told(self, program: Program) -> dict[int, str]:
+        with self._lock:
+            launched = list(self._states.setdefault(program, _State()).launched)
+        return self._kernels.said(program, launched)
+
+
+def _led(pid: int, handles: Mapping[int, object], paths: frozenset[Path]) -> dict[int, str]:
+    if not paths:
+        return {}
+    with PrivatePages(pid) as memory:
+        led = {handle: led_to(memory, handle, paths) for handle in handles}
+    return {handle: name for handle, name in led.items() if name is not None}
+
+
+def _driver(pid: int, ip: int) -> ElfFile:
+    """Open the file that holds the launching function."""
+    for mapping in procfs.executable_mappings(pid):
+        if mapping.start <= ip < mapping.end:
+            opener = mapping.opener(pid)
+            return ElfFile(opener if os.path.exists(opener) else f"/proc/{pid}/root{mapping.path}")
+    raise OtelGpuError(f"no file is mapped at {ip:#x} of process {pid}")

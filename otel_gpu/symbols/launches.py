@@ -1,0 +1,110 @@
+"""Which kernel does a launch's own stack speak for? The registers and words of a thread that calls the driver."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from .kernels import Program
+from .stubs import StubMap
+
+_MAX_FRAMES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch of a kernel that is not known: the calling thread's registers and the top of its stack."""
+
+    program: Program
+    handle: int
+    ip: int
+    sp: int
+    fp: int
+    saved: tuple[int, ...]
+    stack: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A mapped file, and the kernels that it registers."""
+
+    start: int
+    end: int
+    bias: int
+    name: str
+    stubs: StubMap
+    extent: tuple[int, int]
+    """Where the whole file is mapped, its variables too."""
+
+
+def told_by_stack(launch: Launch, modules: list[Module]) -> str | None:
+    """Return the one name that the launching thread's stack speaks for, None where it is not one.
+
+    The driver's and the runtime's frames keep frame pointers. Outwards from the launch, the first function that
+    mentions stubs is the caller; if it mentions several, the stub is among those still on the stack below it. Only the
+    library that launches is asked: whoever calls cuBLAS may launch a kernel of its own, too.
+    """
+    words = struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)
+    frames = [(launch.sp, words[0]), *_frames(launch, words)]
+    launcher: Module | None = None
+    for end, address in frames:
+        module = _module_of(modules, address)
+        if module is None or not module.stubs.stubs:
+            continue
+        if module.extent != (launcher := launcher or module).extent:
+            break
+        names = module.stubs.names_used_at(address - module.bias)
+        if len(names) == 1:
+            return next(iter(names))
+        if names:
+            below = words[: max((end - launch.sp) // 8, 0)]
+            return _only(names & _stubs_among((*launch.saved, *below), modules))
+    return None
+
+
+def _frames(launch: Launch, words: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Follow frame pointers through the copied stack: (where the frame ends, return address)."""
+    found: list[tuple[int, int]] = []
+    fp = launch.fp
+    for _ in range(_MAX_FRAMES):
+        at = (fp - launch.sp) // 8
+        if fp % 8 or not 0 <= at < len(words) - 1:
+            break
+        found.append((fp + 16, words[at + 1]))
+        if words[at] <= fp:
+            break
+        fp = words[at]
+    return found
+
+
+def held(launch: Launch, modules: list[Module]) -> frozenset[str]:
+    """Return the kernels whose stubs stand in the launching thread's registers or on its stack."""
+    return _stubs_among((*launch.saved, *struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)), modules)
+
+
+def _stubs_among(words: tuple[int, ...], modules: list[Module]) -> frozenset[str]:
+    names = (stub_name(modules, word) for word in words)
+    return frozenset(name for name in names if name is not None)
+
+
+def stub_name(modules: list[Module], word: int) -> str | None:
+    """Return the kernel whose stub is at an address of the process."""
+    module = _module_of(modules, word)
+    return module.stubs.name_of(word - module.bias) if module is not None else None
+
+
+def caller(launch: Launch, modules: list[Module]) -> Module | None:
+    """Return the module that called the driver."""
+    (first,) = struct.unpack_from("<Q", launch.stack)
+    return _module_of(modules, first)
+
+
+def _only(names: frozenset[str]) -> str | None:
+    return next(iter(names)) if len(names) == 1 else None
+
+
+def _module_of(modules: list[Module], address: int) -> Module | None:
+    for module in modules:
+        if module.start <= address < module.end:
+            return module
+    return None

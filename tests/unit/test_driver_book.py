@@ -1,0 +1,124 @@
+"""What programs show of a driver is kept by its build, and given up when another program shows otherwise."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.elf import ElfFile
+from otel_gpu.symbols.cache import SymbolCache
+from otel_gpu.symbols.driver_book import DriverBook, supported_by_code
+from otel_gpu.symbols.driver_names import DriverNames
+from otel_gpu.symbols.kernels import KernelBook
+from otel_gpu.symbols.private_pages import PrivatePages
+from otel_gpu.symbols.process_memory import MemoryFault
+
+PROGRAM = (os.getpid(), 1)
+NAMES = [f"own_kernel_{i}" for i in range(5)]
+
+
+class Record(ctypes.Structure):
+    _fields_ = (("first", ctypes.c_uint64), ("name", ctypes.c_char_p), ("rest", ctypes.c_uint64 * 62))
+
+
+def records(names: list[str]) -> dict[int, tuple[str, Record]]:
+    made = [(name, Record(7, name.encode())) for name in names]
+    return {ctypes.addressof(record): (name, record) for name, record in made}
+
+
+def named(kept: dict[int, tuple[str, Record]]) -> dict[int, str]:
+    return {handle: name for handle, (name, _) in kept.items()}
+
+
+@pytest.fixture
+def driver() -> ElfFile:
+    with ElfFile(sys.executable) as elf:
+        yield elf
+
+
+def test_what_one_program_showed_is_known_in_the_next_run(driver: ElfFile, tmp_path: Path) -> None:
+    kept = records(NAMES)
+    with PrivatePages(os.getpid()) as memory:
+        believed = DriverBook(SymbolCache(tmp_path)).judge(driver, memory, named(kept))
+        again = DriverBook(SymbolCache(tmp_path)).judge(driver, memory, {})
+
+    assert (8, 0) in believed
+    if driver.build_id():
+        assert again == believed
+
+
+def test_a_program_that_shows_otherwise_ends_belief(driver: ElfFile, tmp_path: Path) -> None:
+    kept = records(NAMES)
+    book = DriverBook(SymbolCache(tmp_path))
+    with PrivatePages(os.getpid()) as memory:
+        assert book.judge(driver, memory, named(kept))
+        lies = dict.fromkeys(named(kept), "something_else")
+        assert book.judge(driver, memory, lies) == frozenset()
+        assert DriverBook(SymbolCache(tmp_path)).judge(driver, memory, {}) == frozenset()
+
+
+def test_records_without_device_code_or_known_names_are_not_believed() -> None:
+    kept = records([f"{name}_nowhere" for name in NAMES])
+    with PrivatePages(os.getpid()) as memory:
+        assert supported_by_code(os.getpid(), memory, list(kept), {}) == frozenset()
+
+
+def text_address() -> int:
+    """Return an address in this interpreter's own file, as a driver's call would have it."""
+    return ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p).value or 0
+
+
+def test_late_handles_are_named_by_what_known_ones_showed(tmp_path: Path) -> None:
+    book = KernelBook()
+    names = DriverNames(book, SymbolCache(tmp_path))
+    known, late = records(NAMES), records(["late_kernel"])
+    for handle, name in named(known).items():
+        book.learn(PROGRAM, handle, name)
+        names.witnessed(PROGRAM, handle)
+    (handle,) = late
+
+    assert names.name(PROGRAM, text_address(), {handle: 1.0}) == {handle}
+    assert book.name(PROGRAM, handle) == "late_kernel"
+    assert book.said(PROGRAM, [handle]) == {}
+
+
+def test_what_may_have_been_unloaded_is_not_named(tmp_path: Path) -> None:
+    book = KernelBook()
+    names = DriverNames(book, SymbolCache(tmp_path))
+    known, late = records(NAMES), records(["late_kernel"])
+    for handle, name in named(known).items():
+        book.learn(PROGRAM, handle, name)
+        names.witnessed(PROGRAM, handle)
+    (handle,) = late
+    names.doubt(PROGRAM)
+
+    assert names.name(PROGRAM, text_address(), {handle: 1.0}) == set()
+    assert book.name(PROGRAM, handle) is None
+
+
+def test_unloaded_kernels_are_no_witnesses() -> None:
+    book = KernelBook()
+    book.learn(PROGRAM, 1, "one", module=9)
+    book.learn(PROGRAM, 2, "two")
+    book.learn(PROGRAM, 3, "three", derived=True)
+    book.alias(PROGRAM, 4, 3)
+
+    assert book.said(PROGRAM, [1, 2, 3, 4]) == {1: "one", 2: "two"}
+    assert book.unload(PROGRAM, 9)
+    assert not book.unload(PROGRAM, 10)
+    assert book.said(PROGRAM, [1, 2]) == {2: "two"}
+    book.unload_all(PROGRAM)
+    assert book.said(PROGRAM, [2]) == {}
+    assert book.name(PROGRAM, 2) == "two"
+
+
+def test_only_private_memory_is_read() -> None:
+    with PrivatePages(os.getpid()) as memory:
+        with pytest.raises(MemoryFault):
+            memory.read(0, 8)
+        record = Record(5, b"x")
+        assert memory.read(ctypes.addressof(record), 1) == b"\5"
