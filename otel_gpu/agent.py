@@ -155,6 +155,7 @@ class Agent:
                 link=cuda.link,
                 cpu_hz=settings.cpu_hz,
                 stacks_per_second=settings.stacks_per_second,
+                table_rows=settings.table_rows,
             )
         except UnsupportedKernelError as e:
             if "metrics" not in self._config.signals:

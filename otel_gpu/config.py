@@ -66,6 +66,9 @@ class ProfileSettings:
     """How often each CPU is looked at."""
     stacks_per_second: Annotated[int, msgspec.Meta(ge=4, le=100_000)] = 400
     """Stacks taken of one thread and type; what other calls do is added to them."""
+    table_rows: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 27)] = 1 << 23
+    """Rows of unwinding tables that the kernel holds, each 8 bytes; a PyTorch process has 4 to 9 million, and the files
+    that stand on its stacks go first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class Recorder:
         cuda: CudaSettings | None = None,
         *,
         stacks_per_second: int = ProfileSettings().stacks_per_second,
+        table_rows: int = ProfileSettings().table_rows,
     ) -> None:
         """Attach to the processes; OtelGpuError where that cannot be."""
         self._pids = (pids,) if isinstance(pids, int) else tuple(pids)
@@ -68,6 +69,7 @@ class Recorder:
                 allow_single_step=single_step,
                 link=settings.link,
                 stacks_per_second=stacks_per_second,
+                table_rows=table_rows,
             )
             if not self.settle():
                 _log.warning("not every unwinding table is ready: some stacks will be cut")

@@ -25,7 +25,7 @@ from ..errors import UnsupportedKernelError
 from ..probes.profile import OFF_CPU_PROGRAMS, SUBMISSION_PROGRAMS
 from ..probes.sites import Policy
 from ..profiles import CPU, GPU_TIMES, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
-from ..symbols.stacks import COMPLETE, NO_MAPPING, STOPS, FileNames, StackNamer
+from ..symbols.stacks import COMPLETE, NO_MAPPING, NO_TABLE, STOPS, FileNames, StackNamer
 from ..unwind.cache import TableCache
 from ..unwind.loader import UnwindLoader, WalkedProcess
 from .backward import BackwardCallers
@@ -81,6 +81,7 @@ class ProfileReceiver:
         link: LinkMode = "auto",
         cpu_hz: int = 49,
         stacks_per_second: int = 400,
+        table_rows: int = 1 << 23,
         cache: TableCache | None = None,
     ) -> None:
         """Load the programs; UnsupportedKernelError below kernel 5.17 and on other machines than x86-64."""
@@ -99,6 +100,7 @@ class ProfileReceiver:
         self._object = BpfObject("profile")
         self.linker = ObjectLinker(self._object, link)
         try:
+            self._object.configure_map("unwind_rows", max_entries=table_rows)
             self._load(tables, tuple(only), stacks_per_second)
         except BaseException:
             self._object.close()
@@ -293,7 +295,10 @@ class ProfileReceiver:
         self._refresh_names()
         if observed.namer is None:
             return (truncation(STOPS.get(sample.stop, STOPS[0])),)
-        return observed.namer.stack(frames, sample.stop)
+        stack = observed.namer.stack(frames, sample.stop)
+        if sample.stop == NO_TABLE and self.loader.is_crowded():
+            self.loader.look_again(sample.tgid)
+        return stack
 
     def _add_remainders(self, processes: Collection[Process]) -> None:
         """Count what no stack stands for yet, and count it once."""

@@ -46,7 +46,7 @@ STOPS = {
 }
 """ebpf/abi.h: enum stop; 1 is a complete stack."""
 COMPLETE = 1
-NO_MAPPING = 3
+NO_MAPPING, NO_TABLE = 3, 4
 
 _MADE = Frame(FrameKind.NATIVE, "[code made at run time]")
 """Of a JIT: without a file, without a name, and elsewhere in every run."""
@@ -158,6 +158,7 @@ class StackNamer:
         region = self._index.at(address - is_return)
         if region is None:
             return Frame(FrameKind.NATIVE, address=address)
+        self._process.met.add(region)
         bias = self._process.biases.get(region)
         if bias is None:
             return Frame(FrameKind.NATIVE, address=address)

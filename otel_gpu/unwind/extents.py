@@ -37,6 +37,17 @@ class Extents:
         else:
             self._free.insert(at, (start, length))
 
+    def copy(self) -> Extents:
+        """Return a table on which something can be tried."""
+        copied = Extents(0)
+        copied._free = self._free.copy()
+        return copied
+
+    @property
+    def longest(self) -> int:
+        """How many slots the longest free run has."""
+        return max((length for _, length in self._free), default=0)
+
     @property
     def free(self) -> int:
         """How many slots are free."""

@@ -55,6 +55,7 @@ _RETRIES = 25
 _LOOK_AGAIN_S = 0.25
 _WALKS_END_S = 1.0
 """After so long no walk is left that began with what has been replaced."""
+_NO_ROOM = "the kernel's table is full; a larger `table_rows` holds more"
 
 FileKey = tuple[int, int, int] | str
 
@@ -75,6 +76,8 @@ class _File:
     is_no_elf: bool = False
     """Memory that has a number but holds code made at run time, as /dev/zero and memfds do."""
     loaded: bool = False
+    crowded_out: bool = False
+    """Its table had no room, or had to make room."""
 
 
 @dataclass(slots=True)
@@ -92,6 +95,8 @@ class WalkedProcess:
     slots: int = 0
     keys: set[FileKey] = field(default_factory=set)
     looked_at: float = 0.0
+    met: set[Region] = field(default_factory=set)
+    """Code that stood on a stack; written by who names the stacks."""
 
 
 class UnwindLoader:
@@ -138,6 +143,10 @@ class UnwindLoader:
         if process is not None and time.monotonic() - process.looked_at > _LOOK_AGAIN_S:
             process.looked_at = time.monotonic()
             self.watch(pid)
+
+    def is_crowded(self) -> bool:
+        """Tell whether some file's table has no room."""
+        return any(f.crowded_out for f in self._files.copy().values())
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until everything asked for so far is loaded; False when the time is up first."""
@@ -206,6 +215,7 @@ class UnwindLoader:
                 # Nothing is where it was: it has become another program.
                 self._release(process.keys)
                 process.keys, process.biases, process.python, process.python_problem = set(), {}, None, None
+                process.met = set()
             process.regions = found
             for region in found:
                 if region in known or (region.file is None and not region.is_vdso):
@@ -217,7 +227,8 @@ class UnwindLoader:
         for key, region in sorted(
             ((self._key(r), r) for r in found if r in process.biases), key=lambda kr: kr[1].end - kr[1].start
         ):
-            if not self._files[key].loaded:
+            file = self._files[key]
+            if not file.loaded or (file.crowded_out and region in process.met):
                 self._compile(pid, key, region)
                 with self._lock:
                     self._publish(process)
@@ -264,15 +275,43 @@ class UnwindLoader:
         except (OtelGpuError, OSError) as e:
             file.why_not, file.flags = str(e), _NO_TABLE
             return
+        count = len(table.rows) + 1
+        has_room = not file.crowded_out or self._make_room(count)
         with self._lock:
-            first = self._row_space.take(len(table.rows) + 1)
+            self._reuse_retired()
+            first = self._row_space.take(count)
+            file.crowded_out = first is None and has_room
             if first is None:
-                file.why_not = "the kernel's table is full"
+                file.why_not = _NO_ROOM
                 return
+            if file.why_not == _NO_ROOM:
+                file.why_not = None
             self._rows[first : first + len(table.rows)] = table.rows
             # From end_pc on nothing is known.
             self._rows[first + len(table.rows)] = (table.end_pc, 0, 0, 0)
-            file.first_row, file.rows = first, len(table.rows) + 1
+            file.first_row, file.rows = first, count
+
+    def _make_room(self, count: int) -> bool:
+        """Drop tables that no stack has needed so far, the largest first, until one that was needed fits."""
+        with self._lock:
+            met = {self._key(r) for p in self._processes.values() for r in p.met.copy()}
+            unmet = [f for key, f in self._files.items() if f.rows and key not in met]
+            space, dropped = self._row_space.copy(), []
+            for file in sorted(unmet, key=lambda f: -f.rows):
+                space.give_back(file.first_row, file.rows)
+                dropped.append(file)
+                if space.longest >= count:
+                    break
+            else:
+                return space.longest >= count
+            for file in dropped:
+                self._retire(self._row_space, file.first_row, file.rows)
+                file.first_row = file.rows = 0
+                file.crowded_out, file.why_not = True, _NO_ROOM
+            for process in self._processes.values():
+                self._publish(process)
+        time.sleep(_WALKS_END_S * 1.1)
+        return True
 
     def _read_python(self, elf: ElfFile, file: _File) -> None:
         try:
