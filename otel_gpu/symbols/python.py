@@ -97,6 +97,7 @@ class CodeObjects:
         """
         self._memory = memory
         self._layout = layout
+        self._has_owners = layout.frame_owner != ABSENT
         self._code_type = code_type
         self._str_type = str_type
         self._codes: dict[int, _Code] = {}
@@ -150,7 +151,7 @@ class CodeObjects:
             return head
         if checksum is not None and head.checksum != checksum:
             return Unresolved.STALE
-        if owner is not None and owner != OWNER_GENERATOR and lasti < 2 * head.first_traceable:
+        if self._has_owners and owner is not None and owner != OWNER_GENERATOR and lasti < 2 * head.first_traceable:
             return Unresolved.INCOMPLETE
         known = self._codes.pop(code, None)
         if known is not None:
