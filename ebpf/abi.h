@@ -365,6 +365,7 @@ struct unwind_process {
 	u32 eval_ranges;
 	s64 thread_offset;
 	u64 thread_module; /* DTV: number of the module */
+	u64 interpreters;  /* where the pointers to the newest and to the main interpreter are */
 	struct {
 		u64 start, end;
 	} eval[EVAL_RANGES];
@@ -386,6 +387,9 @@ enum stop {
 	STOP_FRAME_POINTER,   /* code without tables and without frame pointers */
 	STOP_UNKNOWN_PROCESS, /* the agent has yet to learn of the process */
 	STOP_NO_CODE,	      /* the return address leads to no code: the callers are unknown */
+	STOP_STATES,	      /* more interpreters or thread states than are looked at */
+	STOP_NO_OWNER,	      /* an eval loop of no interpreter's thread state */
+	STOP_FRAMES_LEFT,     /* fewer eval loops than Python frames */
 	STOP_COUNT,
 };
 
@@ -447,6 +451,25 @@ struct tensor_group {
 };
 _Static_assert(sizeof(struct tensor_group) == 24, "tensor_group crosses the border");
 
+/* What is still to come of a thread state's Python frames. */
+struct py_cursor {
+	u64 state;
+	u64 frame;  /* the innermost; 0: the chain has ended */
+	u64 cframe; /* up to 3.12: what marks its eval activation */
+};
+
+/* Where the search for a thread state is; of no use to the agent, but the verifier does not follow values in here. */
+#define PY_ASIDE 4 /* thread states that take turns in one stack, but for the present one */
+struct py_search {
+	u64 interp;
+	u64 next; /* thread state */
+	u32 next_aside;
+	u32 looked_at;
+	u32 swapped; /* which one laid aside has changed places with the one that is tried */
+	u32 is_fresh;
+	struct py_cursor aside[PY_ASIDE];
+};
+
 struct stack_sample {
 	u32 type;
 	u32 tgid;
@@ -460,6 +483,7 @@ struct stack_sample {
 	u16 stop; /* enum stop */
 	u32 frames;
 	struct frame frame[MAX_FRAMES]; /* leaf first */
+	struct py_search search;
 };
 
 #endif

@@ -48,10 +48,11 @@ struct {
 /* What the next round does. */
 enum phase {
 	PHASE_NATIVE, /* takes a native frame, or begins the group of Python frames of an eval activation, and leaves it */
-	PHASE_GROUP, /* takes a Python frame of an eval activation */
-	PHASE_LEAP,  /* the same; at the group's end its shim shows the way out of the activation */
-	PHASE_TAKEN, /* leaves the activation whose frames were taken */
-	PHASE_CHECK, /* sees whether they were its own */
+	PHASE_GROUP,  /* takes a Python frame of an eval activation */
+	PHASE_LEAP,   /* the same; at the group's end its shim shows the way out of the activation */
+	PHASE_TAKEN,  /* leaves the activation whose frames were taken */
+	PHASE_CHECK,  /* sees whether they were its own */
+	PHASE_SEARCH, /* looks for the thread state whose they are */
 };
 
 /* Always 0, which the verifier does not know. It would walk the loop once for each value that it knows of; and where a
@@ -59,16 +60,21 @@ enum phase {
 volatile u32 nothing = 0;
 #define UNKNOWN(value) ((value) | nothing)
 
+enum { NOT_ASKED, ONE_INTERPRETER, SEVERAL_INTERPRETERS };
+
 struct unwind {
 	struct stack_sample *sample;
 	struct unwind_process *process;
 	u64 pc, sp, fp;
-	u64 py_frame; /* innermost Python frame that is still to come; 0: the chain has ended */
-	u64 cframe;   /* up to 3.12: what marks the innermost eval activation that has Python frames to come */
-	u64 marker;   /* what lies in the stack of the activation whose frames were taken; 0: not known */
+	struct py_cursor here;
+	u64 low;	 /* the stack pointer in the activation that was left; sp is then its end */
+	u64 marker;	 /* what lies in the stack of the activation whose frames were taken; 0: not known */
+	u64 group_frame; /* as here.frame, and sample->frames, were before these */
 	u64 trampoline; /* what lies in the stack as the return address of calls whose return is probed; 0: there are none */
-	u64 group_frame; /* as py_frame, and sample->frames, were before these */
 	u32 group_at;
+	u32 activations; /* of the eval loop, so far */
+	u32 is_left;	 /* the activation is left already: no need to do so when its frames are taken */
+	u32 interpreters;
 	u32 mapping;   /* the last one found, absolute: calls mostly stay in one file */
 	u32 is_return; /* pc is a return address: the call is before it */
 	u32 phase;
@@ -228,16 +234,18 @@ static __always_inline int leap_over(struct unwind *u, u64 shim)
 	return 0;
 }
 
+#include "interpreters.bpf.h"
+
 /* Takes one Python frame; ends the group after an entry frame, or at a shim. */
 static __always_inline int python_frame(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
 	u64 words[PY_FRAME_WORDS] = {};
 	u32 size = py->frame_instr_size == 4 ? 112 : 80, checksum;
-	u64 code, previous, instr, owner = 0, here = u->py_frame;
+	u64 code, previous, instr, owner = 0, here = u->here.frame;
 
 	if (bpf_probe_read_user(words, size, (void *)here)) {
-		u->py_frame = 0;
+		u->here.frame = 0;
 		return stop(u, STOP_UNREADABLE);
 	}
 	code = words[(py->frame_code >> 3) & 15] & ~(u64)py->tag_mask;
@@ -249,11 +257,11 @@ static __always_inline int python_frame(struct unwind *u)
 		instr -= code + py->code_bytecode;
 	if (py->frame_owner != PY_ABSENT)
 		owner = words[(py->frame_owner >> 3) & 15] >> (py->frame_owner & 7) * 8 & 0xff;
-	u->py_frame = previous;
+	u->here.frame = previous;
 	if (py->entry_rule == PY_SHIM && py->shim_owners >> (owner & 15) & 1) {
 		if (u->phase == PHASE_LEAP)
 			return leap_over(u, here);
-		u->phase = UNKNOWN(PHASE_TAKEN);
+		u->phase = UNKNOWN(UNKNOWN(u->is_left) ? PHASE_CHECK : PHASE_TAKEN);
 		u->marker = here;
 		return 0;
 	}
@@ -268,8 +276,8 @@ static __always_inline int python_frame(struct unwind *u)
 	    (py->entry_rule == PY_IS_ENTRY &&
 	     (words[(py->frame_is_entry >> 3) & 15] >> (py->frame_is_entry & 7) * 8 & 0xff)) ||
 	    !previous) {
-		u->phase = UNKNOWN(PHASE_TAKEN);
-		u->marker = py->entry_rule == PY_SHIM ? 0 : u->cframe;
+		u->phase = UNKNOWN(UNKNOWN(u->is_left) ? PHASE_CHECK : PHASE_TAKEN);
+		u->marker = py->entry_rule == PY_SHIM ? 0 : u->here.cframe;
 	}
 	return 0;
 }
@@ -344,7 +352,7 @@ static __always_inline int step_by_frame_pointer(struct unwind *u)
 static __always_inline int step_from_made_code(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
-	int may_leap = u->py_frame && py->entry_rule == PY_SHIM && py->marker_to_cfa;
+	int may_leap = u->here.frame && py->entry_rule == PY_SHIM && py->marker_to_cfa;
 
 	if (!(may_leap && py->minor == JIT_WITHOUT_FRAME_POINTERS) && step_by_frame_pointer(u))
 		return 0;
@@ -423,23 +431,42 @@ static __always_inline int step_by_row(struct unwind *u, const struct unwind_row
 	return 0;
 }
 
-/* An activation that has only begun, or is about to end, has no Python frame of its own: those just taken belong to one
- * further out when their marker lies beyond this activation's end. */
+/* Whether the frames just taken are those of the activation that was left. */
+static __always_inline int is_own_group(struct unwind *u)
+{
+	const struct py_layout *py = &u->process->py;
+
+	if (!UNKNOWN(u->group_frame))
+		return 0;
+	if (py->entry_rule == PY_EACH && py->tstate_cframe == PY_ABSENT)
+		return UNKNOWN(u->interpreters) != SEVERAL_INTERPRETERS || is_frame_of_activation(u, u->group_frame);
+	return !UNKNOWN(u->marker) || is_in_activation(u, u->marker);
+}
+
+/* An activation that has only begun, or is about to end, has no Python frame of its own, and one of another interpreter
+ * has others: then those just taken belong to one further out. */
 static __always_inline int check_group(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
 
 	u->phase = UNKNOWN(PHASE_NATIVE);
-	if (!u->marker)
+	if (is_own_group(u)) {
+		if (py->entry_rule != PY_SHIM && UNKNOWN(u->here.cframe) &&
+		    bpf_probe_read_user(&u->here.cframe, sizeof(u->here.cframe),
+					(void *)(u->here.cframe + py->cframe_previous)))
+			u->here.cframe = UNKNOWN(0);
 		return 0;
-	if (u->marker >= u->sp) {
-		u->sample->frames = u->group_at;
-		u->py_frame = u->group_frame;
-	} else if (py->entry_rule != PY_SHIM && u->cframe) {
-		if (bpf_probe_read_user(&u->cframe, sizeof(u->cframe), (void *)(u->cframe + py->cframe_previous)))
-			u->cframe = 0;
 	}
-	return 0;
+	/* 3.15: a chain ends in a shim of no activation. */
+	if (!UNKNOWN(u->here.frame) && u->sample->frames == u->group_at)
+		u->group_frame = UNKNOWN(0);
+	u->sample->frames = u->group_at;
+	u->here.frame = UNKNOWN(u->group_frame);
+	if (UNKNOWN(u->is_left))
+		return try_next(u);
+	if (has_subinterpreters(u))
+		return start_search(u);
+	return UNKNOWN(u->here.frame) ? 0 : stop(u, STOP_CHAIN_ENDED);
 }
 
 /* Leaves code of a file that says nothing of its frames, for the reason given. */
@@ -465,6 +492,8 @@ static long step(u64 round, struct unwind *u)
 		return python_frame(u);
 	if (u->phase == PHASE_CHECK)
 		return check_group(u);
+	if (u->phase == PHASE_SEARCH)
+		return search(u);
 	m = find_mapping(u);
 	made = m && m->flags & MAPPING_MADE;
 	if (!m) {
@@ -475,11 +504,13 @@ static long step(u64 round, struct unwind *u)
 	}
 	if (u->phase != PHASE_TAKEN) {
 		if (m && u->process->eval_ranges && in_eval(u->process, u->pc - u->is_return)) {
-			if (!u->py_frame)
+			if (!UNKNOWN(u->here.frame) && !has_subinterpreters(u))
 				return stop(u, STOP_CHAIN_ENDED);
-			u->phase = UNKNOWN(PHASE_GROUP);
-			u->group_frame = u->py_frame;
+			u->phase = UNKNOWN(UNKNOWN(u->here.frame) ? PHASE_GROUP : PHASE_TAKEN);
+			u->group_frame = UNKNOWN(u->here.frame);
 			u->group_at = u->sample->frames;
+			u->is_left = UNKNOWN(0);
+			u->activations = UNKNOWN(u->activations + 1);
 			return 0;
 		}
 		kind = made ? FRAME_MADE : u->is_return ? FRAME_NATIVE : FRAME_EXACT;
@@ -487,6 +518,7 @@ static long step(u64 round, struct unwind *u)
 			return 1;
 	}
 	u->phase = UNKNOWN(u->phase == PHASE_TAKEN ? PHASE_CHECK : PHASE_NATIVE);
+	u->low = UNKNOWN(u->sp);
 	if (made)
 		return step_from_made_code(u);
 	if (!m)
@@ -517,14 +549,10 @@ static __always_inline void find_python_frame(struct unwind *u)
 		if (block && block != ~0ULL)
 			bpf_probe_read_user(&state, sizeof(state), (void *)(block + p->thread_offset));
 	}
-	if (!state)
-		return;
-	if (py->tstate_cframe != PY_ABSENT)
-		bpf_probe_read_user(&u->cframe, sizeof(u->cframe), (void *)(state + py->tstate_cframe));
-	if (py->tstate_frame != PY_ABSENT)
-		bpf_probe_read_user(&u->py_frame, sizeof(u->py_frame), (void *)(state + py->tstate_frame));
-	else if (u->cframe)
-		bpf_probe_read_user(&u->py_frame, sizeof(u->py_frame), (void *)(u->cframe + py->cframe_frame));
+	if (state)
+		read_cursor(py, state, &u->here);
+	if (py->entry_rule == PY_EACH && py->tstate_cframe == PY_ABSENT)
+		has_subinterpreters(u);
 }
 
 /* Walks the stack of the calling thread from the given registers into the sample. */
@@ -534,12 +562,17 @@ static __always_inline void unwind(struct stack_sample *sample, struct unwind_pr
 	struct unwind u = {
 		.sample = sample,
 		.process = process,
-		.pc = pc,
-		.sp = sp,
-		.fp = fp,
+		.pc = UNKNOWN(pc),
+		.sp = UNKNOWN(sp),
+		.fp = UNKNOWN(fp),
 		.mapping = process->first_mapping,
-		.py_frame = UNKNOWN(0),
-		.cframe = UNKNOWN(0),
+		.here = { .frame = UNKNOWN(0), .cframe = UNKNOWN(0) },
+		.low = UNKNOWN(0),
+		.group_frame = UNKNOWN(0),
+		.group_at = UNKNOWN(0),
+		.activations = UNKNOWN(0),
+		.is_left = UNKNOWN(0),
+		.interpreters = UNKNOWN(NOT_ASKED),
 		.marker = UNKNOWN(0),
 		.phase = UNKNOWN(PHASE_NATIVE),
 		.is_return = UNKNOWN(is_return),
@@ -553,6 +586,9 @@ static __always_inline void unwind(struct stack_sample *sample, struct unwind_pr
 	bpf_loop(MAX_ROUNDS, step, &u, 0);
 	if (sample->stop == STOP_NONE)
 		sample->stop = STOP_FULL;
+	/* Up to 3.10, an activation that is about to end may be without its frame: the others have each other's then. */
+	if (sample->stop == STOP_OUTERMOST && process->py.entry_rule == PY_EACH && has_frames_left(&u))
+		sample->stop = STOP_FRAMES_LEFT;
 }
 
 #endif

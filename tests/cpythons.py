@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 PROGRAM = HERE / "programs" / "python_situations.py"
 LINES = HERE / "programs" / "python_lines.py"
 CHURN = HERE / "programs" / "python_churn.py"
+WAYS = HERE / "programs" / "ways_to_call.py"
 SYMBOLS = ("_PyRuntime", "PyCode_Type", "PyUnicode_Type")
 _LAUNCHER = """
 #include <dlfcn.h>
@@ -112,7 +113,7 @@ def _sid() -> list[Interpreter]:
         return [Interpreter(names[k], k[0], missing=reason) for k in kinds]
     if os.getuid() != 0:
         return [Interpreter(names[k], k[0], missing="chroot needs root") for k in kinds]
-    for program in (PROGRAM, LINES, CHURN):
+    for program in (PROGRAM, WAYS, LINES, CHURN):
         # Replaced whole: another test run may be reading it.
         shutil.copy(program, copy := root / "tmp" / f"{program.name}.{os.getpid()}")
         os.replace(copy, root / "tmp" / program.name)

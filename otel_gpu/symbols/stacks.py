@@ -43,6 +43,9 @@ STOPS = {
     10: "code without tables and frame pointers",
     11: "a process that is still being learnt",
     12: "a return address that leads to no code",
+    13: "more interpreters and thread states than are looked at",
+    14: "an interpreter activation that no thread state owns",
+    15: "fewer interpreter activations than Python frames",
 }
 """ebpf/abi.h: enum stop; 1 is a complete stack."""
 COMPLETE = 1

@@ -47,7 +47,7 @@ MAPPING = np.dtype(
 )
 _MADE, _NO_TABLE, _FRAME_POINTERS = 1, 2, 4
 """ebpf/abi.h: MAPPING_*."""
-_PROCESS = struct.Struct("<IIIIqQ8Q80s")
+_PROCESS = struct.Struct("<IIIIqQQ8Q80s")
 _EVAL_RANGES = 4
 _MAX_REGIONS = 8192
 _RETRY_S = 0.2
@@ -376,7 +376,7 @@ class UnwindLoader:
     def _pack(self, process: WalkedProcess, first: int, count: int) -> bytes:
         python = process.python
         if python is None:
-            return _PROCESS.pack(first, count, 0, 0, 0, 0, *[0] * 8, b"")
+            return _PROCESS.pack(first, count, 0, 0, 0, 0, 0, *[0] * 8, b"")
         ranges = [address for pair in python.eval_ranges[:_EVAL_RANGES] for address in pair]
         ranges += [0] * (2 * _EVAL_RANGES - len(ranges))
         return _PROCESS.pack(
@@ -386,6 +386,7 @@ class UnwindLoader:
             len(python.eval_ranges),
             python.thread_offset,
             python.thread_module,
+            python.interpreters,
             *ranges,
             python.layout.pack(),
         )

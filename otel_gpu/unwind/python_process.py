@@ -28,6 +28,8 @@ class PythonProcess:
     """SLOT or DTV."""
     thread_offset: int
     thread_module: int
+    interpreters: int
+    """Where the pointers to the newest and, behind it, to the main interpreter are."""
     code_type: int
     """Address of PyCode_Type, 0 where unknown."""
 
@@ -44,7 +46,8 @@ def locate(binary: PythonBinary, bias: int, memory: Memory, code_type: int = 0) 
     layout = binary.layout()
     ranges = tuple((start + bias, end + bias) for start, end in binary.eval_ranges)
     state, offset, module = _thread_state(layout, binary.runtime + bias, bias, memory)
-    return PythonProcess(layout, ranges, state, offset, module, code_type + bias if code_type else 0)
+    interpreters = binary.runtime + bias + layout.runtime_interpreters
+    return PythonProcess(layout, ranges, state, offset, module, interpreters, code_type + bias if code_type else 0)
 
 
 def _thread_state(layout: PythonLayout, runtime: int, bias: int, memory: Memory) -> tuple[int, int, int]:

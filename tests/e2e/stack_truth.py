@@ -21,6 +21,7 @@ from tests.e2e import ground
 from tests.e2e.processes import Program
 
 _PROGRAM = ground.PROGRAMS / "python_launches.py"
+_MODULES = [ground.PROGRAMS / f"{name}.py" for name in ("interpreters", "launcher", "ways_to_call")]
 _HELPER = ground.PROGRAMS / "native_truth.c"
 PythonFrame = tuple[str, str, int]
 Address = tuple[str, int]
@@ -52,7 +53,8 @@ def launching(interpreter: Interpreter, directory: Path) -> Iterator[Program]:
         subprocess.run([compiler, *flags, "-o", root / "helper.so", _HELPER], check=True)
         # Copies: files of their own, as those of another root are.
         shutil.copy(root / "helper.so", root / "late.so")
-        shutil.copy(_PROGRAM, root)
+        for source in (_PROGRAM, *_MODULES):
+            shutil.copy(source, root)
         shutil.copy(ground.part("mock") / "libcuda.so.1", root / "libcuda.so.1")
         words = [f"{inside}/{name}" for name in (_PROGRAM.name, "helper.so", "late.so")]
         environment = {"LD_LIBRARY_PATH": inside, "MOCKCUDA_TRUTH": "", **dict(interpreter.environment)}

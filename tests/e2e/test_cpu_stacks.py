@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import CPU, FrameKind
+from otel_gpu.profiles import CPU, FrameKind, is_truncated
 from otel_gpu.recorder import Recorder
 from tests.cpythons import Interpreter, interpreters
 from tests.e2e import ground
@@ -33,3 +33,36 @@ def test_almost_every_tick_gives_a_whole_stack(interpreter: Interpreter, tmp_pat
             assert python[-1] == "<module>"
             outermost = max(i for i, f in enumerate(sample.stack) if f.function == "<module>")
             assert "sum" not in " ".join(f.function for f in sample.stack[outermost:])
+
+
+# What stands below a function, from its thread's start on; the functions of `threading` are left out.
+_BELOW = {
+    "main_works": [],
+    "shared_works": ["shared_begins", "<module>", "shared_thread"],
+    "own_works": ["own_begins", "<module>", "own_thread"],
+    "nested_works": ["nested_begins", "<module>", "between_begins", "<module>", "nested_thread"],
+}
+
+
+@pytest.mark.parametrize("interpreter", _HERE, ids=lambda i: i.name)
+def test_ticks_in_any_interpreter_give_the_frames_of_each_in_order(interpreter: Interpreter, tmp_path: Path) -> None:
+    with Program([*interpreter.command, ground.PROGRAMS / "busy_interpreters.py"], tmp_path) as program:
+        program.ready()
+        with Recorder(program.pid, (CPU,)) as recorder:
+            (profile,) = recorder.record(5)
+
+    assert profile.total > 40
+    assert profile.truncated <= profile.total * 0.03
+    seen = set()
+    for sample in profile.samples:
+        if is_truncated(sample.stack):
+            continue
+        python = [f for f in sample.stack if f.kind is FrameKind.CPYTHON and not f.filename.endswith("threading.py")]
+        names = [f.function for f in python]
+        worker = next(name for name in names if name in _BELOW)
+        seen.add(worker)
+        below = names[names.index(worker) + 1 :]
+        assert below == (_BELOW[worker] or ["<module>"])
+        assert all(name.rpartition(".")[2] in ("<genexpr>", "<lambda>") for name in names[: names.index(worker)])
+    # Where they share one lock they take turns.
+    assert seen == _BELOW.keys()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,16 @@ from otel_gpu.profiles import GPU_LAUNCHES, FrameKind, Stack, is_truncated
 from otel_gpu.recorder import Recorder
 from tests.cpythons import Interpreter, interpreters
 from tests.e2e.processes import Program
-from tests.e2e.stack_truth import Truth, assert_native_part, captured, interpreter_file, launching, python_part, truths
+from tests.e2e.stack_truth import (
+    PythonFrame,
+    Truth,
+    assert_native_part,
+    captured,
+    interpreter_file,
+    launching,
+    python_part,
+    truths,
+)
 
 _ALL = interpreters()
 _JITS = [i for i in interpreters(with_jit=True) if i.environment]
@@ -20,6 +29,8 @@ NEWEST = pytest.mark.parametrize(
     "interpreter", [next(i for i in _ALL if i.minor == m) for m in (11, 14, 15)], ids=lambda i: i.name
 )
 TOO_DEEP = {"too_deep_released", "too_deep_held"}
+WITHOUT_OWNER = {9: {"profiled_amid_interpreters_released", "profiled_amid_interpreters_held"}}
+"""By minor version: at the first event of a closure that is profiled, nothing says yet whose activation it is."""
 
 
 def _order(program: Program, order: str) -> dict[str, object]:
@@ -36,10 +47,17 @@ def _launch(program: Program, recorder: Recorder) -> tuple[dict[str, Truth], dic
     return truth, stacks
 
 
-def _assert_all(truth: Mapping[str, Truth], stacks: Mapping[str, Stack], image: str, *, native: bool = True) -> None:
+def _assert_all(
+    truth: Mapping[str, Truth],
+    stacks: Mapping[str, Stack],
+    image: str,
+    *,
+    native: bool = True,
+    left_out: Collection[str] = TOO_DEEP,
+) -> None:
     """Compare every stack, so that one run shows all that is wrong."""
     problems = []
-    for kernel in truth.keys() - TOO_DEEP:
+    for kernel in truth.keys() - left_out:
         try:
             assert python_part(stacks[kernel]) == truth[kernel].python
             assert not is_truncated(stacks[kernel]), stacks[kernel][-1].function
@@ -58,13 +76,21 @@ def test_every_stack_is_what_the_program_says(interpreter: Interpreter, tmp_path
 
         truth, stacks = _launch(program, recorder)
 
-        _assert_all(truth, stacks, interpreter_file(program.pid))
+        without_owner = WITHOUT_OWNER.get(interpreter.minor, set())
+        _assert_all(truth, stacks, interpreter_file(program.pid), left_out=TOO_DEEP | without_owner)
         for kernel in TOO_DEEP:
-            assert stacks[kernel][-1].function == "[truncated: deeper than the walker follows]"
-            python = python_part(stacks[kernel])
-            assert len(python) > 128
-            assert python == truth[kernel].python[: len(python)]
+            assert len(_cut(stacks[kernel], truth[kernel], "deeper than the walker follows")) > 128
+        for kernel in without_owner:
+            _cut(stacks[kernel], truth[kernel], "an interpreter activation that no thread state owns")
         _assert_order(stacks["call_back_twice_held"])
+
+
+def _cut(stack: Stack, truth: Truth, reason: str) -> list[PythonFrame]:
+    """Return the Python frames of a stack that was cut short: the innermost of the true one."""
+    assert stack[-1].function == f"[truncated: {reason}]"
+    python = python_part(stack)
+    assert python == truth.python[: len(python)]
+    return python
 
 
 def _assert_order(stack: Stack) -> None:
@@ -75,9 +101,10 @@ def _assert_order(stack: Stack) -> None:
         for f in stack
         if f.kind is FrameKind.CPYTHON or (f.mapping is not None and f.mapping.path.endswith("helper.so"))
     ]
-    expected = ["launch_here", "launch", f"{outer}.<lambda>", "call_back", f"{outer}.between", "call_back", outer]
+    expected = ["launch_here", "launch", "launch_from_here", f"{outer}.<lambda>", "call_back", f"{outer}.between"]
+    expected += ["call_back", outer]
     # Before 3.11 code objects hold bare names only.
-    assert [name.rpartition(".")[2] for name in ours[:7]] == [name.rpartition(".")[2] for name in expected]
+    assert [name.rpartition(".")[2] for name in ours[: len(expected)]] == [name.rpartition(".")[2] for name in expected]
 
 
 @pytest.mark.parametrize("interpreter", _JITS, ids=lambda i: i.name)

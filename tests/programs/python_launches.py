@@ -1,5 +1,5 @@
 # The odd ways of calling are the point, and 3.8 must run them.
-# ruff: noqa: E731, PLC3002, UP028, UP033
+# ruff: noqa: E731, UP033
 """Launches from every kind of stack, each with a kernel of its own, and says where each was made.
 
 Runs on CPython 3.8 and later: python_launches.py HELPER LATE (two copies of native_truth.c's library). Says "ready",
@@ -8,7 +8,6 @@ child, "exec" becomes this program again. The answer is an event with the stacks
 line], ...], "native": [address, ...]}}, innermost first; native frames begin in `launch_here`.
 """
 
-import asyncio
 import ctypes
 import functools
 import json
@@ -17,32 +16,28 @@ import signal
 import sys
 import threading
 
+import interpreters
+from launcher import (
+    CALLBACK,
+    CONTEXT,
+    CU,
+    DEPTH,
+    HANDLES,
+    KEPT,
+    LAUNCH,
+    MODES,
+    STACKS,
+    Library,
+    check,
+    frames_of,
+    launch,
+    remember,
+)
+from ways_to_call import WAYS, down
+
 HELPER, LATE = sys.argv[1:3]
-CU = ctypes.CDLL("libcuda.so.1")
-CONTEXT = ctypes.c_void_p()
 SITUATIONS = {}
-MODES = ("released", "held")
-HANDLES = {}
-STACKS = {}
-KEPT = []  # code objects, so that their names can still be read when all is over
-_DEPTH = 4096
 _HOT = 6000
-
-
-class Library:
-    """The helper, called with the GIL released and with it held."""
-
-    def __init__(self, path):
-        self.modes = {"released": ctypes.CDLL(path), "held": ctypes.PyDLL(path)}
-        for library in self.modes.values():
-            library.launch_here.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
-
-    def __getattr__(self, name):
-        return getattr(self.modes["released"], name)
-
-
-CALLBACK = ctypes.CFUNCTYPE(None)
-LAUNCH = ctypes.cast(CU.cuLaunchKernel, ctypes.c_void_p).value
 HERE = Library(HELPER)
 
 
@@ -51,124 +46,22 @@ def situation(run):
     return run
 
 
-def frames_of(frame):
-    found = []
-    while frame is not None:
-        code = frame.f_code
-        KEPT.append(code)
-        found.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno])
-        frame = frame.f_back
-    return found
+def launch_from_here(name, library=HERE):
+    launch(name, library)
 
 
-def remember(kernel, python, native, depth):
-    assert depth > 0, "the launch failed, or its stack could not be told"
-    STACKS[kernel] = {"python": python, "native": list(native[:depth])}
+def add_ways(suffix=""):
+    for way, run in WAYS.items():
+        name = way + suffix
+        SITUATIONS[name] = functools.partial(run, functools.partial(launch, name, HERE))
 
 
-def launch(name, library=None):
-    """Launch with the GIL released, then with it held."""
-    check(CU.cuCtxSetCurrent(CONTEXT))
-    for mode, helper in (library or HERE).modes.items():
-        kernel = name + "_" + mode
-        native, call = (ctypes.c_void_p * _DEPTH)(), helper.launch_here
-        # One line: a frame is where its innermost call is.
-        python, depth = frames_of(sys._getframe()), call(LAUNCH, HANDLES[kernel], native, _DEPTH)
-        remember(kernel, python, native, depth)
-
-
-@situation
-def nested():
-    def outer(x):
-        return inner(x + 1)
-
-    def inner(x):
-        launch("nested")
-        return x
-
-    outer(1)
-
-
-def down(n, name):
-    if n:
-        return down(n - 1, name)
-    return launch(name)
-
-
-@situation
-def recursion():
-    down(140, "recursion")
+add_ways()
 
 
 @situation
 def too_deep():
-    down(900, "too_deep")
-
-
-@situation
-def generators():
-    def leaf():
-        launch("generators")
-        yield 1
-
-    def middle():
-        yield from leaf()
-
-    def top():
-        for x in middle():
-            yield x
-
-    for _ in top():
-        pass
-
-
-@situation
-def generator_run_by_c():
-    def items():
-        yield 1
-        launch("generator_run_by_c")
-        yield 2
-
-    list(items())
-
-
-@situation
-def coroutines():
-    async def source():
-        yield 1
-        launch("coroutines")
-        yield 2
-
-    async def consume():
-        async for _ in source():
-            await asyncio.sleep(0)
-
-    async def main():
-        await asyncio.gather(consume(), asyncio.sleep(0))
-
-    asyncio.new_event_loop().run_until_complete(main())
-
-
-@situation
-def lambdas():
-    (lambda f: f())(lambda: launch("lambdas"))
-
-
-@situation
-def comprehension():
-    [launch("comprehension") for _ in range(1)]
-
-
-@situation
-def class_body():
-    class Body:
-        value = launch("class_body")
-
-
-@situation
-def executed():
-    source = "def made():\n\n    launch('executed')\n\nmade()\n"
-    exec(compile(source, "<made at run time>", "exec"), {"launch": launch})
+    down(900, lambda: launch_from_here("too_deep"))
 
 
 @situation
@@ -185,7 +78,7 @@ def decorated():
         @twice
         @functools.lru_cache(maxsize=None)
         def forward(x):
-            launch("decorated")
+            launch_from_here("decorated")
 
         def __call__(self, x):
             return self.forward(x)
@@ -194,44 +87,14 @@ def decorated():
 
 
 @situation
-def warm_init():
-    class Thing:
-        def __init__(self, rest):
-            if rest:
-                launch("warm_init")
-
-    for n in range(3000):
-        Thing(n == 2999)
-
-
-@situation
-def finalizer():
-    class Thing:
-        def __del__(self):
-            launch("finalizer")
-
-    thing = Thing()
-    del thing
-
-
-@situation
-def c_calls_python():
-    class Item:
-        def __lt__(self, other):
-            return functools.reduce(lambda a, b: launch("c_calls_python"), [1, 2])
-
-    sorted([Item(), Item()], key=lambda item: item)
-
-
-@situation
 def call_back():
-    callback = CALLBACK(lambda: launch("call_back"))
+    callback = CALLBACK(lambda: launch_from_here("call_back"))
     HERE.call_back(callback)
 
 
 @situation
 def call_back_twice():
-    inner = CALLBACK(lambda: launch("call_back_twice"))
+    inner = CALLBACK(lambda: launch_from_here("call_back_twice"))
 
     def between():
         HERE.modes["held"].call_back(inner)
@@ -241,36 +104,36 @@ def call_back_twice():
 
 @situation
 def large_frame():
-    HERE.call_back_from_large_frame(CALLBACK(lambda: launch("large_frame")))
+    HERE.call_back_from_large_frame(CALLBACK(lambda: launch_from_here("large_frame")))
 
 
 @situation
 def variable_frame():
-    HERE.call_back_from_variable_frame(CALLBACK(lambda: launch("variable_frame")), 1000)
+    HERE.call_back_from_variable_frame(CALLBACK(lambda: launch_from_here("variable_frame")), 1000)
 
 
 @situation
 def c_signal_handler():
-    HERE.call_back_in_handler(CALLBACK(lambda: launch("c_signal_handler")))
+    HERE.call_back_in_handler(CALLBACK(lambda: launch_from_here("c_signal_handler")))
 
 
 @situation
 def signal_handler():
-    before = signal.signal(signal.SIGUSR2, lambda number, frame: launch("signal_handler"))
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: launch_from_here("signal_handler"))
     os.kill(os.getpid(), signal.SIGUSR2)
     signal.signal(signal.SIGUSR2, before)
 
 
 @situation
 def thread():
-    started = threading.Thread(target=launch, args=("thread",))
+    started = threading.Thread(target=launch_from_here, args=("thread",))
     started.start()
     started.join()
 
 
 @situation
 def thread_made_by_c():
-    HERE.call_back_in_thread(CALLBACK(lambda: launch("thread_made_by_c")))
+    HERE.call_back_in_thread(CALLBACK(lambda: launch_from_here("thread_made_by_c")))
 
 
 @situation
@@ -287,12 +150,12 @@ def handles_of(kernel):
 def hot_loop():
     for mode in MODES:
         native, call, handles = (
-            (ctypes.c_void_p * _DEPTH)(),
+            (ctypes.c_void_p * DEPTH)(),
             HERE.modes[mode].launch_here,
             handles_of("hot_loop_" + mode),
         )
         python = frames_of(sys._getframe())
-        for handle in handles: depth = call(LAUNCH, handle, native, _DEPTH)  # fmt: skip  # noqa: E701
+        for handle in handles: depth = call(LAUNCH, handle, native, DEPTH)  # fmt: skip  # noqa: E701
         python[0][2] += 1  # where the loop is
         remember("hot_loop_" + mode, python, native, depth)
 
@@ -301,11 +164,11 @@ def hot_loop():
 def hot_call():
     for mode in MODES:
         native, call, handles = (
-            (ctypes.c_void_p * _DEPTH)(),
+            (ctypes.c_void_p * DEPTH)(),
             HERE.modes[mode].launch_here,
             handles_of("hot_call_" + mode),
         )
-        step = lambda handle: call(LAUNCH, handle, native, _DEPTH)  # noqa: B023
+        step = lambda handle: call(LAUNCH, handle, native, DEPTH)  # noqa: B023
         python = frames_of(sys._getframe())
         for handle in handles: depth = step(handle)  # fmt: skip  # noqa: E701
         python[0][2] += 1
@@ -315,8 +178,10 @@ def hot_call():
         remember("hot_call_" + mode, python, native, depth)
 
 
-def check(result):
-    assert result == 0, result
+for _name, _run in interpreters.SITUATIONS.items():
+    SITUATIONS[_name] = functools.partial(_run, _name, HELPER)
+# One of them runs on in another thread.
+add_ways("_amid_interpreters")
 
 
 def make_kernels():
@@ -371,3 +236,5 @@ if __name__ == "__main__":
     say("ready")
     for line in sys.stdin:
         obey(line.strip())
+    # Interpreters that still run, or whose code objects are to be read, are not taken down.
+    os._exit(0)

@@ -115,7 +115,7 @@ def test_a_python_frame_of_a_process_whose_python_is_unknown_says_so(namer: Stac
 @pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 13), reason="later versions' layout needs their own memory")
 def test_a_code_object_is_known_by_its_checksum() -> None:
     layout = layout_for(sys.version_info[:2])
-    python = PythonProcess(layout, (), 0, 0, 0, id(types.CodeType))
+    python = PythonProcess(layout, (), 0, 0, 0, 0, id(types.CodeType))
     process = WalkedProcess(os.getpid(), python=python)
     namer = StackNamer(process, FileNames())
     frame = sys._getframe()
