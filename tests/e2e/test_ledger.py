@@ -222,8 +222,8 @@ def by_type(usage: Counter[tuple[str, int | None]]) -> Counter[str]:
 
 def driver_usage(program: Program) -> Counter[str]:
     """Return what the driver says is allocated, but for virtual memory, of which it counts what is mapped."""
-    truth = program.truth_now()
-    return +Counter({kind: truth.allocated[kind] - truth.freed[kind] for kind in KINDS})
+    live = program.truth_now().live
+    return +Counter({kind: live[kind] for kind in KINDS})
 
 
 def usage(agent: Agent, pid: int) -> Counter[tuple[str, int | None]]:

@@ -64,6 +64,8 @@ class Truth:
     allocated: Counter[str]
     """Bytes by cuda.memory.type."""
     freed: Counter[str]
+    """By the program; what went with its context is only no longer live."""
+    live: Counter[str]
 
     @classmethod
     def read(cls, path: Path) -> Truth:
@@ -92,6 +94,7 @@ class Truth:
             memset_bytes=raw["memset"]["bytes"],
             allocated=Counter({name: raw["allocations"][key]["bytes"] for key, name in _MEMORY_TYPES.items()}),
             freed=Counter({name: raw["allocations"][key]["freed_bytes"] for key, name in _MEMORY_TYPES.items()}),
+            live=Counter({name: raw["allocations"][key]["live_bytes"] for key, name in _MEMORY_TYPES.items()}),
         )
 
     def __sub__(self, earlier: Truth) -> Truth:
@@ -113,6 +116,7 @@ class Truth:
             memset_bytes=self.memset_bytes - earlier.memset_bytes,
             allocated=self.allocated - earlier.allocated,
             freed=self.freed - earlier.freed,
+            live=self.live,
         )
 
     @property
