@@ -99,6 +99,15 @@ class WalkedProcess:
     """Code that stood on a stack; written by who names the stacks."""
 
 
+def most_useful(found: list[Region]) -> list[Region]:
+    """Return as many regions as are kept of one process: the largest of files, in their order.
+
+    Code that was made at run time is known as such without being listed.
+    """
+    kept = sorted((r for r in found if r.file is not None or r.is_vdso), key=lambda r: (r.start - r.end, r.start))
+    return sorted(kept[:_MAX_REGIONS], key=lambda r: r.start)
+
+
 class UnwindLoader:
     """Owns the kernel's unwinding maps."""
 
@@ -205,8 +214,7 @@ class UnwindLoader:
     def _load(self, pid: int) -> None:
         found = regions(pid)
         if len(found) > _MAX_REGIONS:
-            # Code that was made at run time is known as such without being listed.
-            found = [r for r in found if r.file is not None or r.is_vdso][:_MAX_REGIONS]
+            found = most_useful(found)
         with self._lock:
             if (process := self._processes.get(pid)) is None:
                 process = self._processes[pid] = WalkedProcess(pid, open_root(pid))
@@ -217,11 +225,14 @@ class UnwindLoader:
                 process.keys, process.biases, process.python, process.python_problem = set(), {}, None, None
                 process.met = set()
             process.regions = found
+            fresh: dict[FileKey, list[Region]] = {}
             for region in found:
-                if region in known or (region.file is None and not region.is_vdso):
-                    continue
-                self._open(process, region)
-            process.biases = {r: b for r, b in process.biases.items() if r in set(found)}
+                if region not in known and (region.file is not None or region.is_vdso):
+                    fresh.setdefault(self._key(region), []).append(region)
+            for key, regions_of_file in fresh.items():
+                self._open(process, key, regions_of_file)
+            still = set(found)
+            process.biases = {r: b for r, b in process.biases.items() if r in still}
             self._publish(process)
         # Small files first: the program, libc and the interpreter are what most stacks need.
         for key, region in sorted(
@@ -239,8 +250,7 @@ class UnwindLoader:
     def _key(self, region: Region) -> FileKey:
         return region.file if region.file is not None else region.path
 
-    def _open(self, process: WalkedProcess, region: Region) -> None:
-        key = self._key(region)
+    def _open(self, process: WalkedProcess, key: FileKey, found: list[Region]) -> None:
         if key not in self._files:
             self._numbers += 1
             self._files[key] = _File(self._numbers)
@@ -249,8 +259,8 @@ class UnwindLoader:
             process.keys.add(key)
             file.users += 1
         try:
-            with open_elf(process.pid, region) as elf:
-                process.biases[region] = load_bias(elf, region)
+            with open_elf(process.pid, found[0]) as elf:
+                process.biases.update((region, load_bias(elf, region)) for region in found)
                 file.base = lowest_vaddr(elf)
         except ElfError as e:
             file.why_not, file.is_no_elf = str(e), True

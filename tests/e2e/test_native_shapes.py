@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import GPU_LAUNCHES, Frame, FrameKind, Stack, is_truncated
+from otel_gpu.profiles import GPU_LAUNCHES, Stack, is_truncated
 from otel_gpu.recorder import Recorder
 from tests.e2e.native_builds import Build, lld, without_both, without_frame_header, without_sections
 from tests.e2e.processes import Program
 from tests.e2e.stack_truth import Address, Places, captured
+from tests.e2e.trails import assert_equal
 
 _CLANG = ("clang-14", "clang++-14")
 WITH_TABLES = [
@@ -68,37 +69,6 @@ def _stacks(build: Build, directory: Path) -> tuple[dict[str, list[Address]], di
         return {kernel: [places.of(a) for a in addresses] for kernel, addresses in said.items()}, stacks, program_file
 
 
-def _assert_equal(truth: list[Address], stack: Stack, program: str, *, may_be_cut: bool = False) -> None:
-    """Compare frames: each of the program's in its order, none invented, none left out, and only other files' between."""
-    is_cut = is_truncated(stack)
-    frames = [f for f in stack if f.kind is FrameKind.NATIVE]
-    assert frames[0].function == "cuLaunchKernel"
-    assert frames[1].mapping is not None
-    assert frames[1].mapping.path == program
-    rest = frames[2:]
-    for path, address in truth:
-        while rest and not _is_at(rest[0], path, address) and rest[0].mapping and rest[0].mapping.path != program:
-            rest.pop(0)
-        if not rest and is_cut and may_be_cut:
-            return
-        if not address and rest and rest[0].mapping and rest[0].mapping.path == program:
-            rest.pop(0)
-            continue
-        assert rest, f"{path}+{address:#x} is missing; captured: {_shown(frames)}"
-        assert _is_at(rest[0], path, address), f"{path}+{address:#x} is missing; captured: {_shown(frames)}"
-        rest.pop(0)
-    assert not is_cut or may_be_cut, stack[-1].function
-    assert len(rest) <= 2, f"not in the truth: {rest}"
-
-
-def _is_at(frame: Frame, path: str, address: int) -> bool:
-    return frame.mapping is not None and frame.mapping.path == path and frame.address in (address - 1, address)
-
-
-def _shown(frames: list[Frame]) -> str:
-    return " ".join(f"{f.function or Path(f.mapping.path if f.mapping else '?').name}:{f.address:x}" for f in frames)
-
-
 _CUT = {
     # glibc 2.36 does not say that nothing called a coroutine's first function, and rows cannot say where the dynamic
     # linker, between a caller and what it calls late, has put the stack.
@@ -114,9 +84,9 @@ def _problems(truth: dict[str, list[Address]], stacks: dict[str, Stack], program
         try:
             stack = stacks[kernel]
             if is_truncated(stack) and stack[-1].function == _CUT.get(kernel):
-                _assert_equal(expected, stack, str(program), may_be_cut=True)
+                assert_equal(expected, stack, str(program), may_be_cut=True)
             else:
-                _assert_equal(expected, stack, str(program), **how)
+                assert_equal(expected, stack, str(program), **how)
         except AssertionError as e:
             problems.append(f"{kernel}: {e}")
     return problems

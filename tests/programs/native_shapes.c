@@ -3,18 +3,25 @@
  * that ends in a launch; the program writes down the return addresses of each, and prints them after it.
  * Usage: native_shapes; reads a line, makes every situation once, prints {"event": "phase", "stacks": {...}}.
  *        native_shapes spin SECONDS: one chain of all shapes that ends in a loop, without a driver, for samples of the CPU;
- *        prints {"event": "spinning", "stack": [...]} first. */
+ *        prints {"event": "spinning", "stack": [...]} first.
+ *        native_shapes clock SECONDS, native_shapes calls SECONDS: the same of a loop that asks what time it is, or that
+ *        calls a small function of another file.
+ *        native_shapes late LIBRARY: as without arguments, but opens the library then, and launches from it for a second.
+ *        native_shapes many NUMBER: as without arguments, with so many executable mappings of its own file. */
 #define _GNU_SOURCE
 #include "trail.h"
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 __thread uint64_t trail[MAX_TRAIL];
 __thread int trail_depth;
@@ -48,18 +55,55 @@ static void print_trail(const uint64_t *addresses, int depth)
         printf("%s%llu", i == depth - 1 ? "" : ", ", (unsigned long long)addresses[i]);
 }
 
-SHAPE void spin(void)
+static void say_where(void)
 {
-    ENTER();
     printf("{\"event\": \"spinning\", \"stack\": [");
     print_trail(trail, trail_depth);
     printf("]}\n");
     fflush(stdout);
+}
+
+SHAPE void spin(void)
+{
+    ENTER();
+    say_where();
     for (time_t end = time(NULL) + (time_t)seconds; time(NULL) < end;)
         for (int i = 0; i < 1000000; i++)
             spins++;
     LEAVE();
 }
+
+/* Mostly in the vDSO. */
+SHAPE void ask_the_clock(void)
+{
+    struct timespec now;
+
+    ENTER();
+    say_where();
+    for (time_t end = time(NULL) + (time_t)seconds; time(NULL) < end;)
+        for (int i = 0; i < 100000; i++)
+            clock_gettime(CLOCK_MONOTONIC, &now);
+    LEAVE();
+}
+
+#ifdef WITH_LATE
+int small(int x);
+void from_library(void);
+
+/* Often in the stub that leads to the other file. */
+SHAPE void call_small(void)
+{
+    int x = 0;
+
+    ENTER();
+    say_where();
+    for (time_t end = time(NULL) + (time_t)seconds; time(NULL) < end;)
+        for (int i = 0; i < 1000000; i++)
+            x = small(x);
+    spins = (uint64_t)x;
+    LEAVE();
+}
+#endif
 
 SHAPE void go_on(void)
 {
@@ -365,6 +409,10 @@ static const struct {
 };
 enum { SITUATIONS = sizeof(situations) / sizeof(*situations) };
 
+static const next clock_chain[] = {plain, ask_the_clock};
+#ifdef WITH_LATE
+static const next calls_chain[] = {plain, call_small};
+#endif
 static const next everything[] = {large, realigned, variable, gives_many, returns_early, faults,
                                   realigned_and_variable, into_split, through_libc, plain, spin};
 
@@ -377,9 +425,10 @@ static void *symbol(void *library, const char *name)
     return found;
 }
 
-SHAPE void make_situations(void)
+static int (*function_of)(void **, void *, const char *);
+
+static void open_driver(void)
 {
-    ENTER();
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
     if (!library) {
@@ -392,37 +441,91 @@ SHAPE void make_situations(void)
         ((int (*)(void **, const void *))symbol(library, "cuModuleLoadData"))(&module, ".version 8.0"))
         abort();
     launch = (driver_launch)symbol(library, "cuLaunchKernel");
-    int (*function_of)(void **, void *, const char *) =
-        (int (*)(void **, void *, const char *))symbol(library, "cuModuleGetFunction");
+    function_of = (int (*)(void **, void *, const char *))symbol(library, "cuModuleGetFunction");
     printf("{\"event\": \"ready\"}\n");
     fflush(stdout);
-    while (getchar() == '\n') {
-        printf("{\"event\": \"phase\", \"main\": %llu, \"stacks\": {", (unsigned long long)trail[0]);
-        for (int i = 0; i < SITUATIONS; i++) {
-            chain = situations[i].links;
-            position = 0;
-            if (function_of(&kernel, module, situations[i].name)) /* here, so that its name is seen */
-                abort();
-            go_on();
-            printf("%s\"%s\": [", i ? ", " : "", situations[i].name);
-            print_trail(taken, taken_depth);
-            printf("]");
-        }
-        printf("}}\n");
-        fflush(stdout);
+}
+
+static int printed;
+
+/* Launches a kernel of that name at the end of the chain, and prints where. */
+SHAPE void take(const char *name, const next *links)
+{
+    ENTER();
+    chain = links;
+    position = 0;
+    if (function_of(&kernel, module, name)) /* here, so that its name is seen */
+        abort();
+    go_on();
+    printf("%s\"%s\": [", printed++ ? ", " : "", name);
+    print_trail(taken, taken_depth);
+    printf("]");
+    LEAVE();
+}
+
+SHAPE void make_situations(void)
+{
+    ENTER();
+    for (int i = 0; i < SITUATIONS; i++)
+        take(situations[i].name, situations[i].links);
+    LEAVE();
+}
+
+/* From the very moment on at which the library is mapped. */
+SHAPE void launch_from(const char *path)
+{
+    next links[] = {NULL, launch_it};
+    char name[16];
+
+    ENTER();
+    for (int i = 0; i < 100; i++) {
+        if (!i)
+            links[0] = (next)symbol(dlopen(path, RTLD_NOW), "from_library");
+        snprintf(name, sizeof(name), "late_%d", i);
+        take(name, links);
+        usleep(10000);
     }
     LEAVE();
 }
 
+/* Neighbours show the same part of the file, so that they do not become one. */
+static void map_many(int number, const char *path)
+{
+    int file = open(path, O_RDONLY);
+
+    for (int i = 0; i < number; i++)
+        if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED)
+            abort();
+}
+
 int main(int argc, char **argv)
 {
+    const char *what = argc > 2 ? argv[1] : "", *of = argc > 2 ? argv[2] : "";
+    const next *loop = !strcmp(what, "spin") ? everything : !strcmp(what, "clock") ? clock_chain : NULL;
+
     ENTER();
-    if (argc > 2 && !strcmp(argv[1], "spin")) {
-        seconds = atof(argv[2]);
-        chain = everything;
+#ifdef WITH_LATE
+    if (!strcmp(what, "calls"))
+        loop = calls_chain;
+#endif
+    if (loop) {
+        seconds = atof(of);
+        chain = loop;
         go_on();
-    } else {
-        make_situations();
+        return 0;
+    }
+    if (!strcmp(what, "many"))
+        map_many(atoi(of), argv[0]);
+    open_driver();
+    while (getchar() == '\n') {
+        printf("{\"event\": \"phase\", \"stacks\": {");
+        printed = 0;
+        if (!strcmp(what, "late"))
+            launch_from(of);
+        else
+            make_situations();
+        printf("}}\n");
+        fflush(stdout);
     }
     LEAVE();
     return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A function whose address is only chosen when a lazily bound call is made for the first time: the dynamic linker asks
+ * What native_shapes calls in another file: a small function; one that goes on; and one whose address is only chosen when a lazily bound call is made for the first time: the dynamic linker asks
  * for it, and is on the stack, called from a stub without a frame of its own. */
 #include "trail.h"
 
@@ -17,3 +17,15 @@ static int (*resolve_late(void))(void)
 }
 
 __attribute__((ifunc("resolve_late"))) int late(void);
+
+int small(int x)
+{
+    return x + 1;
+}
+
+SHAPE void from_library(void)
+{
+    ENTER();
+    go_on();
+    LEAVE();
+}
