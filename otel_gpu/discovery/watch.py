@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 _POLL_S = 0.5
 
 OnLibrary = Callable[[Process, Library, str], None]
-"""(process, library, a path under which the library can be opened)."""
+"""(process, library, a path under which the library can be opened until the call returns)."""
 
 
 class Watcher:
@@ -117,11 +117,11 @@ class Watcher:
         process.libraries.add(library.path)
         for opener in openers:
             try:
-                with open(opener, "rb"):
-                    break
+                file = open(opener, "rb")  # noqa: SIM115 - closed below
             except OSError:
                 continue
-        else:
-            _log.debug("%s of process %d cannot be opened any more", mapping.path, pid)
+            # Held open: placing hundreds of probes takes longer than some processes live.
+            with file:
+                self._on_library(process, library, f"/proc/self/fd/{file.fileno()}")
             return
-        self._on_library(process, library, opener)
+        _log.debug("%s of process %d cannot be opened any more", mapping.path, pid)

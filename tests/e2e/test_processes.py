@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from otel_gpu.discovery.libraries import Library
+from otel_gpu.discovery.processes import Process, ProcessTable
+from otel_gpu.discovery.watch import Watcher
 from tests.e2e import comparison, ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import Agent, Program
@@ -139,6 +145,26 @@ def test_only_the_asked_for_process_is_counted(tmp_path: Path) -> None:
     everything = read_metrics(tmp_path / "out")
     comparison.assert_launches(everything.of(truth.pid), truth)
     assert everything.of(other.pid).samples == []
+
+
+def test_a_library_can_be_read_when_the_process_that_mapped_it_has_ended(tmp_path: Path) -> None:
+    driver = shutil.copy(ground.part("mock") / "libcuda.so.1", tmp_path)
+    read: list[bytes] = []
+
+    def on_library(process: Process, _library: Library, opener: str) -> None:
+        os.kill(process.pid, signal.SIGKILL)
+        program.wait()
+        os.unlink(driver)
+        read.append(Path(opener).read_bytes())
+
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, "LD_PRELOAD": driver}) as program:
+        expected = Path(driver).read_bytes()
+        watcher = Watcher(ProcessTable(), on_library, pids=(program.pid,))
+        deadline = time.monotonic() + 10
+        while not read and time.monotonic() < deadline:
+            watcher.scan()
+        watcher.stop()
+    assert read == [expected]
 
 
 def test_the_agent_ends_with_a_process_that_never_used_a_gpu(tmp_path: Path) -> None:
