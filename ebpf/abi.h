@@ -75,7 +75,7 @@ struct row_key {
 	u32 tgid;
 	u32 incarnation; /* tells apart the programs that ran under one pid, see tell_apart() */
 	u64 subject;	 /* kernel handle, graph, error code */
-	u16 function;	 /* row of the hook table */
+	u16 function;	 /* row of the hook table; of launches the handle's generation, see generation_of() */
 	u8 family;
 	u8 device;
 	u8 kind;
@@ -200,7 +200,7 @@ enum loss {
 
 /* What an event says. a, b, c and d are given behind each. */
 enum event_type {
-	EVENT_NAMED = 1,    /* a kernel got its name: handle, module, address of the name, - ; then the name */
+	EVENT_NAMED = 1,    /* a kernel got its name: handle, module, address of the name, KERNEL_NOW ; then the name */
 	EVENT_FIRST_LAUNCH, /* a row of launches was made: handle, row_key.kind, -, - ; then struct origin */
 	EVENT_CAPTURED,	    /* a capture recorded a node: capture, node type, handle, bytes or version, NODE_DETAIL */
 	EVENT_CALL, /* a call succeeded: function, what it wrote to its out parameter, id, device ; then struct arguments */
@@ -230,8 +230,12 @@ struct event {
 };
 _Static_assert(sizeof(struct event) == 56, "event crosses the border");
 
-#define NAME_SHORT 200 /* so that most names fit a record of 256 bytes */
-#define NAME_LONG 4096 /* longer ones are cut */
+/* Which kernel a handle is from now on: its generation, and whether it was another one before. */
+#define KERNEL_NOW(generation, is_other) ((u64)(u16)(generation) | (u64)(is_other) << 16)
+
+#define NAME_SHORT 200	/* so that most names fit a record of 256 bytes */
+#define NAME_LONG 4096	/* and nearly all of the rest this one */
+#define NAME_HUGE 16384 /* longer ones are cut */
 
 struct short_name {
 	struct event event;
@@ -240,6 +244,10 @@ struct short_name {
 struct long_name {
 	struct event event;
 	char name[NAME_LONG];
+};
+struct huge_name {
+	struct event event;
+	char name[NAME_HUGE];
 };
 
 #define RECORDED_ARGUMENTS 6
@@ -289,6 +297,7 @@ enum wait_kind {
 #define CALL_RESETS_PRIMARY 3	/* kind of a recorded call: its id is the device's primary context, 0 if unknown */
 #define CALL_RELEASES_PRIMARY 4 /* the same, when that was the last reference; else the call is not told of */
 #define CALL_ENDS_CAPTURE 1	/* kind of a recorded call: its stream's capture is over, even if it fails */
+#define CALL_ALIASES 5		/* kind of a recorded call: what it returns is the kernel in its second argument */
 
 #define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */
 #define FLAG_DIRECT 2	  /* the address is an argument, not a result */

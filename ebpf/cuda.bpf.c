@@ -89,6 +89,7 @@ static __always_inline int launch(struct pt_regs *ctx, const struct caller *who,
 	start_key(&key, who, FAMILY_LAUNCH, 0);
 	key.kind = COOKIE_KIND(cookie);
 	key.subject = function;
+	key.function = generation_of(function);
 	key.bucket_a = bucket(blocks);
 	key.bucket_b = threads_per_block ? bucket(threads_per_block) : BUCKET_NONE;
 	if (capture) {
@@ -1286,6 +1287,8 @@ int call_done(struct pt_regs *ctx)
 	if (COOKIE_OUT(cookie) != ARGUMENT_NONE && !(COOKIE_FLAGS(cookie) & FLAG_RESULT))
 		read_user(&out, sizeof(out), call.address);
 	id = call.stream;
+	if (COOKIE_KIND(cookie) == CALL_ALIASES)
+		id = kernel_is(&who, out, mark_of(&who, call.arguments[1]));
 	if (COOKIE_KIND(cookie) == CALL_RESETS_PRIMARY)
 		id = primary_context(&who, call.arguments[0]);
 	if (COOKIE_KIND(cookie) == CALL_RELEASES_PRIMARY) {

@@ -86,6 +86,8 @@ static __noinline int count_overflow(struct row_key *key, u64 a, u64 b)
 		return 0;
 	lose(LOSS_ROWS_FULL);
 	key->subject = 0;
+	if (key->family == FAMILY_LAUNCH)
+		key->function = 0;
 	bpf_map_update_elem(&overflow, key, &zero, BPF_NOEXIST);
 	row = bpf_map_lookup_elem(&overflow, key);
 	if (!row) {

@@ -206,7 +206,7 @@ DRIVER: tuple[Hook, ...] = (
             "cuLibraryGetKernel(void **out, void *library, const char *name)",
         )
     ),
-    shapes.call("cuKernelGetFunction(void **out, void *kernel)"),
+    shapes.call("cuKernelGetFunction(void **out, void *kernel)", kind=abi.CALL_ALIASES),
     shapes.call("cuModuleUnload(void *module)"),
     shapes.call("cuLibraryUnload(void *library)"),
     # Graphs: what is in them.

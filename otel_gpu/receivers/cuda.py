@@ -170,7 +170,7 @@ class CudaReceiver:
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""
-        return self._facts.kernel_name(process, handle)
+        return self._facts.kernel_name(process, self._facts.key_of(process, handle))
 
     def collect(self) -> list[Measurement]:
         """Return what was counted since the last call; what is kept of ended processes is dropped."""
@@ -179,8 +179,8 @@ class CudaReceiver:
         # Events after rows: what a row counts was made known before it was counted.
         self._ring.drain()
         self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
-        sums = CudaSums(self._facts.kernel_name, self._facts.graph_contents)
-        of_hip = CudaSums(self._facts.kernel_name, self._facts.graph_contents, hip_errors.error_name)
+        facts = (self._facts.kernel_name, self._facts.key_of, self._facts.graph_contents)
+        sums, of_hip = CudaSums(*facts), CudaSums(*facts, hip_errors.error_name)
         for program in self._facts.take_new():
             # A pid's programs are told apart by their order, which rows do not have.
             self._processes.owner(*program)
@@ -204,6 +204,7 @@ class CudaReceiver:
                     of_hip.freed(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
                 else:
                     sums.freed(owner, gone.device, gone.type, gone.size)
+        self._facts.settle_handles()
         self._unexpanded += sums.unexpanded_graph_launches + of_hip.unexpanded_graph_launches
         # Only now: the first rows of a short life may have told whose they are just above.
         programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
@@ -245,6 +246,7 @@ class CudaReceiver:
             "graph_launches_unexpanded": self._unexpanded,
             "graph_nodes_unknown": self._facts.unknown_graph_nodes(),
             "name_lookups_dropped": self._origins.dropped,
+            "names_cut": self._facts.cut_names(),
             "names_refused": self.kernels.refused,
         }
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 from .. import abi
 from ..abi import EventType, Family, NodeType
 from ..discovery.processes import Process
 from ..probes.table import FUNCTIONS
+from ..processors.kernel_names import OTHER
 from ..symbols.hip_kernels import HostSymbols
 from ..symbols.kernels import KernelBook, Program
 from ..symbols.launches import Launch
@@ -19,11 +22,14 @@ from . import hip
 from .cuda_busy import Batch
 from .cuda_graphs import Contents, Graphs, Node
 from .cuda_ledger import Ledger
+from .kernel_handles import KernelHandles, handle_of
 from .rows import RowDelta
 
 _MAX_DEVICE_PROGRAMS = 4096
 _MAX_BATCHES = 1 << 16
 """Between two reads; what is left out is time of which nobody knows whose it was."""
+_MAX_NAME = 4096
+_KEPT_OF_NAME = 4000
 _NONE: Mapping[int, str] = MappingProxyType({})
 
 
@@ -37,6 +43,8 @@ class CudaFacts:
         self._ledger = ledger
         self._host_symbols = HostSymbols()
         self._graphs: dict[Program, Graphs] = {}
+        self._handles = KernelHandles()
+        self._cut_names = 0
         self._seen: set[Program] = set()
         self._new: list[Program] = []
         self._unknown_nodes = 0
@@ -55,12 +63,13 @@ class CudaFacts:
                 self._new.append(program)
             match kind:
                 case EventType.NAMED:
-                    name = rest.split(b"\0", 1)[0].decode("utf-8", "replace")
-                    if name:
-                        self._kernels.learn(program, a, name, module=b)
+                    key = self._handles.named(program, a, d)
+                    if name := self._bounded(rest.split(b"\0", 1)[0]):
+                        self._kernels.learn(program, key, name, module=b)
                 case EventType.CAPTURED:
                     detail = d & ~abi.KIND_HIP if b == NodeType.COPY else d
-                    self._of(program).captured(a, Node(NodeType(b), c, detail))
+                    value = self._handles.key(program, c) if b == NodeType.KERNEL else c
+                    self._of(program).captured(a, Node(NodeType(b), value, detail))
                 case EventType.CALL:
                     *arguments, data = abi.CALL_ARGUMENTS.unpack_from(rest)
                     function = FUNCTIONS[a]
@@ -72,7 +81,7 @@ class CudaFacts:
                     self._called(program, function, b, c, tuple(arguments), data, when_ns)
                 case EventType.FIRST_LAUNCH if b & abi.KIND_HIP:
                     self._hip_launched(program, a)
-                case EventType.FIRST_LAUNCH:
+                case EventType.FIRST_LAUNCH if self._handles.key(program, a) == a:
                     ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
                     self._origins.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
                 case EventType.BATCH if len(self._batches) < _MAX_BATCHES:
@@ -92,17 +101,31 @@ class CudaFacts:
             taken, self._new = self._new, []
         return taken
 
-    def kernel_name(self, process: Process, handle: int) -> str:
+    def kernel_name(self, process: Process, key: int) -> str:
         """Return a kernel's name, or the file that launches it and its handle where the name is not known."""
+        if not key:
+            return OTHER  # rows of all kernels together, which is what is counted when the table is full
         program = (process.pid, process.incarnation or 0)
-        name = self._kernels.name(program, handle)
-        return name if name is not None else f"{self._origins.caller(program, handle) or 'unknown'}+{handle:#x}"
+        name = self._kernels.name(program, key)
+        if name is not None:
+            return name
+        return f"{self._origins.caller(program, key) or 'unknown'}+{handle_of(key):#x}"
+
+    def key_of(self, process: Process, handle: int, generation: int | None = None) -> int:
+        """Return the key of the kernel that a handle is, or was at a generation."""
+        with self.lock:
+            return self._handles.key((process.pid, process.incarnation or 0), handle, generation)
+
+    def settle_handles(self) -> None:
+        """Note that everything counted so far has its name."""
+        with self.lock:
+            self._handles.settle()
 
     def awaits_name(self, row: RowDelta) -> bool:
         """Say whether a row counts launches of a kernel whose name is being looked up."""
         program = (row.tgid, row.incarnation)
         if row.family == Family.LAUNCH:
-            return self._origins.pending(program, row.subject)
+            return self._origins.pending(program, self._handles.key(program, row.subject, row.function))
         if row.family != Family.GRAPH_LAUNCH or (graphs := self._graphs.get(program)) is None:
             return False
         contents = graphs.contents(row.subject) or ()
@@ -125,9 +148,14 @@ class CudaFacts:
         with self.lock:
             return self._unknown_nodes + sum(g.unknown_nodes for g in self._graphs.values())
 
+    def cut_names(self) -> int:
+        """Return how many names were too long to be kept whole."""
+        return self._cut_names
+
     def forget(self, program: Program) -> None:
         """Drop a program that has ended."""
         with self.lock:
+            self._handles.forget(program)
             if (graphs := self._graphs.pop(program, None)) is not None:
                 self._unknown_nodes += graphs.unknown_nodes
             self._seen.discard(program)
@@ -143,8 +171,16 @@ class CudaFacts:
         for number in hip.devices_reset(device):
             self._ledger.context_ended(program, context=None, device=number, when_ns=when_ns, is_hip=True)
 
+    def _bounded(self, name: bytes) -> str:
+        """Return a name that is not too long: of what is cut a hash stays, so that two names remain two."""
+        text = name.decode("utf-8", "replace")
+        if len(text) <= _MAX_NAME:
+            return text
+        self._cut_names += 1
+        return f"{text[:_KEPT_OF_NAME]}…{hashlib.blake2s(name, digest_size=8).hexdigest()}"
+
     def _of(self, program: Program) -> Graphs:
-        return self._graphs.setdefault(program, Graphs())
+        return self._graphs.setdefault(program, Graphs(partial(self._handles.key, program)))
 
     def _device_uuid(self, program: Program, ordinal: int, uuid: bytes) -> None:
         # Ordinals are bytes where devices are counted; and a UUID of zeros is none.
@@ -163,7 +199,8 @@ class CudaFacts:
     ) -> None:
         match function:
             case "cuKernelGetFunction":
-                self._kernels.alias(program, out, arguments[1])
+                original = self._handles.key(program, arguments[1])
+                self._kernels.alias(program, self._handles.named(program, out, ident), original)
             case "cuModuleUnload" | "cuLibraryUnload":
                 if not self._kernels.unload(program, arguments[0]):
                     self._origins.unloaded(program)

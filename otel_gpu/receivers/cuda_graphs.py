@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -76,7 +76,9 @@ class _Graph:
 class Graphs:
     """The graphs of one program."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: Callable[[int], int] = int) -> None:
+        """`key` says which kernel a handle is now."""
+        self._key = key
         self._captures: OrderedDict[int, Contents] = OrderedDict()
         self._graphs: dict[int, _Graph] = {}
         self._owner: dict[int, int] = {}
@@ -186,6 +188,8 @@ class Graphs:
 
     def _set(self, graph: _Graph, handle: int, node: Node | None) -> None:
         if node is not None and len(graph) < _MAX_NODES:
+            if node.type is NodeType.KERNEL:
+                node = node._replace(value=self._key(node.value))
             graph.nodes[handle] = node
 
     def _change(self, graph: _Graph, handle: int, function: str, data: bytes) -> None:

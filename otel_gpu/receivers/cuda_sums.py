@@ -38,6 +38,8 @@ _HOST_MEMORY = {HostMemory.PAGEABLE: "pageable", HostMemory.PINNED: "pinned"}
 MEMORY_TYPES: dict[MemoryType, str] = {t: t.name.lower() for t in MemoryType if t != MemoryType.UNKNOWN}
 
 KernelName = Callable[[Process, int], str]
+KernelKey = Callable[[Process, int, int], int]
+"""Which kernel a process's handle was at a generation, by the key under which it has its name."""
 GraphContents = Callable[[Process, int], Contents | None]
 _Key = tuple[Resource, MetricSpec, Attributes]
 
@@ -48,10 +50,12 @@ class CudaSums:
     def __init__(
         self,
         kernel_name: KernelName,
+        kernel_key: KernelKey,
         graph_contents: GraphContents,
         error_name: Callable[[int], str] = cuda_errors.error_name,
     ) -> None:
         self._kernel_name = kernel_name
+        self._kernel_key = kernel_key
         self._graph_contents = graph_contents
         self._error_name = error_name
         self._numbers: dict[_Key, int] = defaultdict(int)
@@ -113,7 +117,8 @@ class CudaSums:
             histogram.counts[bucket - shift] = histogram.counts.get(bucket - shift, 0) + count
 
     def _launch(self, process: Process, row: RowDelta) -> None:
-        attrs = _attributes(row.device, {"cuda.kernel.name": self._kernel_name(process, row.subject)})
+        key = self._kernel_key(process, row.subject, row.function)
+        attrs = _attributes(row.device, {"cuda.kernel.name": self._kernel_name(process, key)})
         self._numbers[process.resource, telemetry.KERNEL_LAUNCH_CALLS, attrs] += row.count
         self._bucket((process.resource, telemetry.KERNEL_GRID_SIZE, attrs), row.bucket_a, row.count, row.sum_a)
         self._bucket((process.resource, telemetry.KERNEL_BLOCK_SIZE, attrs), row.bucket_b, row.count, row.sum_b)

@@ -41,9 +41,14 @@ def row(family: Family, count: int = 1, sum_a: int = 0, sum_b: int = 0, **fields
     return RowDelta(family=family, count=count, sum_a=sum_a, sum_b=sum_b, **{**defaults, **fields})
 
 
+def _key(_process: Process, handle: int, generation: int) -> int:
+    """A handle was another kernel at generation 1."""
+    return handle + 0x100 if generation == 1 else handle
+
+
 @pytest.fixture
 def sums() -> CudaSums:
-    return CudaSums(lambda _, handle: f"k{handle:x}", lambda _, version: {7: GRAPH, 9: NESTED}.get(version))
+    return CudaSums(lambda _, key: f"k{key:x}", _key, lambda _, version: {7: GRAPH, 9: NESTED}.get(version))
 
 
 def found(sums: CudaSums) -> dict[str, list[tuple[dict[str, object], object]]]:
