@@ -594,10 +594,24 @@ static __always_inline void count_memset(const struct caller *who, u64 cookie, u
 }
 
 /* The size is one argument, or the product of two, in elements of 1, 2 or 4 bytes. */
+static __always_inline int fill_bytes(struct pt_regs *ctx, const struct caller *who, u64 cookie, u64 bytes)
+{
+	u64 capture = capturing_call(ctx, who, cookie);
+
+	if (capture) {
+		emit(who, EVENT_CAPTURED, capture, NODE_MEMSET, bytes, 0);
+		return 0;
+	}
+	count_memset(who, cookie, bytes);
+	submit_call(ctx, who, cookie);
+	hand_on(ctx, cookie, SUBMITTED_OTHER);
+	return 0;
+}
+
 SEC("uprobe")
 int fill(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx), bytes, capture;
+	u64 cookie = attach_cookie(ctx), bytes;
 	struct caller who;
 
 	if (!identify(&who))
@@ -605,15 +619,19 @@ int fill(struct pt_regs *ctx)
 	bytes = argument(ctx, COOKIE_SIZE(cookie)) << COOKIE_SHIFT(cookie);
 	if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
 		bytes *= argument(ctx, COOKIE_SIZE2(cookie));
-	capture = capturing_call(ctx, &who, cookie);
-	if (capture) {
-		emit(&who, EVENT_CAPTURED, capture, NODE_MEMSET, bytes, 0);
+	return fill_bytes(ctx, &who, cookie, bytes);
+}
+
+/* (hipPitchedPtr, int value, hipExtent, ...): the first takes four words of the stack. */
+SEC("uprobe")
+int fill_extent(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), extent[3];
+	struct caller who;
+
+	if (!identify(&who) || !extent_of(ctx, 4, 2, extent))
 		return 0;
-	}
-	count_memset(&who, cookie, bytes);
-	submit_call(ctx, &who, cookie);
-	hand_on(ctx, cookie, SUBMITTED_OTHER);
-	return 0;
+	return fill_bytes(ctx, &who, cookie, extent[0] * extent[1] * extent[2]);
 }
 
 /* ---- memory ---- */
@@ -658,6 +676,20 @@ int alloc(struct pt_regs *ctx)
 		call.pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
 	if (capturing_call(ctx, &who, cookie))
 		return 0; /* a graph's node: nothing is allocated now */
+	enter(ctx, &who, cookie, &call);
+	return 0;
+}
+
+SEC("uprobe")
+int alloc_extent(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct call call = { .kind = COOKIE_KIND(cookie), .address = argument(ctx, 0) };
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	call.size = rows_of(ctx, &call.pitch_at);
 	enter(ctx, &who, cookie, &call);
 	return 0;
 }

@@ -407,6 +407,14 @@ static __always_inline int leave(const struct caller *who, u64 cookie, struct en
 	return 1;
 }
 
+/* Is this a call that another one of the same number makes, which is on its way? */
+static __always_inline int is_inner(const struct caller *who, u64 cookie)
+{
+	struct entered_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
+
+	return COOKIE_FLAGS(cookie) & FLAG_INNER && bpf_map_lookup_elem(&entered, &key);
+}
+
 SEC("uprobe")
 int profile_wait(struct pt_regs *ctx)
 {
@@ -436,12 +444,12 @@ int profile_wait_done(struct pt_regs *ctx)
 
 /* Copies: bytes, and for those that block the time as well. */
 #define PROFILE_COPY(shape)                                                                                            \
-	SEC("uprobe") int profile_copy_##shape##_async(struct pt_regs *ctx)                                            \
+	static __always_inline int take_copy_##shape(struct pt_regs *ctx)                                              \
 	{                                                                                                              \
 		u64 cookie = attach_cookie(ctx), calls = 1;                                                            \
 		struct copy copy = {};                                                                                 \
 		struct caller who;                                                                                     \
-		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
+		if (!identify(&who) || is_inner(&who, cookie) || !copy_##shape##_of(ctx, cookie, &copy))               \
 			return 0;                                                                                      \
 		if (COOKIE_STREAM(cookie) != ARGUMENT_NONE &&                                                          \
 		    capturing_stream(&who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie)))                \
@@ -449,6 +457,10 @@ int profile_wait_done(struct pt_regs *ctx)
 		if (is_due(&who, SAMPLE_COPY, &copy.bytes, &calls))                                                    \
 			take_at_entry(ctx, &who, SAMPLE_COPY, cookie, copy.bytes, calls, COOKIE_FUNCTION(cookie));     \
 		return 0;                                                                                              \
+	}                                                                                                              \
+	SEC("uprobe") int profile_copy_##shape##_async(struct pt_regs *ctx)                                            \
+	{                                                                                                              \
+		return take_copy_##shape(ctx);                                                                         \
 	}                                                                                                              \
 	SEC("uprobe") int profile_copy_##shape(struct pt_regs *ctx)                                                    \
 	{                                                                                                              \
@@ -465,6 +477,34 @@ int profile_wait_done(struct pt_regs *ctx)
 PROFILE_COPY(linear)
 PROFILE_COPY(2d)
 PROFILE_COPY(3d)
+PROFILE_COPY(parms)
+
+/* An asynchronous copy that may hand its work to the function with FLAG_INNER and the same number: whoever comes first
+ * takes the stack, and that is the one that the program called. */
+SEC("uprobe")
+int profile_copy_outer(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct entered e = {};
+	struct caller who;
+
+	take_copy_linear(ctx);
+	if (identify(&who))
+		enter(&who, cookie, &e);
+	return 0;
+}
+
+SEC("uretprobe")
+int profile_copy_outer_done(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+	struct entered e;
+
+	if (identify(&who))
+		leave(&who, cookie, &e);
+	return 0;
+}
 
 SEC("uretprobe")
 int profile_copy_done(struct pt_regs *ctx)
@@ -496,6 +536,20 @@ int profile_alloc(struct pt_regs *ctx)
 	e.address = argument(ctx, COOKIE_OUT(cookie));
 	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
 		e.pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
+	enter(&who, cookie, &e);
+	return 0;
+}
+
+SEC("uprobe")
+int profile_alloc_extent(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct entered e = { .address = argument(ctx, 0) };
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	e.size = rows_of(ctx, &e.pitch_at);
 	enter(&who, cookie, &e);
 	return 0;
 }

@@ -7,8 +7,9 @@ they launch by host function (hipLaunchKernel) or by module (hipModuleLaunchKern
 Inside the library (ROCm 5.2) some functions call others through their exported names: hipMemcpyPeer hipMemcpy,
 hipMemcpyPeerAsync and the Symbol copies hipMemcpyAsync, hipMemAllocHost hipHostMalloc, hipMemAllocPitch hipMallocPitch.
 Such pairs count as one function (`counts_as`), so that one call is counted once whether they do so or not. hipLaunchByPtr
-is left out for that reason. Left out as well are hipDrvMemcpy3D, whose structure changed between ROCm 5 and 6, and
-hipMemset3D, hipMalloc3D and arrays, whose sizes lie in structures passed by value or in elements.
+is left out for that reason. Left out as well are hipDrvMemcpy3D, whose structure changed between ROCm 5 and 6, the copies of
+batches and between devices that are told by other structures (hipMemcpyBatchAsync, hipMemcpy3DPeer), hipMemcpy2DArrayToArray
+and the memory of arrays, whose sizes lie in elements: CUDA's arrays are not counted either.
 
 Limits: nodes added by hipGraphAddMemcpyNode1D and for symbols are not known; after hipGraphExecChildGraphNodeSetParams of
 ROCm 5.2, which calls hipGraphExecUpdate with the child, a graph is taken for that child. A context that was made before
@@ -159,6 +160,11 @@ HIP: tuple[Hook, ...] = (
     _copy("hipMemcpyDtoD(u64 to, u64 from, size_t bytes)", CopyKind.DEVICE_TO_DEVICE),
     _copy("hipMemcpyHtoA(void *array, size_t offset, const void *from, size_t bytes)", CopyKind.HOST_TO_DEVICE, host="from"),
     _copy("hipMemcpyAtoH(void *to, void *array, size_t offset, size_t bytes)", CopyKind.DEVICE_TO_HOST, host="to"),
+    _copy("hipMemcpyDtoA(void *array, size_t offset, u64 from, size_t bytes)", CopyKind.DEVICE_TO_DEVICE),
+    _copy("hipMemcpyAtoD(u64 to, void *array, size_t offset, size_t bytes)", CopyKind.DEVICE_TO_DEVICE),
+    _copy("hipMemcpyAtoA(void *array, size_t offset, void *other, size_t start, size_t bytes)", CopyKind.DEVICE_TO_DEVICE),
+    _copy("hipMemcpyHtoAAsync(void *array, size_t offset, const void *from, size_t bytes, void *stream)", CopyKind.HOST_TO_DEVICE, host="from"),
+    _copy("hipMemcpyAtoHAsync(void *to, void *array, size_t offset, size_t bytes, void *stream)", CopyKind.DEVICE_TO_HOST, host="to"),
     _copy("hipMemcpyHtoDAsync(u64 to, const void *from, size_t bytes, void *stream)", CopyKind.HOST_TO_DEVICE, host="from"),
     _copy("hipMemcpyDtoHAsync(void *to, u64 from, size_t bytes, void *stream)", CopyKind.DEVICE_TO_HOST, host="to"),
     _copy("hipMemcpyDtoDAsync(u64 to, u64 from, size_t bytes, void *stream)", CopyKind.DEVICE_TO_DEVICE),
@@ -175,6 +181,18 @@ HIP: tuple[Hook, ...] = (
     _fill("hipMemsetAsync(void *to, int value, size_t n, void *stream)"),
     _fill("hipMemset2D(void *to, size_t pitch, int value, size_t width, size_t height)"),
     _fill("hipMemset2DAsync(void *to, size_t pitch, int value, size_t width, size_t height, void *stream)"),
+    *(
+        _hook(prototype, Family.MEMSET, "fill_extent", stream="stream" if "stream" in prototype else None, variants=_STREAM)
+        for prototype in (
+            "hipMemset3D(hipPitchedPtr to, int value, hipExtent extent)",
+            "hipMemset3DAsync(hipPitchedPtr to, int value, hipExtent extent, void *stream)",
+        )
+    ),
+    *(
+        _fill(f"hipMemsetD2D{bits}{is_async}(u64 to, size_t pitch, unsigned {kind} value, size_t width, size_t height{stream})", shift)
+        for bits, kind, shift in ((8, "char", 0), (16, "short", 1), (32, "int", 2))
+        for is_async, stream in (("", ""), ("Async", ", void *stream"))
+    ),
     _fill("hipMemsetD8(u64 to, unsigned char value, size_t n)"),
     _fill("hipMemsetD8Async(u64 to, unsigned char value, size_t n, void *stream)"),
     _fill("hipMemsetD16(u64 to, unsigned short value, size_t n)", 1),
@@ -188,6 +206,10 @@ HIP: tuple[Hook, ...] = (
     _alloc(
         "hipMemAllocPitch(u64 *out, size_t *pitch, size_t width, size_t height, unsigned element)",
         MemoryType.DEVICE, size="height", size2="pitch", flags=abi.FLAG_PITCHED, counts_as="hipMallocPitch",
+    ),
+    _hook(
+        "hipMalloc3D(hipPitchedPtr *out, hipExtent extent)",
+        Family.ALLOC, "alloc_extent", "alloc_done", kind=MemoryType.DEVICE, out="out", flags=abi.FLAG_PITCHED,
     ),
     _alloc("hipMallocManaged(void **out, size_t bytes, unsigned flags)", MemoryType.MANAGED),
     _alloc("hipHostMalloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST, flags=abi.FLAG_PINS),

@@ -2,11 +2,12 @@
 
 Where a parameter lies follows from its position alone, by the platform's calling convention
 (`argument_location`): every parameter is an integer or a pointer of at most 8 bytes, or a `dim3`, which is passed
-as two of them.
+as two of them. A larger structure by value takes a position on arm64 only, where it is a pointer to a copy.
 """
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from .. import abi
 from ..abi import Family
 from ..elf import EM_AARCH64, EM_X86_64
 
+_MACHINE = EM_AARCH64 if platform.machine() == "aarch64" else EM_X86_64
+_BY_VALUE = ("hipPitchedPtr ", "hipExtent ")
 _X86_64_REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _AARCH64_REGISTERS = tuple(f"x{n}" for n in range(8))
 
@@ -50,12 +53,7 @@ class Hook:
     parameters: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        inside = self.prototype[self.prototype.index("(") + 1 : self.prototype.rindex(")")]
-        names: list[str] = []
-        for parameter in filter(None, map(str.strip, inside.split(","))):
-            name = re.split(r"[\s*]+", parameter)[-1]
-            names += (name, f"{name}.z") if parameter.startswith("dim3 ") else (name,)
-        object.__setattr__(self, "parameters", tuple(names))
+        object.__setattr__(self, "parameters", positions(self.prototype, _MACHINE))
 
     @cached_property
     def name(self) -> str:
@@ -85,6 +83,23 @@ class Hook:
             shift=self.shift,
             kind_at=self.position(self.kind_at),
         )
+
+
+def positions(prototype: str, machine: int) -> tuple[str, ...]:
+    """Return what takes the positions of integer arguments: parameters, and the parts of small structures."""
+    inside = prototype[prototype.index("(") + 1 : prototype.rindex(")")]
+    names: list[str] = []
+    for parameter in filter(None, map(str.strip, inside.split(","))):
+        if machine == EM_X86_64 and is_by_value(parameter):
+            continue
+        name = re.split(r"[\s*]+", parameter)[-1]
+        names += (name, f"{name}.z") if parameter.startswith("dim3 ") else (name,)
+    return tuple(names)
+
+
+def is_by_value(parameter: str) -> bool:
+    """Say whether a parameter is a structure that no register holds."""
+    return parameter.startswith(_BY_VALUE) and "*" not in parameter
 
 
 def argument_location(position: int, machine: int) -> str:

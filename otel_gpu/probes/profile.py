@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from ..abi import Submitted
+from ..discovery.libraries import LibraryKind
 from ..profiles import (
     GPU_ALLOC_SPACE,
     GPU_COPY,
@@ -15,7 +16,7 @@ from ..profiles import (
     ProfileType,
 )
 from .hook import Hook
-from .table import DRIVER
+from .table import TABLES
 
 LAUNCH, WAIT, COPY, ALLOC, FREE = "launch", "wait", "copy", "alloc", "free"
 
@@ -33,15 +34,21 @@ _PROGRAMS = {
     # program of the table: (what is sampled, its programs here)
     "launch_kernel": (LAUNCH, "profile_launch", None),
     "launch_kernel_ex": (LAUNCH, "profile_launch", None),
+    "launch_dim3": (LAUNCH, "profile_launch", None),
+    "launch_threads": (LAUNCH, "profile_launch", None),
     "launch_graph": (LAUNCH, "profile_launch", None),
     "copy_linear": (COPY, "profile_copy_linear", "profile_copy_done"),
     "copy_2d": (COPY, "profile_copy_2d", "profile_copy_done"),
     "copy_3d": (COPY, "profile_copy_3d", "profile_copy_done"),
+    "copy_parms": (COPY, "profile_copy_parms", "profile_copy_done"),
+    "copy_outer": (COPY, "profile_copy_outer", "profile_copy_outer_done"),
     "copy_linear_async": (COPY, "profile_copy_linear_async", None),
     "copy_2d_async": (COPY, "profile_copy_2d_async", None),
     "copy_3d_async": (COPY, "profile_copy_3d_async", None),
+    "copy_parms_async": (COPY, "profile_copy_parms_async", None),
     "wait": (WAIT, "profile_wait", "profile_wait_done"),
     "alloc": (ALLOC, "profile_alloc", "profile_alloc_done"),
+    "alloc_extent": (ALLOC, "profile_alloc_extent", "profile_alloc_done"),
     "release": (FREE, "profile_free", "profile_free_done"),
     "handle_call": (FREE, "profile_free", "profile_free_done"),
 }
@@ -54,12 +61,15 @@ _NEEDED: dict[str, frozenset[str]] = {
 }
 
 
-def hooks_for(types: Iterable[ProfileType]) -> Iterator[Hook]:
-    """Yield the hooks that profiles of these types need."""
+_RELEASES = frozenset({"cuMemRelease", "hipMemRelease"})
+
+
+def hooks_for(types: Iterable[ProfileType], kind: LibraryKind) -> Iterator[Hook]:
+    """Yield the hooks that profiles of these types need in a library of this kind."""
     needed = frozenset[str]().union(*(_NEEDED.get(t.name, frozenset()) for t in types))
-    for hook in DRIVER:
+    for hook in TABLES.get(kind, ()):
         sampled, program, return_program = _PROGRAMS.get(hook.program, (None, "", None))
-        if sampled not in needed or (hook.program == "handle_call" and hook.name != "cuMemRelease"):
+        if sampled not in needed or (hook.program == "handle_call" and hook.name not in _RELEASES):
             continue
         changes: dict[str, object] = {"program": program, "return_program": return_program}
         if sampled == LAUNCH:

@@ -31,7 +31,7 @@ class ProfileSites:
         self, linker: ObjectLinker, types: Sequence[ProfileType], policy: Policy, *, allow_single_step: bool
     ) -> None:
         self._linker = linker
-        self._hooks = tuple(hooks_for(types))
+        self._hooks = {kind: tuple(hooks_for(types, kind)) for kind in LibraryKind}
         self._torch_hooks = torch_hooks(types)
         self._policy: Policy = policy
         self._allow_single_step = allow_single_step
@@ -48,13 +48,14 @@ class ProfileSites:
             self._libraries.clear()
 
     def attach(self, library: Library, opener: str) -> None:
-        """Place the programs in a driver, once."""
+        """Place the programs in a CUDA driver or a HIP runtime, once."""
         with self._lock:
-            if library.kind is not LibraryKind.DRIVER or library.id in self._libraries or not self._hooks:
+            hooks = self._hooks[library.kind]
+            if library.id in self._libraries or not hooks:
                 return
             try:
                 with ElfFile(opener) as elf:
-                    probes = plan(elf, self._hooks, policy=self._policy, allow_single_step=self._allow_single_step)
+                    probes = plan(elf, hooks, policy=self._policy, allow_single_step=self._allow_single_step)
                 self._libraries[library.id] = AttachedLibrary(library.path, probes, self._linker, opener)
             except (ElfError, OSError) as e:
                 _log.warning("cannot profile %s: %s", library.path, e)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from otel_gpu.elf import EM_AARCH64, EM_X86_64
 from otel_gpu.probes.hip import HIP
-from otel_gpu.probes.hook import Hook, argument_location
+from otel_gpu.probes.hook import Hook, argument_location, is_by_value, positions
 from otel_gpu.probes.table import DRIVER
 
 HOOKS = [hook for hook in (*DRIVER, *HIP) if hook.parameters != ("void",)]
@@ -36,7 +36,7 @@ def _aarch64(code: str) -> str:
     return "x" + re.search(r"str[bh]?\s+[xw](\d+), \[", code)[1]
 
 
-def _compile(hook: Hook, target: str, directory: Path) -> dict[str, str]:
+def _compile(hook: Hook, parameters: Iterable[str], target: str, directory: Path) -> dict[str, str]:
     """Return the code of one function for each parameter, which stores that parameter."""
     clang = shutil.which("clang-14") or shutil.which("clang")
     if clang is None:
@@ -46,12 +46,16 @@ def _compile(hook: Hook, target: str, directory: Path) -> dict[str, str]:
         "typedef unsigned long long u64;",
         "typedef __SIZE_TYPE__ size_t;",
         "typedef struct { unsigned x, y, z; } dim3;",
+        "typedef struct { void *ptr; size_t pitch, xsize, ysize; } hipPitchedPtr;",
+        "typedef struct { size_t width, height, depth; } hipExtent;",
     ]
-    for parameter in hook.parameters:
+    for parameter in parameters:
         name, _, member = parameter.partition(".")
         kind = _type(hook, name)
         if kind.strip() == "dim3":
             kind, member = "unsigned ", f".{member or 'x'}"
+        elif member:
+            kind, member = "size_t ", f".{member}"
         symbol = parameter.replace(".", "_")
         functions += [f"__typeof__({kind}) sink_{symbol};"]
         functions += [f"void store_{symbol}({declared}) {{ sink_{symbol} = {name}{member}; }}"]
@@ -59,7 +63,7 @@ def _compile(hook: Hook, target: str, directory: Path) -> dict[str, str]:
     source.write_text("\n".join(functions))
     command = [clang, f"--target={target}", "-O1", "-fomit-frame-pointer", "-w", "-S", "-o", "-", source]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return {p: text.split(f"\nstore_{p.replace('.', '_')}:")[1].split("ret")[0] for p in hook.parameters}
+    return {p: text.split(f"\nstore_{p.replace('.', '_')}:")[1].split("ret")[0] for p in parameters}
 
 
 def _type(hook: Hook, parameter: str) -> str:
@@ -77,8 +81,25 @@ def _type(hook: Hook, parameter: str) -> str:
 def test_arguments_lie_where_the_table_says(
     hook: Hook, target: str, machine: int, source_of: Callable[[str], str], tmp_path: Path
 ) -> None:
-    code = _compile(hook, target, tmp_path)
+    at = positions(hook.prototype, machine)
+    plain = [p for p in at if not is_by_value(_type(hook, p.partition(".")[0]))]
+    code = _compile(hook, plain, target, tmp_path)
 
-    found = {parameter: source_of(code[parameter]) for parameter in hook.parameters}
+    found = {parameter: source_of(code[parameter]) for parameter in plain}
 
-    assert found == {p: argument_location(hook.position(p), machine) for p in hook.parameters}
+    assert found == {p: argument_location(at.index(p), machine) for p in plain}
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "position"), [("hipMemset3D", 4, 2), ("hipMemset3DAsync", 4, 2), ("hipMalloc3D", 0, 1)]
+)
+def test_an_extent_lies_where_the_programs_read_it(name: str, word: int, position: int, tmp_path: Path) -> None:
+    """As extent_of in ebpf/copy.bpf.h has it: words of the stack, or behind a pointer."""
+    hook = next(hook for hook in HIP if hook.name == name)
+    members = {"extent.width": 0, "extent.height": 1, "extent.depth": 2}
+
+    for parameter, code in _compile(hook, members, "x86_64-linux-gnu", tmp_path).items():
+        assert _x86_64(code) == f"[sp+{8 * (1 + word + members[parameter])}]"
+    for parameter, code in _compile(hook, members, "aarch64-linux-gnu", tmp_path).items():
+        base, offset = re.search(r"ldr\s+x\d+, \[x(\d+)(?:, #(\d+))?\]", code).groups()
+        assert (int(base), int(offset or 0)) == (position, 8 * members[parameter])

@@ -64,18 +64,26 @@ static void copies(void *device_memory, void *pageable, hipStream_t stream)
 	OK(hipMemsetAsync(device_memory, 0, 78, stream));
 	OK(hipMemset2D(device_memory, 256, 0, 20, 6));
 	OK(hipMemsetD32(device_memory, 0, 9));
+	OK(hipMemset3D((hipPitchedPtr){ device_memory, 64, 64, 4 }, 0, (hipExtent){ 50, 4, 3 }));
+	OK(hipMemset3DAsync((hipPitchedPtr){ device_memory, 64, 64, 4 }, 0, (hipExtent){ 51, 2, 3 }, stream));
+	OK(hipMemsetD2D16Async(device_memory, 64, 0, 13, 3, stream));
+	OK(hipMemcpyAtoA(device_memory, 0, device_memory, 0, 444));
+	OK(hipMemcpyHtoAAsync(device_memory, 0, pageable, 555, stream));
 	OK(hipHostFree(pinned));
 }
 
 static void memory(hipStream_t stream)
 {
 	void *at, *buffer = malloc(5000);
+	hipPitchedPtr cube;
 	size_t pitch;
 
 	OK(hipMallocPitch(&at, &pitch, 100, 8));
 	OK(hipFree(at));
 	OK(hipMemAllocPitch(&at, &pitch, 300, 2, 4));
 	OK(hipFree(at));
+	OK(hipMalloc3D(&cube, (hipExtent){ 100, 6, 5 }));
+	OK(hipFree(cube.ptr));
 	OK(hipMallocManaged(&at, 1234, 1));
 	OK(hipFree(at));
 	OK(hipHostMalloc(&at, 2345, 0));
@@ -109,6 +117,7 @@ static void graphs(hipStream_t stream, void *device_memory, void *pageable)
 	OK(hipMemcpyAsync(device_memory, device_memory, 50, hipMemcpyDeviceToDevice, stream));
 	OK(hipMemcpyPeerAsync(device_memory, 1, device_memory, 0, 60, stream));
 	OK(hipMemsetAsync(device_memory, 0, 70, stream));
+	OK(hipMemset3DAsync((hipPitchedPtr){ device_memory, 64, 64, 4 }, 0, (hipExtent){ 31, 2, 2 }, stream));
 	OK(hipStreamEndCapture(stream, &captured));
 	OK(hipGraphInstantiate(&exec, captured, NULL, NULL, 0));
 	for (int i = 0; i < GRAPH_LAUNCHES; i++)

@@ -293,6 +293,14 @@ hipError_t hipMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height
 	return allocate(ptr, *pitch * height, MEM_DEVICE);
 }
 
+hipError_t hipMalloc3D(hipPitchedPtr *ptr, hipExtent extent)
+{
+	ptr->pitch = (extent.width + 255) / 256 * 256;
+	ptr->xsize = extent.width;
+	ptr->ysize = extent.height;
+	return allocate(&ptr->ptr, ptr->pitch * extent.height * extent.depth, MEM_DEVICE);
+}
+
 hipError_t hipMallocManaged(void **ptr, size_t size, unsigned flags)
 {
 	return allocate(ptr, size, MEM_MANAGED);
@@ -476,6 +484,32 @@ hipError_t hipMemsetAsync(void *to, int value, size_t size, hipStream_t stream)
 hipError_t hipMemset2D(void *to, size_t pitch, int value, size_t width, size_t height)
 {
 	return fill(width * height, NULL);
+}
+
+hipError_t hipMemset3D(hipPitchedPtr to, int value, hipExtent extent)
+{
+	return fill(extent.width * extent.height * extent.depth, NULL);
+}
+
+hipError_t hipMemset3DAsync(hipPitchedPtr to, int value, hipExtent extent, hipStream_t stream)
+{
+	return fill(extent.width * extent.height * extent.depth, stream);
+}
+
+hipError_t hipMemsetD2D16Async(hipDeviceptr_t to, size_t pitch, unsigned short value, size_t width, size_t height,
+			       hipStream_t stream)
+{
+	return fill(2 * width * height, stream);
+}
+
+hipError_t hipMemcpyAtoA(void *to, size_t to_offset, void *from, size_t from_offset, size_t size)
+{
+	return copy(hipMemcpyDeviceToDevice, size, NULL);
+}
+
+hipError_t hipMemcpyHtoAAsync(void *to, size_t offset, const void *from, size_t size, hipStream_t stream)
+{
+	return copy(hipMemcpyHostToDevice, size, stream);
 }
 
 hipError_t hipMemsetD32(hipDeviceptr_t to, int value, size_t count)

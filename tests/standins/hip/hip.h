@@ -83,6 +83,7 @@ API hipError_t hipExtModuleLaunchKernel(hipFunction_t f, uint32_t gx, uint32_t g
 API hipError_t hipMalloc(void **ptr, size_t size);
 API hipError_t hipMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height);
 API hipError_t hipMemAllocPitch(hipDeviceptr_t *ptr, size_t *pitch, size_t width, size_t height, unsigned element);
+API hipError_t hipMalloc3D(hipPitchedPtr *ptr, hipExtent extent);
 API hipError_t hipMallocManaged(void **ptr, size_t size, unsigned flags);
 API hipError_t hipHostMalloc(void **ptr, size_t size, unsigned flags);
 API hipError_t hipMemAllocHost(void **ptr, size_t size);
@@ -112,6 +113,12 @@ API hipError_t hipMemcpyPeerAsync(void *to, int to_device, const void *from, int
 API hipError_t hipMemset(void *to, int value, size_t size);
 API hipError_t hipMemsetAsync(void *to, int value, size_t size, hipStream_t stream);
 API hipError_t hipMemset2D(void *to, size_t pitch, int value, size_t width, size_t height);
+API hipError_t hipMemset3D(hipPitchedPtr to, int value, hipExtent extent);
+API hipError_t hipMemset3DAsync(hipPitchedPtr to, int value, hipExtent extent, hipStream_t stream);
+API hipError_t hipMemsetD2D16Async(hipDeviceptr_t to, size_t pitch, unsigned short value, size_t width, size_t height,
+				   hipStream_t stream);
+API hipError_t hipMemcpyAtoA(void *to, size_t to_offset, void *from, size_t from_offset, size_t size);
+API hipError_t hipMemcpyHtoAAsync(void *to, size_t offset, const void *from, size_t size, hipStream_t stream);
 API hipError_t hipMemsetD32(hipDeviceptr_t to, int value, size_t count);
 
 API hipError_t hipStreamCreate(hipStream_t *stream);
