@@ -82,6 +82,7 @@ def test_a_reader_can_search_zoom_and_read_lines(tmp_path: Path) -> None:
         tmp_path / "a.html",
         """
         report.before = document.getElementById("facts").innerText;
+        frame("train_step").dispatchEvent(new MouseEvent("mouseover", {bubbles: true})); report.bytes = tip();
         const graphs = document.getElementById("graphs");
         graphs.value = "1"; graphs.dispatchEvent(new Event("change")); await wait(800);
         frame("train_step").dispatchEvent(new MouseEvent("mouseover", {bubbles: true})); report.tip = tip();
@@ -96,6 +97,8 @@ def test_a_reader_can_search_zoom_and_read_lines(tmp_path: Path) -> None:
     )
 
     assert "60.7 GiB" in seen["before"]
+    assert re.search(rf"total\s+58\.6 GiB\s+96\.5 %\s+{60_000 << 20:,} B", seen["bytes"])
+    assert re.search(r"itself\s+0 B\s+0 %\s", seen["bytes"])
     assert "/app/train.py" in seen["tip"]
     assert re.search(r"line 41\s+28,800\s+48\.0 %", seen["tip"])
     assert seen["found"] == "26,500 · 42.6 %"

@@ -12,6 +12,7 @@
   };
   const data = JSON.parse(document.getElementById("data").textContent);
   const $ = (id) => document.getElementById(id);
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
   let flip = () => {};
   let graph, root, chart, term = "", matched = null, inverted = null, widths = "both";
 
@@ -37,8 +38,16 @@
 
   function share(value, total) {
     if (!total) return "–";
+    if (!value) return "0 %";
     const percent = (100 * value) / total;
     return (percent > 0 && percent < 0.01 ? "<0.01" : percent.toFixed(percent < 1 ? 2 : 1)) + " %";
+  }
+
+  // What `amount` rounds, to the last unit.
+  function exact(value) {
+    const unit = { bytes: "B", nanoseconds: "ns" }[graph.unit];
+    const all = Math.abs(value).toLocaleString("en") + " " + unit;
+    return unit && all !== amount(Math.abs(value)) ? signed(value, () => all).replace("+", "") : "";
   }
 
   const signed = (value, text) => (value > 0 ? "+" : value < 0 ? "−" : "") + text(Math.abs(value));
@@ -84,17 +93,18 @@
   function color(node) {
     const d = node.data;
     const dimmed = term && !node.highlight;
+    const dim = dark.matches ? 58 : 86;
     if (graph.differential) {
       const [before, after] = d.values;
       const change = before + after ? (after - before) / (before + after) : 0;
       const strength = Math.sqrt(Math.abs(change));
-      if (dimmed) return "hsl(220 8% 86%)";
+      if (dimmed) return "hsl(220 8% " + dim + "%)";
       if (!change) return "hsl(220 10% 84%)";
       return "hsl(" + (change > 0 ? 6 : 214) + " " + Math.round(30 + 58 * strength) + "% " + Math.round(88 - 24 * strength) + "%)";
     }
     if (!node.parent) return "hsl(220 14% 84%)";
     const kind = KINDS[d.kind] || KINDS.marker;
-    if (dimmed) return "hsl(" + kind.hue + " 12% 86%)";
+    if (dimmed) return "hsl(" + kind.hue + " 12% " + dim + "%)";
     const spread = hash(d.name) - 0.5;
     return "hsl(" + Math.round(kind.hue + 14 * spread) + " " + kind.saturation + "% " + Math.round(kind.lightness + 9 * spread) + "%)";
   }
@@ -118,15 +128,17 @@
     const self = (column) => d.values[column] - d.children.reduce((sum, child) => sum + child.values[column], 0);
     if (graph.differential) {
       const [before, after] = d.values;
-      row(table, ["before", amount(before), share(before, graph.totals[0])]);
-      row(table, ["after", amount(after), share(after, graph.totals[1])]);
-      row(table, ["change", signed(after - before, amount), before ? signed(after - before, (v) => share(v, before)) : "new"]);
+      const grown = before ? signed(after - before, (v) => share(v, before)) : "new";
+      row(table, ["before", amount(before), share(before, graph.totals[0]), exact(before)]);
+      row(table, ["after", amount(after), share(after, graph.totals[1]), exact(after)]);
+      row(table, ["change", signed(after - before, amount), grown, exact(after - before)]);
     } else {
-      row(table, ["total", amount(d.values[0]), share(d.values[0], graph.totals[0])]);
-      row(table, ["itself", amount(self(0)), share(self(0), graph.totals[0])]);
+      row(table, ["total", amount(d.values[0]), share(d.values[0], graph.totals[0]), exact(d.values[0])]);
+      row(table, ["itself", amount(self(0)), share(self(0), graph.totals[0]), exact(self(0))]);
       if (d.lines.length > 2) {
         for (let i = 0; i < d.lines.length; i += 2) {
-          row(table, ["line " + d.lines[i], amount(d.lines[i + 1]), share(d.lines[i + 1], d.values[0])]);
+          const value = d.lines[i + 1];
+          row(table, ["line " + d.lines[i], amount(value), share(value, d.values[0]), exact(value)]);
         }
       }
     }
@@ -152,12 +164,13 @@
   tooltip.hide = function () { $("tip").hidden = true; };
   tooltip.destroy = tooltip.hide;
 
-  function fact(name, value) {
+  function fact(name, value, title = "") {
     const group = document.createElement("div");
     const dt = document.createElement("dt");
     const dd = document.createElement("dd");
     dt.textContent = name;
     dd.textContent = value;
+    dd.title = title;
     group.append(dt, dd);
     $("facts").append(group);
   }
@@ -166,14 +179,15 @@
     $("facts").replaceChildren();
     const last = graph.totals.length - 1;
     if (graph.differential) {
-      fact("Before", amount(graph.totals[0]));
-      fact("After", amount(graph.totals[1]));
+      fact("Before", amount(graph.totals[0]), exact(graph.totals[0]));
+      fact("After", amount(graph.totals[1]), exact(graph.totals[1]));
       fact("Change", signed(graph.totals[1] - graph.totals[0], amount));
     } else {
-      fact("Total", amount(graph.totals[0]));
-      fact("Stacks", graph.stacks[0].toLocaleString("en"));
+      fact("Total", amount(graph.totals[0]), exact(graph.totals[0]));
+      fact("Distinct stacks", graph.stacks[0].toLocaleString("en"));
     }
-    fact("Recorded", duration(graph.durations[last]));
+    const lengths = graph.durations.map(duration);
+    fact("Recorded", graph.differential && lengths[0] !== lengths[last] ? lengths.join(" / ") : lengths[last]);
     fact("Truncated stacks", share(graph.truncated[last], graph.totals[last]));
   }
 
@@ -304,6 +318,7 @@
       }
     });
     let resizing;
+    dark.addEventListener("change", draw);
     window.addEventListener("resize", () => {
       clearTimeout(resizing);
       resizing = setTimeout(draw, 150);
