@@ -137,6 +137,8 @@ class Recorder:
     def finish(self) -> list[Profile]:
         """Return what was recorded since the start, one profile for each process and type."""
         assert self._profile is not None
+        # No second look follows: names that are still being looked up are waited for.
+        self._cuda.settle()
         # Before the counts are read, with which the kernels' names of processes that have ended go.
         self._profile.finish(self._processes.ended())
         self._cuda.collect()
