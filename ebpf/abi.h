@@ -450,6 +450,31 @@ enum submitted {
 /* Which of its process's submissions to which device. */
 #define WORK_AT(device, number) ((u64)(device) << 56 | (number))
 
+/* A call that goes on: of which thread and function, and what is known of it. */
+struct entered_key {
+	u64 pid_tgid;
+	u64 function;
+};
+_Static_assert(sizeof(struct entered_key) == 16, "entered_key crosses the border");
+
+struct entered {
+	u64 start_ns;
+	u64 size;
+	u64 address;
+	u64 pitch_at;
+	u64 pc, sp, fp; /* of calls that wait, at their entry */
+};
+_Static_assert(sizeof(struct entered) == 56, "entered crosses the border");
+
+/* Whom the programs of resting.bpf.c are to look at. */
+struct asked {
+	u32 tgid;     /* in the agent's pid namespace */
+	u32 tid;      /* of a call that goes on; likewise */
+	u64 function; /* the call's */
+	u64 min_ns;   /* shorter stays off the CPU are not told */
+};
+_Static_assert(sizeof(struct asked) == 24, "asked crosses the border");
+
 /* Tensors made by one thread from one stack on to the next: they are charged to the latter. */
 struct tensor_group {
 	u64 bytes; /* that live */

@@ -43,6 +43,12 @@ static __always_inline void lose(u32 what)
 		__sync_fetch_and_add(n, 1);
 }
 
+/* One number for a program, by when its process began and how often that has called exec. */
+static __always_inline u32 program_number(u64 start, u64 exec)
+{
+	return (u32)(start >> 16) ^ (u32)exec * 0x9e3779b1u;
+}
+
 /* When the calling thread began, and one number for "this program under this pid": it changes when the pid is reused
  * and at every exec. Opaque to the agent, which learns the numbers of a process as it first sees them. */
 static __always_inline void tell_apart(struct caller *who)
@@ -59,7 +65,7 @@ static __always_inline void tell_apart(struct caller *who)
 		exec = BPF_CORE_READ(task, self_exec_id);
 		who->born_ns = BPF_CORE_READ(task, start_boottime);
 	}
-	who->incarnation = (u32)(start >> 16) ^ (u32)exec * 0x9e3779b1u;
+	who->incarnation = program_number(start, exec);
 }
 
 /* When the calling program's process began, by CLOCK_BOOTTIME. */

@@ -14,7 +14,7 @@ static __always_inline int has_subinterpreters(struct unwind *u)
 
 	if (!UNKNOWN(u->interpreters)) {
 		u->interpreters = UNKNOWN(ONE_INTERPRETER);
-		if (!bpf_probe_read_user(list, sizeof(list), (void *)u->process->interpreters) && list[0] != list[1]) {
+		if (!READ_WALKED(u, list, sizeof(list), (void *)u->process->interpreters) && list[0] != list[1]) {
 			u->interpreters = UNKNOWN(SEVERAL_INTERPRETERS);
 			__builtin_memset(&u->sample->search, 0, sizeof(u->sample->search));
 		}
@@ -50,11 +50,11 @@ static __always_inline int is_frame_of_activation(struct unwind *u, u64 frame)
 
 	if (u->low > saved)
 		return 0;
-	if (u->low + sizeof(words) <= saved && !bpf_probe_read_user(words, sizeof(words), (void *)u->low))
+	if (u->low + sizeof(words) <= saved && !READ_WALKED(u, words, sizeof(words), (void *)u->low))
 		for (int i = 0; i < LOCAL_WORDS; i++)
 			found |= is_same(words[i], frame + FRAME_OBJECT_LOCALS);
-	if (bpf_probe_read_user(words, SAVED_REGISTERS * 8, (void *)saved) ||
-	    bpf_probe_read_user(&generator, sizeof(generator), (void *)(frame + FRAME_OBJECT_GENERATOR)))
+	if (READ_WALKED(u, words, SAVED_REGISTERS * 8, (void *)saved) ||
+	    READ_WALKED(u, &generator, sizeof(generator), (void *)(frame + FRAME_OBJECT_GENERATOR)))
 		return 0;
 	/* A frame of no generator is looked for twice. */
 	generator |= frame & ~is_not_zero(generator);
@@ -132,21 +132,23 @@ static __always_inline int may_own(struct unwind *u, const struct py_cursor *c)
 		return is_in_activation(u, c->cframe);
 	if (py->entry_rule == PY_EACH)
 		return is_frame_of_activation(u, c->frame);
-	bpf_probe_read_user(&thread, sizeof(thread), (void *)(c->state + py->tstate_thread_id));
-	return thread == ((struct task_struct *)bpf_get_current_task_btf())->thread.fsbase;
+	READ_WALKED(u, &thread, sizeof(thread), (void *)(c->state + py->tstate_thread_id));
+	return thread == WALKED(u)->thread.fsbase;
 }
 
-static __always_inline void read_cursor(const struct py_layout *py, u64 state, struct py_cursor *c)
+static __always_inline void read_cursor(const struct unwind *u, u64 state, struct py_cursor *c)
 {
+	const struct py_layout *py = &u->process->py;
+
 	c->state = state;
 	c->frame = UNKNOWN(0);
 	c->cframe = UNKNOWN(0);
 	if (py->tstate_cframe != PY_ABSENT)
-		bpf_probe_read_user(&c->cframe, sizeof(c->cframe), (void *)(state + py->tstate_cframe));
+		READ_WALKED(u, &c->cframe, sizeof(c->cframe), (void *)(state + py->tstate_cframe));
 	if (py->tstate_frame != PY_ABSENT)
-		bpf_probe_read_user(&c->frame, sizeof(c->frame), (void *)(state + py->tstate_frame));
+		READ_WALKED(u, &c->frame, sizeof(c->frame), (void *)(state + py->tstate_frame));
 	else if (c->cframe)
-		bpf_probe_read_user(&c->frame, sizeof(c->frame), (void *)(c->cframe + py->cframe_frame));
+		READ_WALKED(u, &c->frame, sizeof(c->frame), (void *)(c->cframe + py->cframe_frame));
 }
 
 static __always_inline int has_frames_left(const struct unwind *u)
@@ -177,8 +179,8 @@ static __always_inline int search(struct unwind *u)
 	if (!s->next) {
 		u64 link = s->interp ? s->interp + py->interp_next : u->process->interpreters, interp, next;
 
-		if (bpf_probe_read_user(&interp, sizeof(interp), (void *)link) || !interp ||
-		    bpf_probe_read_user(&next, sizeof(next), (void *)(interp + py->interp_threads)))
+		if (READ_WALKED(u, &interp, sizeof(interp), (void *)link) || !interp ||
+		    READ_WALKED(u, &next, sizeof(next), (void *)(interp + py->interp_threads)))
 			return end_search(u);
 		s->interp = interp;
 		s->next = next;
@@ -186,8 +188,8 @@ static __always_inline int search(struct unwind *u)
 	}
 	if (++s->looked_at > MAX_STATES)
 		return stop(u, STOP_STATES);
-	read_cursor(py, s->next, &c);
-	if (bpf_probe_read_user(&s->next, sizeof(s->next), (void *)(c.state + py->tstate_next)))
+	read_cursor(u, s->next, &c);
+	if (READ_WALKED(u, &s->next, sizeof(s->next), (void *)(c.state + py->tstate_next)))
 		s->next = 0;
 	if (c.state == u->here.state || !may_own(u, &c))
 		return 0;

@@ -91,7 +91,7 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct mm_struct *mm;
 	struct uprobe_task *utask;
-	unsigned long nvcsw, min_flt, maj_flt;
+	unsigned long nvcsw, nivcsw, min_flt, maj_flt;
 	struct task_struct *group_leader;
 	u64 start_boottime; /* 5.5; ns */
 	u64 self_exec_id;
@@ -99,6 +99,19 @@ struct task_struct {
 	int tgid;
 	int pid;
 	unsigned int __state; /* 5.14 */
+	int exit_state;
+	int on_cpu;
+} CO_RE;
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} CO_RE;
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 } CO_RE;
 
 struct vm_area_struct {

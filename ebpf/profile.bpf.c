@@ -6,6 +6,7 @@
 #include "capture.bpf.h"
 #include "copy.bpf.h"
 #include "device.bpf.h"
+#include "resting.bpf.h"
 #include "unwind.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -367,25 +368,6 @@ int profile_submitted_other(struct pt_regs *ctx)
 
 /* ---- calls that return: waits, copies, allocations ---- */
 
-struct entered_key {
-	u64 pid_tgid;
-	u64 function;
-};
-
-struct entered {
-	u64 start_ns;
-	u64 size;
-	u64 address;
-	u64 pitch_at;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 32768);
-	__type(key, struct entered_key);
-	__type(value, struct entered);
-} entered SEC(".maps");
-
 static __always_inline void enter(const struct caller *who, u64 cookie, struct entered *e)
 {
 	struct entered_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
@@ -415,6 +397,14 @@ static __always_inline int is_inner(const struct caller *who, u64 cookie)
 	return COOKIE_FLAGS(cookie) & FLAG_INNER && bpf_map_lookup_elem(&entered, &key);
 }
 
+/* Where the call will return to, for who looks while it goes on. */
+static __always_inline void note_place(struct pt_regs *ctx, struct entered *e)
+{
+	e->pc = INSTRUCTION(ctx);
+	e->sp = STACK_POINTER(ctx);
+	e->fp = FRAME_POINTER(ctx);
+}
+
 SEC("uprobe")
 int profile_wait(struct pt_regs *ctx)
 {
@@ -422,8 +412,10 @@ int profile_wait(struct pt_regs *ctx)
 	struct entered e = {};
 	struct caller who;
 
-	if (identify(&who))
+	if (identify(&who)) {
+		note_place(ctx, &e);
 		enter(&who, cookie, &e);
+	}
 	return 0;
 }
 
@@ -471,6 +463,7 @@ int profile_wait_done(struct pt_regs *ctx)
 		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
 			return 0;                                                                                      \
 		e.size = copy.bytes;                                                                                   \
+		note_place(ctx, &e);                                                                                   \
 		enter(&who, cookie, &e);                                                                               \
 		return 0;                                                                                              \
 	}
@@ -841,21 +834,6 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 
 /* Most stays are short and come to nothing: more walks than stacks are wanted, for what is long to have its own. */
 #define OFF_CPU_BUDGET (5 * BUDGET)
-
-/* Where a thread stood when it last left its CPU to wait. */
-struct stay {
-	struct caller who;
-	u64 start_ns; /* 0: it does not wait */
-	u64 is_taken; /* its stack is in `sample` */
-	struct stack_sample sample;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct stay);
-} stays SEC(".maps");
 
 /* The stack is taken as the thread goes, when nobody knows yet for how long: afterwards it cannot be read. The
  * budget is one of walks, so which stays have a stack does not depend on how long they were. */

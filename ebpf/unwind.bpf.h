@@ -14,6 +14,21 @@
 #define INSTRUCTION(ctx) ((ctx)->pc)
 #endif
 
+/* Whose stack is walked: the calling thread's; or, where an object says so, another's that does not move meanwhile, from
+ * a program that may sleep. */
+#ifdef WALKS_OTHERS
+#define OF_TASK struct task_struct *task,
+#define WALKED(u) ((u)->task)
+#define ADDRESS_OF_WALKED(u) walked_address
+u64 walked_address = 0; /* the same, as a number; apart, to spare the stack: one thread is walked at a time */
+#define READ_WALKED(u, to, size, from) bpf_copy_from_user_task(to, size, (void *)(from), (void *)(u)->task, 0)
+#else
+#define OF_TASK
+#define WALKED(u) ((struct task_struct *)bpf_get_current_task_btf())
+#define ADDRESS_OF_WALKED(u) bpf_get_current_task()
+#define READ_WALKED(u, to, size, from) bpf_probe_read_user(to, size, (void *)(from))
+#endif
+
 /* Unwinding tables of all files, one behind the other; filled by the agent through shared memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -63,6 +78,9 @@ volatile u32 nothing = 0;
 enum { NOT_ASKED, ONE_INTERPRETER, SEVERAL_INTERPRETERS };
 
 struct unwind {
+#ifdef WALKS_OTHERS
+	struct task_struct *task;
+#endif
 	struct stack_sample *sample;
 	struct unwind_process *process;
 	u64 pc, sp, fp;
@@ -166,13 +184,14 @@ static __always_inline int in_eval(const struct unwind_process *p, u64 pc)
 }
 
 /* Tells a code object from another that gets its address later; otel_gpu/unwind/python_layout.py: code_checksum. */
-static __always_inline u32 code_checksum(const struct py_layout *py, u64 code)
+static __always_inline u32 code_checksum(const struct unwind *u, u64 code)
 {
+	const struct py_layout *py = &u->process->py;
 	/* The four ints lie within 32 bytes in every version. */
 	u16 base = py->code_argcount & ~15;
 	u32 head[8] = {}, sum;
 
-	if (bpf_probe_read_user(head, sizeof(head), (void *)(code + base)))
+	if (READ_WALKED(u, head, sizeof(head), (void *)(code + base)))
 		return 0;
 	sum = head[((py->code_argcount - base) >> 2) & 7];
 	sum = sum * 31 + head[((py->code_kwonly - base) >> 2) & 7];
@@ -184,9 +203,9 @@ static __always_inline u32 code_checksum(const struct py_layout *py, u64 code)
 
 /* Where the call whose return address lay at a place in the stack will return to; 0 when its return is not probed. A
  * function of its own for the verifier, which then looks at it once. */
-__noinline u64 probed_return(u64 place)
+__noinline u64 probed_return(u64 thread, u64 place)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct task_struct *task = (void *)thread;
 	struct return_instance *call = BPF_CORE_READ(task, utask, return_instances);
 
 	for (int i = 0; i < MAX_PROBED_RETURNS && call; i++) {
@@ -197,9 +216,9 @@ __noinline u64 probed_return(u64 place)
 	return 0;
 }
 
-static __always_inline u64 find_trampoline(void)
+static __always_inline u64 find_trampoline(u64 thread)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct task_struct *task = (void *)thread;
 
 	if (!BPF_CORE_READ(task, utask, return_instances))
 		return 0;
@@ -212,7 +231,7 @@ static __always_inline void go_on_at(struct unwind *u, u64 address, u64 place)
 	u64 probed = 0;
 
 	if (address == u->trampoline && address)
-		probed = probed_return(place);
+		probed = probed_return(ADDRESS_OF_WALKED(u), place);
 	u->pc = probed ? probed : address;
 	u->is_return = UNKNOWN(1);
 }
@@ -225,7 +244,7 @@ static __always_inline int leap_over(struct unwind *u, u64 shim)
 
 	if (cfa <= u->sp)
 		return stop(u, STOP_STUCK);
-	if (bpf_probe_read_user(words, sizeof(words), (void *)(cfa - 16)))
+	if (READ_WALKED(u, words, sizeof(words), (void *)(cfa - 16)))
 		return stop(u, STOP_UNREADABLE);
 	u->fp = words[0];
 	u->sp = cfa;
@@ -244,7 +263,7 @@ static __always_inline int python_frame(struct unwind *u)
 	u32 size = py->frame_instr_size == 4 ? 112 : 80, checksum;
 	u64 code, previous, instr, owner = 0, here = u->here.frame;
 
-	if (bpf_probe_read_user(words, size, (void *)here)) {
+	if (READ_WALKED(u, words, size, (void *)here)) {
 		u->here.frame = 0;
 		return stop(u, STOP_UNREADABLE);
 	}
@@ -265,7 +284,7 @@ static __always_inline int python_frame(struct unwind *u)
 		u->marker = here;
 		return 0;
 	}
-	checksum = code_checksum(py, code);
+	checksum = code_checksum(u, code);
 	if (!put_frame(u, (code & (1ULL << FRAME_CHECKSUM_A) - 1) | (u64)(checksum >> 16) << FRAME_CHECKSUM_A,
 		       (u64)FRAME_PYTHON << FRAME_KIND_SHIFT | (owner & 15) << FRAME_OWNER_SHIFT |
 			       (u64)(checksum & 0xffff) << FRAME_CHECKSUM_B | (u32)instr))
@@ -299,22 +318,21 @@ static long note_code(struct task_struct *task, struct vm_area_struct *area, enu
 }
 
 /* What is at pc, now: a JIT makes code all the time, and libraries are mapped before the agent hears of it. */
-static __always_inline enum code code_at(u64 pc)
+static __always_inline enum code code_at(const struct unwind *u, u64 pc)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	enum code found = CODE_NONE;
-	long error = bpf_find_vma((void *)task, pc, note_code, &found, 0);
+	long error = bpf_find_vma((void *)WALKED(u), pc, note_code, &found, 0);
 
 	return error && error != -ENOENT ? CODE_OF_FILE : found;
 }
 
 /* Whether a near call ends at pc, by its encodings on x86-64: what a word on the stack that is a return address has
  * before it, and one that only looks like it hardly ever. */
-static __always_inline int follows_call(u64 pc)
+static __always_inline int follows_call(const struct unwind *u, u64 pc)
 {
 	u8 c[8]; /* the bytes before pc; a call that goes through a register or memory is FF /2 */
 
-	if (bpf_probe_read_user(c, sizeof(c), (void *)(pc - sizeof(c))))
+	if (READ_WALKED(u, c, sizeof(c), (void *)(pc - sizeof(c))))
 		return 0;
 	return c[3] == 0xe8 || /* a distance */
 	       (c[6] == 0xff &&
@@ -333,10 +351,10 @@ static __always_inline int step_by_frame_pointer(struct unwind *u)
 
 	if (u->fp < u->sp || u->fp - u->sp > MAX_FRAME_BYTES || u->fp & 7)
 		return 0;
-	if (bpf_probe_read_user(words, sizeof(words), (void *)u->fp))
+	if (READ_WALKED(u, words, sizeof(words), (void *)u->fp))
 		return 0;
 	go_on_at(u, words[1], u->fp + 8);
-	if ((!find_mapping(u) && code_at(u->pc - 1) != CODE_MADE) || !follows_call(u->pc)) {
+	if ((!find_mapping(u) && code_at(u, u->pc - 1) != CODE_MADE) || !follows_call(u, u->pc)) {
 		u->pc = pc;
 		u->is_return = UNKNOWN(was_return);
 		return 0;
@@ -370,8 +388,8 @@ static __always_inline int step_over_signal(struct unwind *u)
 {
 	u64 fp, words[2]; /* rsp, rip */
 
-	if (bpf_probe_read_user(&fp, sizeof(fp), (void *)(u->sp + SIGNAL_FP)) ||
-	    bpf_probe_read_user(words, sizeof(words), (void *)(u->sp + SIGNAL_SP)))
+	if (READ_WALKED(u, &fp, sizeof(fp), (void *)(u->sp + SIGNAL_FP)) ||
+	    READ_WALKED(u, words, sizeof(words), (void *)(u->sp + SIGNAL_SP)))
 		return stop(u, STOP_UNREADABLE);
 	u->fp = fp;
 	u->sp = words[0];
@@ -398,7 +416,7 @@ static __always_inline int step_by_row(struct unwind *u, const struct unwind_row
 	case ROW_DEREF_SP:
 	case ROW_DEREF_FP:
 		base = (row->kind == ROW_DEREF_SP ? u->sp : u->fp) + (offset >> 4) * 8;
-		if (bpf_probe_read_user(&cfa, sizeof(cfa), (void *)base))
+		if (READ_WALKED(u, &cfa, sizeof(cfa), (void *)base))
 			return stop(u, STOP_UNREADABLE);
 		cfa += (offset & 15) * 8;
 		break;
@@ -416,13 +434,13 @@ static __always_inline int step_by_row(struct unwind *u, const struct unwind_row
 	}
 	if (cfa <= u->sp)
 		return stop(u, STOP_STUCK);
-	if (bpf_probe_read_user(&ra, sizeof(ra), (void *)(cfa - 8)))
+	if (READ_WALKED(u, &ra, sizeof(ra), (void *)(cfa - 8)))
 		return stop(u, STOP_UNREADABLE);
 	if (row->fp_offset == 1)
 		base = u->fp;
 	else
 		base = cfa + row->fp_offset * 8L;
-	if (row->fp_offset && bpf_probe_read_user(&u->fp, sizeof(u->fp), (void *)base))
+	if (row->fp_offset && READ_WALKED(u, &u->fp, sizeof(u->fp), (void *)base))
 		return stop(u, STOP_UNREADABLE);
 	if (!ra)
 		return stop(u, STOP_OUTERMOST);
@@ -452,8 +470,8 @@ static __always_inline int check_group(struct unwind *u)
 	u->phase = UNKNOWN(PHASE_NATIVE);
 	if (is_own_group(u)) {
 		if (py->entry_rule != PY_SHIM && UNKNOWN(u->here.cframe) &&
-		    bpf_probe_read_user(&u->here.cframe, sizeof(u->here.cframe),
-					(void *)(u->here.cframe + py->cframe_previous)))
+		    READ_WALKED(u, &u->here.cframe, sizeof(u->here.cframe),
+				(void *)(u->here.cframe + py->cframe_previous)))
 			u->here.cframe = UNKNOWN(0);
 		return 0;
 	}
@@ -497,7 +515,7 @@ static long step(u64 round, struct unwind *u)
 	m = find_mapping(u);
 	made = m && m->flags & MAPPING_MADE;
 	if (!m) {
-		enum code code = code_at(u->pc - u->is_return);
+		enum code code = code_at(u, u->pc - u->is_return);
 		if (code == CODE_NONE)
 			return stop(u, STOP_NO_CODE);
 		made = code == CODE_MADE;
@@ -536,30 +554,32 @@ static long step(u64 round, struct unwind *u)
 static __always_inline void find_python_frame(struct unwind *u)
 {
 	const struct unwind_process *p = u->process;
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	const struct py_layout *py = &p->py;
-	u64 base = task->thread.fsbase, state = 0;
+	u64 base = WALKED(u)->thread.fsbase, state = 0;
 
 	if (p->thread_state == THREAD_STATE_SLOT) {
-		bpf_probe_read_user(&state, sizeof(state), (void *)(base + p->thread_offset));
+		READ_WALKED(u, &state, sizeof(state), (void *)(base + p->thread_offset));
 	} else if (p->thread_state == THREAD_STATE_DTV) {
 		u64 dtv = 0, block = 0;
-		bpf_probe_read_user(&dtv, sizeof(dtv), (void *)(base + 8));
-		bpf_probe_read_user(&block, sizeof(block), (void *)(dtv + 16 * p->thread_module));
+		READ_WALKED(u, &dtv, sizeof(dtv), (void *)(base + 8));
+		READ_WALKED(u, &block, sizeof(block), (void *)(dtv + 16 * p->thread_module));
 		if (block && block != ~0ULL)
-			bpf_probe_read_user(&state, sizeof(state), (void *)(block + p->thread_offset));
+			READ_WALKED(u, &state, sizeof(state), (void *)(block + p->thread_offset));
 	}
 	if (state)
-		read_cursor(py, state, &u->here);
+		read_cursor(u, state, &u->here);
 	if (py->entry_rule == PY_EACH && py->tstate_cframe == PY_ABSENT)
 		has_subinterpreters(u);
 }
 
-/* Walks the stack of the calling thread from the given registers into the sample. */
-static __always_inline void unwind(struct stack_sample *sample, struct unwind_process *process, u64 pc, u64 sp, u64 fp,
-				   int is_return)
+/* Walks a thread's stack from the given registers into the sample. */
+static __always_inline void unwind(OF_TASK struct stack_sample *sample, struct unwind_process *process, u64 pc, u64 sp,
+				   u64 fp, int is_return)
 {
 	struct unwind u = {
+#ifdef WALKS_OTHERS
+		.task = task,
+#endif
 		.sample = sample,
 		.process = process,
 		.pc = UNKNOWN(pc),
@@ -578,7 +598,10 @@ static __always_inline void unwind(struct stack_sample *sample, struct unwind_pr
 		.is_return = UNKNOWN(is_return),
 	};
 
-	u.trampoline = find_trampoline();
+#ifdef WALKS_OTHERS
+	bpf_probe_read_kernel(&walked_address, sizeof(walked_address), &u.task);
+#endif
+	u.trampoline = find_trampoline(ADDRESS_OF_WALKED(&u));
 	if (is_return && pc == u.trampoline)
 		go_on_at(&u, pc, sp - 8);
 	if (process->eval_ranges)

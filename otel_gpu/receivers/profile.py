@@ -6,7 +6,7 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ..discovery.processes import Process, ProcessTable
 from ..errors import UnsupportedKernelError
 from ..probes.profile import OFF_CPU_PROGRAMS, SUBMISSION_PROGRAMS
 from ..probes.sites import Policy
-from ..profiles import CPU, GPU_TIMES, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
+from ..profiles import CPU, GPU_TIMES, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
 from ..symbols.stacks import COMPLETE, NO_MAPPING, NO_TABLE, STOPS, FileNames, StackNamer
 from ..unwind.cache import TableCache
 from ..unwind.loader import UnwindLoader, WalkedProcess
@@ -35,6 +35,7 @@ from .gpu_time import GpuTime
 from .held_memory import HeldMemory
 from .profile_sites import ProfileSites
 from .profile_sums import KernelName, ProfileSums, StackSample, sample_size
+from .resting import resting_threads
 from .tensor_memory import TensorMemory
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,9 @@ _NAMES_FOR_S = 1.0
 
 _GATHER_S = 0.05
 """How long stacks wait for their names; what they name may be gone by then, so it must not be long."""
+
+_SHORTEST_STAY_NS = 1_000_000
+"""Off the CPU; shorter ones are not counted."""
 
 _NOT_UPROBES = {"profile_cpu", *OFF_CPU_PROGRAMS}
 
@@ -132,6 +136,9 @@ class ProfileReceiver:
             if self._splits_time
             else None
         )
+        self._waits = GPU_WAIT.name in self._types
+        rests = self._waits or OFF_CPU.name in self._types
+        self._resting = resting_threads(self._object) if rests else None
         self._cpu = CpuSampler(programs["profile_cpu"], cpu_hz) if CPU.name in self._types else None
         self._off_cpu = (
             TracepointLinks([programs[name] for name in OFF_CPU_PROGRAMS]) if OFF_CPU.name in self._types else None
@@ -143,6 +150,7 @@ class ProfileReceiver:
                 "observe_all": 0 if only else 1,
                 **abi.pid_namespace(),
                 "stacks_per_second": stacks_per_second,
+                "off_cpu_min_ns": _SHORTEST_STAY_NS,
                 # Captures are counted by the other object: look each time.
                 "captures": 1,
             }
@@ -167,6 +175,8 @@ class ProfileReceiver:
         if self.submissions is not None:
             self.submissions.close()
         self._sites.close()
+        if self._resting is not None:
+            self._resting.close()
         self._ring.close()
         self.loader.close()
         for observed in self._observed.values():
@@ -185,6 +195,8 @@ class ProfileReceiver:
 
     def start(self) -> None:
         """Begin anew: what was sampled before is dropped, and what the next stack of each thread would stand for."""
+        for _ in self._going_on():
+            pass
         self._ring.drain()
         table = self._object.map("samplers")
         keys, values = table.read(abi.SAMPLER_KEY, abi.SAMPLER)
@@ -206,6 +218,8 @@ class ProfileReceiver:
         # PyTorch may have been mapped right behind the driver.
         for pid in {o.process.pid for o in list(self._observed.values()) if not o.process.ended}:
             self._sites.look_for_torch(pid)
+        for record in self._going_on():
+            self._take(record)
         self._ring.drain()
         with self._lock:
             if last:
@@ -255,6 +269,16 @@ class ProfileReceiver:
             value = table.get(loss.to_bytes(4, "little")) or b""
             found[loss] = sum(int.from_bytes(value[i : i + 8], "little") for i in range(0, len(value), 8))
         return found
+
+    def _going_on(self) -> Iterator[bytes]:
+        """Yield the stacks of threads that wait now, with how long they have since they were last asked."""
+        if self._resting is None:
+            return
+        for pid in {p.pid for p in self._processes if not p.ended}:
+            if OFF_CPU.name in self._types:
+                yield from self._resting.off_cpu(pid, _SHORTEST_STAY_NS)
+            if self._waits:
+                yield from self._resting.waits(pid)
 
     def _take(self, record: bytes) -> None:
         sample = StackSample.read(record)

@@ -20,6 +20,8 @@ TYPES = {
     "batch_part": abi.BATCH_PART,
     "batch_kind": abi.BATCH_KIND,
     "batch_sum": abi.BATCH_SUM,
+    "entered_key": abi.ENTERED_KEY,
+    "entered": abi.ENTERED,
     "sampler_key": abi.SAMPLER_KEY,
     "sampler": abi.SAMPLER,
     "unwind_mapping": loader.MAPPING,
@@ -28,6 +30,7 @@ TYPES = {
 SIZES = {
     "frame": abi.FRAME_SIZE,
     "busy": abi.BUSY.itemsize,
+    "asked": abi.ASKED.size,
 }
 RENAMED = {"rbp_offset_div8": "fp_offset"}
 ENUMS: dict[str, type[enum.IntEnum]] = {

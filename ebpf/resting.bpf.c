@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* What do threads wait for that have been at it since before anybody looked, or still are? Their stacks, walked from
+ * outside while they rest: programs that go through the threads of a process when the agent asks. Kernel 6.1. */
+#define WALKS_OTHERS
+#include "common.bpf.h"
+#include "resting.bpf.h"
+#include "unwind.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* The one question at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct asked);
+} asked SEC(".maps");
+
+/* Where a stack is put together. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct stack_sample);
+} scratch SEC(".maps");
+
+#define SAMPLE_HEAD __builtin_offsetof(struct stack_sample, frame)
+
+static __always_inline void tell(struct bpf_iter__task *ctx, const struct stack_sample *s)
+{
+	u32 frames = s->frames;
+
+	if (frames > MAX_FRAMES)
+		return;
+	bpf_seq_write(ctx->meta->seq, s, SAMPLE_HEAD + frames * sizeof(struct frame));
+}
+
+static __always_inline u32 incarnation_of(struct task_struct *task)
+{
+	return program_number(BPF_CORE_READ(task, group_leader, start_boottime), task->self_exec_id);
+}
+
+static __always_inline void start(struct stack_sample *s, const struct asked *a, struct task_struct *task, u32 type)
+{
+	s->type = type;
+	s->tgid = a->tgid;
+	s->incarnation = incarnation_of(task);
+	s->tid = a->tid ? a->tid : (u32)task->pid;
+	s->function = a->function;
+	s->stop = STOP_NONE;
+	s->frames = 0;
+	s->count = 1;
+	s->subject = a->function;
+}
+
+/* How often a thread has left its CPU: as long as it does not change, a thread that rests has not moved. */
+static __always_inline u64 moves_of(struct task_struct *task)
+{
+	return task->nvcsw + task->nivcsw;
+}
+
+static __always_inline int rests(struct task_struct *task)
+{
+	return *(volatile unsigned int *)&task->__state && !*(volatile int *)&task->on_cpu && !task->exit_state;
+}
+
+/* Apart from the stack, on which the walk leaves little room. */
+u64 moves_before = 0;
+
+/* Takes the stack of a thread that rests; 0 when it has moved meanwhile. */
+static __always_inline int take_stack(struct task_struct *task, struct stack_sample *s, struct unwind_process *process)
+{
+	struct pt_regs *user = (void *)bpf_task_pt_regs(task);
+
+	moves_before = moves_of(task);
+	unwind(task, s, process, INSTRUCTION(user), STACK_POINTER(user), FRAME_POINTER(user), 0);
+	return rests(task) && moves_of(task) == moves_before;
+}
+
+/* Begins the stays of threads that nobody saw leaving their CPU, and tells the others as they are by now: what goes on
+ * counts from here on. */
+SEC("iter.s/task")
+int resting_off_cpu(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct unwind_process *process;
+	u64 now = bpf_ktime_get_ns(), since;
+	struct stay *stay;
+	struct asked *a;
+	u32 zero = 0;
+
+	a = bpf_map_lookup_elem(&asked, &zero);
+	if (!task || !a || !rests(task))
+		return 0;
+	process = bpf_map_lookup_elem(&unwind_processes, &a->tgid);
+	stay = bpf_task_storage_get(&stays, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!process || !stay)
+		return 0;
+	since = stay->start_ns;
+	if (!since) {
+		stay->who.tgid = a->tgid;
+		stay->who.pid_tgid = (u64)a->tgid << 32 | (u32)task->pid;
+		stay->who.incarnation = incarnation_of(task);
+		stay->is_taken = 0;
+	}
+	if (!stay->is_taken) {
+		start(&stay->sample, a, task, SAMPLE_OFF_CPU);
+		if (!take_stack(task, &stay->sample, process))
+			return 0;
+		stay->is_taken = 1;
+	}
+	if (!since) {
+		stay->start_ns = now;
+	} else if (now > since && now - since >= a->min_ns && stay->start_ns == since) {
+		stay->sample.time_ns = now;
+		stay->sample.value = now - since;
+		stay->sample.count = 1;
+		tell(ctx, &stay->sample);
+		stay->start_ns = now;
+	}
+	/* It went on before its stay was begun: nobody will end it. */
+	if (!rests(task))
+		stay->start_ns = 0;
+	return 0;
+}
+
+struct entered_key call_key = {};
+struct entered call = {};
+
+/* Tells of a call that has not returned: whatever its thread does in it, its callers stand still. */
+SEC("iter.s/task")
+int resting_wait(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct unwind_process *process;
+	struct entered *e;
+	struct stack_sample *s;
+	u64 now, caller = 0;
+	struct asked *a;
+	u32 zero = 0;
+
+	a = bpf_map_lookup_elem(&asked, &zero);
+	s = bpf_map_lookup_elem(&scratch, &zero);
+	if (!task || !a || !s)
+		return 0;
+	call_key.pid_tgid = (u64)a->tgid << 32 | a->tid;
+	call_key.function = a->function;
+	e = bpf_map_lookup_elem(&entered, &call_key);
+	process = bpf_map_lookup_elem(&unwind_processes, &a->tgid);
+	if (!e || !process)
+		return 0;
+	call = *e;
+	start(s, a, task, SAMPLE_WAIT);
+	s->frame[0].a = call.pc;
+	s->frame[0].b = (u64)FRAME_EXACT << FRAME_KIND_SHIFT;
+	s->frames = 1;
+	if (bpf_copy_from_user_task(&caller, sizeof(caller), (void *)call.sp, (void *)task, 0))
+		s->stop = STOP_UNREADABLE;
+	else
+		unwind(task, s, process, caller, call.sp + 8, call.fp, 1);
+	e = bpf_map_lookup_elem(&entered, &call_key);
+	if (!e || e->start_ns != call.start_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	s->time_ns = now;
+	s->value = now - call.start_ns;
+	call.start_ns = now;
+	if (!bpf_map_update_elem(&entered, &call_key, &call, BPF_EXIST))
+		tell(ctx, s);
+	return 0;
+}
