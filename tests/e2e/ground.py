@@ -47,6 +47,11 @@ def library_path() -> str:
     return ":".join(paths)
 
 
+def greenlet(minor: int) -> Path:
+    """Return the directory of the greenlet package for a CPython."""
+    return _path("greenlet.sh", str(minor))
+
+
 def libraries() -> Path:
     """Return the directory of NVIDIA's cuBLAS and NCCL."""
     return _path("libraries.sh")

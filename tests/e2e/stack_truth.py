@@ -21,7 +21,7 @@ from tests.e2e import ground
 from tests.e2e.processes import Program
 
 _PROGRAM = ground.PROGRAMS / "python_launches.py"
-_MODULES = [ground.PROGRAMS / f"{name}.py" for name in ("interpreters", "launcher", "ways_to_call")]
+_MODULES = [ground.PROGRAMS / f"{name}.py" for name in ("greenlets", "interpreters", "launcher", "ways_to_call")]
 _HELPER = ground.PROGRAMS / "native_truth.c"
 PythonFrame = tuple[str, str, int]
 Address = tuple[str, int]
@@ -38,8 +38,11 @@ class Truth:
 
 
 @contextmanager
-def launching(interpreter: Interpreter, directory: Path) -> Iterator[Program]:
-    """Run the program of situations under an interpreter, which may have a root of its own; yields it when it is ready."""
+def launching(interpreter: Interpreter, directory: Path, packages: Path | None = None) -> Iterator[Program]:
+    """Run the program of situations under an interpreter, which may have a root of its own; yields it when it is ready.
+
+    It finds what is in `packages`.
+    """
     if interpreter.missing:
         pytest.skip(interpreter.missing)
     compiler = shutil.which("cc") or pytest.skip("no C compiler")
@@ -55,6 +58,8 @@ def launching(interpreter: Interpreter, directory: Path) -> Iterator[Program]:
         shutil.copy(root / "helper.so", root / "late.so")
         for source in (_PROGRAM, *_MODULES):
             shutil.copy(source, root)
+        if packages is not None:
+            shutil.copytree(packages, root, dirs_exist_ok=True)
         shutil.copy(ground.part("mock") / "libcuda.so.1", root / "libcuda.so.1")
         words = [f"{inside}/{name}" for name in (_PROGRAM.name, "helper.so", "late.so")]
         environment = {"LD_LIBRARY_PATH": inside, "MOCKCUDA_TRUTH": "", **dict(interpreter.environment)}

@@ -10,6 +10,7 @@ import pytest
 from otel_gpu.profiles import GPU_LAUNCHES, FrameKind, Stack, is_truncated
 from otel_gpu.recorder import Recorder
 from tests.cpythons import Interpreter, interpreters
+from tests.e2e import ground
 from tests.e2e.processes import Program
 from tests.e2e.stack_truth import (
     PythonFrame,
@@ -29,6 +30,8 @@ NEWEST = pytest.mark.parametrize(
     "interpreter", [next(i for i in _ALL if i.minor == m) for m in (11, 14, 15)], ids=lambda i: i.name
 )
 TOO_DEEP = {"too_deep_released", "too_deep_held"}
+ENDED = "[truncated: more interpreter activations than Python frames]"
+STALE = "[truncated: a return address that leads to no code]"
 WITHOUT_OWNER = {9: {"profiled_amid_interpreters_released", "profiled_amid_interpreters_held"}}
 """By minor version: at the first event of a closure that is profiled, nothing says yet whose activation it is."""
 
@@ -39,9 +42,9 @@ def _order(program: Program, order: str) -> dict[str, object]:
     return program.event("phase")
 
 
-def _launch(program: Program, recorder: Recorder) -> tuple[dict[str, Truth], dict[str, Stack]]:
+def _launch(program: Program, recorder: Recorder, order: str = "launch") -> tuple[dict[str, Truth], dict[str, Stack]]:
     recorder.start()
-    truth = truths(_order(program, "launch"))
+    truth = truths(_order(program, order))
     stacks = captured(recorder.finish())
     assert stacks.keys() == truth.keys()
     return truth, stacks
@@ -118,6 +121,32 @@ def test_code_that_the_jit_made_does_not_end_a_stack(interpreter: Interpreter, t
         # backtrace() itself cannot walk it.
         _assert_all(truth, stacks, interpreter_file(program.pid), native=False)
         assert any(f.function == "[code made at run time]" for stack in stacks.values() for f in stack)
+
+
+@EVERY
+def test_a_greenlet_has_its_own_frames_and_the_stack_says_that_they_end(
+    interpreter: Interpreter, tmp_path: Path
+) -> None:
+    packages = ground.greenlet(interpreter.minor)
+    with (
+        launching(interpreter, tmp_path, packages) as program,
+        Recorder(program.pid, (GPU_LAUNCHES,)) as recorder,
+    ):
+        _order(program, "load")
+        assert recorder.settle()
+
+        truth, stacks = _launch(program, recorder, "greenlets")
+
+        assert len(truth) == 12
+        for kernel, said in truth.items():
+            if kernel.startswith("after"):
+                assert python_part(stacks[kernel]) == said.python
+                assert not is_truncated(stacks[kernel])
+            else:
+                assert python_part(stacks[kernel]) == said.python
+                # Below the root of one that was resumed lies what others left.
+                resumed = {STALE} if "resumed" in kernel else set()
+                assert stacks[kernel][-1].function in {ENDED} | resumed
 
 
 @NEWEST

@@ -43,18 +43,19 @@ def frames_of(frame, outermost=None):
 
 
 def remember(kernel, python, native, depth):
-    assert depth > 0, "the launch failed, or its stack could not be told"
+    assert depth >= 0, "the launch failed"
     STACKS[kernel] = {"python": python, "native": list(native[:depth])}
 
 
-def launch(name, library, outermost=None):
-    """Launch with the GIL released, then with it held."""
+def launch(name, library, outermost=None, size=DEPTH):
+    """Launch with the GIL released, then with it held; tell `size` native frames."""
     check(CU.cuCtxSetCurrent(CONTEXT))
     for mode, helper in library.modes.items():
         kernel = name + "_" + mode
-        native, call = (ctypes.c_void_p * DEPTH)(), helper.launch_here
+        native, call = (ctypes.c_void_p * size)(), helper.launch_here
         # One line: a frame is where its innermost call is.
-        python, depth = frames_of(sys._getframe(), outermost), call(LAUNCH, HANDLES[kernel], native, DEPTH)
+        python, depth = frames_of(sys._getframe(), outermost), call(LAUNCH, HANDLES[kernel], native, size)
+        assert depth or not size, "its stack could not be told"
         remember(kernel, python, native, depth)
 
 

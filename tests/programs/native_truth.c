@@ -19,7 +19,7 @@ int launch_here(driver_launch launch, void *function, void **frames, int size)
 
 	if (!function)
 		return 0;
-	depth = backtrace(frames, size);
+	depth = size ? backtrace(frames, size) : 0;
 	if (launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL))
 		return -1;
 	return depth;

@@ -3,8 +3,8 @@
 """Launches from every kind of stack, each with a kernel of its own, and says where each was made.
 
 Runs on CPython 3.8 and later: python_launches.py HELPER LATE (two copies of native_truth.c's library). Says "ready",
-then does what each line of its input names: "load" maps LATE and loads the kernels, "launch" runs every situation, "fork" does so in a
-child, "exec" becomes this program again. The answer is an event with the stacks: {kernel: {"python": [[name, file,
+then does what each line of its input names: "load" maps LATE and loads the kernels, "launch" runs every situation,
+"greenlets" runs those of greenlets.py, "fork" obeys in a child, "exec" becomes this program again. The answer is an event with the stacks: {kernel: {"python": [[name, file,
 line], ...], "native": [address, ...]}}, innermost first; native frames begin in `launch_here`.
 """
 
@@ -184,12 +184,24 @@ for _name, _run in interpreters.SITUATIONS.items():
 add_ways("_amid_interpreters")
 
 
+try:
+    import greenlets
+except ImportError:
+    GREENLETS = {}
+else:
+    GREENLETS = {
+        # backtrace() itself walks into unmapped memory there.
+        name: functools.partial(run, functools.partial(launch, name, HERE, size=0))
+        for name, run in greenlets.SITUATIONS.items()
+    }
+
+
 def make_kernels():
     module = ctypes.c_void_p()
     check(CU.cuInit(0))
     check(CU.cuDevicePrimaryCtxRetain(ctypes.byref(CONTEXT), 0))
     check(CU.cuCtxSetCurrent(CONTEXT))
-    kernels = [name + "_" + mode for name in SITUATIONS for mode in MODES]
+    kernels = [name + "_" + mode for name in [*SITUATIONS, *GREENLETS] for mode in MODES]
     entries = "".join(".visible .entry " + kernel + "()\n{ ret; }\n" for kernel in kernels)
     source = ".version 8.0\n.target sm_90\n.address_size 64\n" + entries
     check(CU.cuModuleLoadData(ctypes.byref(module), source.encode() + b"\0"))
@@ -204,9 +216,9 @@ def say(event, **more):
     os.write(1, (json.dumps(dict(more, event=event, pid=os.getpid())) + "\n").encode())
 
 
-def launch_everything():
+def launch_everything(situations):
     STACKS.clear()
-    for run in SITUATIONS.values():
+    for run in situations.values():
         run()
     say("phase", stacks=STACKS)
 
@@ -217,7 +229,9 @@ def obey(order):
         make_kernels()
         say("phase")
     elif order == "launch":
-        launch_everything()
+        launch_everything(SITUATIONS)
+    elif order == "greenlets":
+        launch_everything(GREENLETS)
     elif order == "fork":
         child = os.fork()
         if not child:
