@@ -92,6 +92,14 @@ def _difference(paths: list[str], output: Path) -> int:
     from ..exporters.profile_read import read_profiles
 
     before, after = (read_profiles(Path(p)) for p in paths)
+    for path, profiles in zip(paths, (before, after)):
+        if not profiles:
+            raise ConfigError(f"{path} holds no profile; give a file that otel-gpu record wrote")
+    if not {p.type.name for p in before} & {p.type.name for p in after}:
+        types = (", ".join(dict.fromkeys(p.type.title for p in profiles)) for profiles in (before, after))
+        raise ConfigError(
+            "{0} ({2}) and {1} ({3}) have no type in common".format(*paths, *types) + "; record both alike"
+        )
     write_difference(before, after, output)
     print(f"wrote {output}: what changed from {paths[0]} to {paths[1]}", file=sys.stderr)
     return 0

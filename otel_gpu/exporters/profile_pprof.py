@@ -72,6 +72,13 @@ def _put_executable_first(path: object, profiles: Sequence[Profile], tables: _Ta
                     return
 
 
+def stand_in(frame: Frame) -> FileMapping | None:
+    """Return what says of code without a file which kind it is, as `[kernel.kallsyms]` does in perf's profiles."""
+    if not frame.kind.is_code or (frame.kind is FrameKind.CPYTHON and frame.filename):
+        return None
+    return FileMapping(f"[{frame.kind.value}]")
+
+
 class _Tables:
     """The tables of one file. Ids start at 1; 0 means none."""
 
@@ -125,8 +132,9 @@ class _Tables:
 
     def _add_location(self, id_: int, frame: Frame) -> None:
         location = self._message.location.add(id=id_, address=frame.address & _UINT64_MAX)
-        if frame.mapping is not None:
-            location.mapping_id = self.mapping(frame.mapping)
+        mapping = frame.mapping or stand_in(frame)
+        if mapping is not None:
+            location.mapping_id = self.mapping(mapping)
         if frame.function or frame.mapping is None:
             name = frame.function or ("" if frame.address else "[unknown]")
             line = min(max(frame.line, 0), _INT64_MAX)

@@ -30,6 +30,8 @@ from ..profiles import (
 
 MAX_FILE_BYTES = 1 << 28
 _MAX_UNPACKED_BYTES = 1 << 29
+_STAND_INS = {f"[{kind.value}]": kind for kind in FrameKind}
+"""What our pprof files have in place of a mapping, for code without a file."""
 _Entry = TypeVar("_Entry")
 
 
@@ -194,8 +196,7 @@ def _from_pprof(data: bytes) -> list[Profile]:
         mapping = mappings[location.mapping_id] if location.mapping_id else None
         lines = [(*functions[line.function_id], line.line) for line in location.line] or [("", "", 0)]
         frames[location.id] = tuple(
-            Frame(_kind("", name, mapping, filename), name, filename, line, mapping, location.address)
-            for name, filename, line in lines
+            _pprof_frame(name, filename, line, mapping, location.address) for name, filename, line in lines
         )
     resource = Resource(attributes({"process.executable.path": _first_path(mappings)}))
     builders = [
@@ -216,8 +217,14 @@ def _from_pprof(data: bytes) -> list[Profile]:
     return [b.build(message.time_nanos + max(message.duration_nanos, 0)) for b in builders]
 
 
+def _pprof_frame(name: str, filename: str, line: int, mapping: FileMapping | None, address: int) -> Frame:
+    if mapping is not None and mapping.path in _STAND_INS:
+        return Frame(_STAND_INS[mapping.path], name, filename, line, None, address)
+    return Frame(_kind("", name, mapping, filename), name, filename, line, mapping, address)
+
+
 def _first_path(mappings: dict[int, FileMapping]) -> str | None:
-    return next(iter(mappings.values())).path if mappings else None
+    return next((m.path for m in mappings.values() if m.path not in _STAND_INS), None)
 
 
 def _unpacked(data: bytes) -> bytes:

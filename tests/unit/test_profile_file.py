@@ -11,13 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_gpu.cli import main
 from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.exporters import profile_read
+from otel_gpu.exporters.flame_tree import flame_tree
 from otel_gpu.exporters.profile_file import SUFFIXES, check_output, check_suffix, write_difference, write_profile
 from otel_gpu.exporters.profile_otlp import encode_profiles
 from otel_gpu.exporters.profile_pprof import encode_pprof
 from otel_gpu.exporters.profile_read import read_profiles
-from otel_gpu.profiles import CPU, GPU_ALLOC_OBJECTS, GPU_ALLOC_SPACE, GPU_LAUNCHES, ProfileBuilder, difference
+from otel_gpu.profiles import (
+    CPU,
+    GPU_ALLOC_OBJECTS,
+    GPU_ALLOC_SPACE,
+    GPU_LAUNCHES,
+    Frame,
+    FrameKind,
+    ProfileBuilder,
+    difference,
+    marker,
+    truncation,
+)
 from tests.unit.profile_examples import START_NS, hostile, resource, training
 
 
@@ -78,6 +91,49 @@ def test_pprof_comes_back_with_stacks_and_values(tmp_path):
     ]
     names = [[[f.function for f in s.stack] for s in p.samples] for p in (read[0], space)]
     assert names[0] == names[1]
+
+
+def test_a_recording_in_two_formats_has_no_difference(tmp_path):
+    stack = (
+        Frame(FrameKind.CUDA, "gemm"),
+        Frame(FrameKind.NATIVE, "cuMemAlloc"),
+        Frame(FrameKind.KERNEL, "[kernel]"),
+        Frame(FrameKind.CPYTHON, "made", "", 3),
+        marker("[backward]"),
+        *training().samples[0].stack,
+        truncation("no unwinding table"),
+    )
+    builder = ProfileBuilder(GPU_LAUNCHES, resource(), START_NS)
+    builder.add(stack, 7)
+    for suffix in (".otlp.json", ".pb.gz"):
+        write_profile(builder.build(START_NS + 1), tmp_path / f"a{suffix}")
+
+    otlp, pprof = (read_profiles(tmp_path / f"a{suffix}")[0] for suffix in (".otlp.json", ".pb.gz"))
+
+    assert [f.kind for f in pprof.samples[0].stack] == [f.kind for f in stack]
+    root = flame_tree([otlp, pprof]).nodes
+    assert len(root) == len(stack) + 1
+    assert {tuple(node.values) for node in root} == {(7, 7)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "complaint"),
+    (
+        ("{}", "", "before.otlp.json holds no profile"),
+        (training(), training(GPU_ALLOC_SPACE), "have no type in common"),
+    ),
+)
+def test_what_cannot_be_compared_is_said(tmp_path, capsys, before, after, complaint):
+    paths = [tmp_path / f"{name}.otlp.json" for name in ("before", "after")]
+    for path, content in zip(paths, (before, after)):
+        if isinstance(content, str):
+            path.write_text(content)
+        else:
+            write_profile(content, path)
+
+    assert main(["record", "--diff", *map(str, paths), "-o", str(tmp_path / "a.html")]) == 2
+
+    assert complaint in capsys.readouterr().err
 
 
 def test_the_difference_of_two_recordings_can_be_drawn(tmp_path):
