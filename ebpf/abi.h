@@ -149,9 +149,10 @@ _Static_assert(sizeof(struct batch_sum) == 24, "batch_sum crosses the border");
 
 struct busy_stream {
 	u64 stream;
-	u64 last_ns;		  /* entry of its latest submission */
-	u64 foreign_ns;		  /* of its latest one by another thread than tid */
-	u64 done_ns;		  /* as last_ns when all of it is known to be done */
+	u64 last;		  /* number of its latest submission; never the same again, whatever stream is here */
+	u64 last_ns;		  /* entry of that one, or later; kept only when several threads use the device */
+	u64 foreign_ns;		  /* of the latest one by another thread than tid */
+	u64 done;		  /* as last when all of it is known to be done */
 	u64 joined_ns;		  /* when it was last made to wait for another stream */
 	u64 joined[BUSY_STREAMS]; /* up to which submission of each it waits */
 	u32 tid;
@@ -181,9 +182,11 @@ struct busy {
 	u64 context;
 	u32 open;  /* 0: the next submission ends a gap */
 	u32 mixed; /* several contexts use the device */
+	u32 tid;   /* the only thread that uses the device; 0: there are several */
+	u32 pad;
 	struct busy_stream streams[BUSY_STREAMS];
 };
-_Static_assert(sizeof(struct busy) == 224 + BUSY_STREAMS * (48 + 8 * BUSY_STREAMS), "busy crosses the border");
+_Static_assert(sizeof(struct busy) == 232 + BUSY_STREAMS * (56 + 8 * BUSY_STREAMS), "busy crosses the border");
 
 /* What went wrong in the kernel, one counter each. */
 enum loss {

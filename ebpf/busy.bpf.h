@@ -52,7 +52,7 @@ struct {
 struct recorded {
 	u64 stream;
 	u64 at_ns;
-	u64 last_ns; /* the stream's latest submission then; 0 when its call may not have returned */
+	u64 last; /* the stream's latest submission then; 0 when its call may not have returned */
 	u32 device;
 	u32 tid;
 };
@@ -133,9 +133,10 @@ static __noinline u32 take_place(struct busy_key *key, u64 stream, u64 now)
 	for (u32 i = 0; i < BUSY_STREAMS && place == BUSY_STREAMS; i++) {
 		struct busy_stream *s = &b->streams[i];
 
-		if (s->stream && (s->done_ns != s->last_ns || s->last_ns + PLACE_KEPT_NS > now))
+		if (s->stream && (s->done != s->last || s->last_ns + PLACE_KEPT_NS > now))
 			continue;
-		s->last_ns = s->done_ns = s->foreign_ns = s->joined_ns = 0;
+		s->last_ns = s->foreign_ns = s->joined_ns = 0;
+		s->last = s->done = now; /* nobody submits faster than the clock counts */
 		s->tid = 0;
 		for (u32 k = 0; k < BUSY_STREAMS; k++) {
 			s->joined[k] = 0;
@@ -148,9 +149,10 @@ static __noinline u32 take_place(struct busy_key *key, u64 stream, u64 now)
 	return place;
 }
 
-static __noinline int first_submission(struct busy_key *key, u64 context, u64 now)
+static __noinline int first_submission(struct busy_key *key, u64 context, u32 tid)
 {
 	struct busy *b;
+	u64 now;
 
 	if (!key)
 		return 0;
@@ -161,6 +163,8 @@ static __noinline int first_submission(struct busy_key *key, u64 context, u64 no
 		return 0;
 	}
 	if (!b->first_ns) {
+		now = bpf_ktime_get_ns();
+		b->tid = tid;
 		b->context = context;
 		b->opened_ns = b->batch_opened_ns = now;
 		b->open = 1;
@@ -260,24 +264,39 @@ static __noinline int begin_work(struct busy_key *key, u64 now)
 	return 0;
 }
 
+/* The time, in which another thread than the one before uses the device. What the clock is read for is to tell whether
+ * a submission has returned, which a thread knows of its own: as long as there is but one, it is not read. */
+static __always_inline u64 share(struct busy *b)
+{
+	u64 now = bpf_ktime_get_ns();
+
+	if (b->tid) {
+#pragma unroll
+		for (u32 i = 0; i < BUSY_STREAMS; i++)
+			if (b->streams[i].last_ns < now)
+				b->streams[i].last_ns = now;
+		b->tid = 0;
+	}
+	return now;
+}
+
 /* Work is about to be given to a stream. */
 static __always_inline void submit(const struct caller *who, const struct thread *t, u64 stream, u64 cookie)
 {
+	u32 tid = who->pid_tgid, place;
+	u64 now = 0, context;
 	struct busy_stream *s;
 	struct busy_key key;
-	u64 now, context;
 	struct busy *b;
-	u32 place;
 
 	if (!is_followed(cookie))
 		return;
-	now = bpf_ktime_get_ns();
 	context = t && t->depth ? t->contexts[top_of(t)] : 0;
 	busy_key_of(&key, who, device_of_thread(t));
 	stream = normal_stream(who, stream, COOKIE_FLAGS(cookie));
 	b = bpf_map_lookup_elem(&busy, &key);
 	if (!b) {
-		if (!first_submission(&key, context, now))
+		if (!first_submission(&key, context, tid))
 			return;
 		b = bpf_map_lookup_elem(&busy, &key);
 		if (!b)
@@ -285,23 +304,27 @@ static __always_inline void submit(const struct caller *who, const struct thread
 	}
 	if (b->context != context)
 		b->mixed = 1;
+	if (b->tid != tid)
+		now = share(b);
 	place = place_of(b, stream);
 	if (place == BUSY_STREAMS)
-		place = take_place(&key, stream, now);
+		place = take_place(&key, stream, bpf_ktime_get_ns());
 	if (place < BUSY_STREAMS) {
 		s = at_place(b, place);
-		if (s->tid != (u32)who->pid_tgid) {
+		if (s->tid != tid) {
 			s->foreign_ns = s->last_ns;
-			s->tid = who->pid_tgid;
+			s->tid = tid;
 		}
-		s->last_ns = now;
+		if (now)
+			s->last_ns = now;
+		__sync_fetch_and_add(&s->last, 1);
 	} else {
-		b->untracked_ns = now;
+		b->untracked_ns = bpf_ktime_get_ns();
 	}
-	/* After the time of submission, which an observer of the new number must find there. */
+	/* After the number in its stream, which an observer of this one must find there. */
 	__sync_fetch_and_add(&b->submissions, 1);
 	if (!b->open)
-		begin_work(&key, now);
+		begin_work(&key, bpf_ktime_get_ns());
 }
 
 /* Work will wait for something that is none of the device's: until it is idle, nothing tells that it is busy. */
@@ -311,7 +334,7 @@ static __always_inline void hold(const struct caller *who, u32 device)
 	struct busy *b;
 
 	busy_key_of(&key, who, device);
-	first_submission(&key, context_of(who), bpf_ktime_get_ns());
+	first_submission(&key, context_of(who), who->pid_tgid);
 	b = bpf_map_lookup_elem(&busy, &key);
 	if (b)
 		b->clean_ns = HELD;
@@ -372,17 +395,27 @@ static __always_inline int is_settled(const struct busy_stream *s, u32 tid, u64 
 	return s->last_ns < began && foreign + RETURNED_NS < began;
 }
 
-static __always_inline void finish(struct busy *b, u32 place, u64 began)
+/* The number of a stream's latest submission if they all had; else 0. It is read first: of what comes meanwhile,
+ * nothing is known. */
+static __always_inline u64 settled(const struct busy_stream *s, u32 tid, u64 began)
+{
+	u64 last = *(volatile u64 *)&s->last;
+
+	return is_settled(s, tid, began) ? last : 0;
+}
+
+/* A stream's submissions up to this one are done, and those that it waited for. */
+static __always_inline void finish(struct busy *b, u32 place, u64 last, u64 began)
 {
 	struct busy_stream *s = at_place(b, place);
 
-	s->done_ns = s->last_ns;
+	s->done = last;
 	if (s->joined_ns >= began)
 		return;
 #pragma unroll
 	for (u32 i = 0; i < BUSY_STREAMS; i++)
-		if (s->joined[i] && b->streams[i].last_ns == s->joined[i])
-			b->streams[i].done_ns = s->joined[i];
+		if (s->joined[i] && b->streams[i].last == s->joined[i])
+			b->streams[i].done = s->joined[i];
 }
 
 /* Is all work done? `submissions` is their number before anything else was looked at. */
@@ -392,7 +425,7 @@ static __always_inline void try_idle(struct busy_key *key, struct busy *b, u64 s
 		return;
 #pragma unroll
 	for (u32 i = 0; i < BUSY_STREAMS; i++)
-		if (b->streams[i].done_ns != b->streams[i].last_ns)
+		if (b->streams[i].done != b->streams[i].last)
 			return;
 	if (!claim(key))
 		return;
@@ -448,7 +481,7 @@ static __noinline int seen_busy(struct awaited *a, u64 until, int was_asked)
 		return 0;
 	if (a->what == WAIT_STREAM && a->stream != LEGACY_STREAM) {
 		place = place_of(b, a->stream);
-		if (place == BUSY_STREAMS || at_place(b, place)->done_ns == at_place(b, place)->last_ns)
+		if (place == BUSY_STREAMS || at_place(b, place)->done == at_place(b, place)->last)
 			return 0; /* whatever it was, it was not work that we know of */
 	}
 	submissions = *(volatile u64 *)&b->submissions;
@@ -477,10 +510,10 @@ static __noinline int seen_done(struct awaited *a, u64 now)
 	stream = a->stream;
 	if (a->what == WAIT_EVENT) {
 		r = find_recorded(&a->key, a->event);
-		if (!r || !r->last_ns || r->at_ns >= a->began_ns ||
+		if (!r || !r->last || r->at_ns >= a->began_ns ||
 		    (r->tid != a->tid && r->at_ns + RETURNED_NS >= a->began_ns))
 			return 0;
-		last = r->last_ns;
+		last = r->last;
 		stream = r->stream;
 		a->key.device = r->device;
 		a->began_ns = r->at_ns;
@@ -488,22 +521,29 @@ static __noinline int seen_done(struct awaited *a, u64 now)
 	b = bpf_map_lookup_elem(&busy, &a->key);
 	if (!b)
 		return 0;
+	if (b->tid && b->tid != a->tid)
+		share(b);
 	submissions = *(volatile u64 *)&b->submissions;
 	if (a->what == WAIT_CONTEXT) {
 		if (b->mixed)
 			return 0;
-		for (place = 0; place < BUSY_STREAMS; place++)
-			if (is_settled(at_place(b, place), a->tid, a->began_ns))
-				finish(b, place, a->began_ns);
+		for (place = 0; place < BUSY_STREAMS; place++) {
+			last = settled(at_place(b, place), a->tid, a->began_ns);
+			if (last)
+				finish(b, place, last, a->began_ns);
+		}
 		if (b->untracked_ns + RETURNED_NS < a->began_ns)
 			b->untracked_ns = 0;
 	} else {
 		place = place_of(b, stream);
 		if (place == BUSY_STREAMS)
 			return 0;
-		if (a->what == WAIT_EVENT ? at_place(b, place)->last_ns == last
-					  : is_settled(at_place(b, place), a->tid, a->began_ns))
-			finish(b, place, a->began_ns);
+		if (a->what == WAIT_STREAM)
+			last = settled(at_place(b, place), a->tid, a->began_ns);
+		else if (at_place(b, place)->last != last)
+			last = 0;
+		if (last)
+			finish(b, place, last, a->began_ns);
 	}
 	try_idle(&a->key, b, submissions, now);
 	return 0;
@@ -522,9 +562,11 @@ static __always_inline void record_event(const struct caller *who, u64 event, u6
 	busy_key_of(&key, who, r.device);
 	b = bpf_map_lookup_elem(&busy, &key);
 	if (b) {
+		if (b->tid && b->tid != r.tid)
+			share(b);
 		place = place_of(b, r.stream);
-		if (place < BUSY_STREAMS && is_settled(at_place(b, place), r.tid, r.at_ns))
-			r.last_ns = at_place(b, place)->last_ns;
+		if (place < BUSY_STREAMS)
+			r.last = settled(at_place(b, place), r.tid, r.at_ns);
 	}
 	bpf_map_update_elem(&recorded, &which, &r, BPF_ANY);
 }
@@ -552,7 +594,7 @@ static __always_inline void join_streams(const struct caller *who, u64 stream, u
 		return;
 	}
 	b = bpf_map_lookup_elem(&busy, &key);
-	if (!b || !r->last_ns)
+	if (!b || !r->last)
 		return;
 	stream = normal_stream(who, stream, flags);
 	from = place_of(b, r->stream);
@@ -563,7 +605,7 @@ static __always_inline void join_streams(const struct caller *who, u64 stream, u
 		return;
 	s = at_place(b, to);
 	asm volatile("" : "+r"(from));
-	s->joined[from & (BUSY_STREAMS - 1)] = r->last_ns;
+	s->joined[from & (BUSY_STREAMS - 1)] = r->last;
 	s->joined_ns = bpf_ktime_get_ns();
 }
 

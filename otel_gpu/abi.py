@@ -55,7 +55,7 @@ BUSY = np.dtype(
         "names": _BUSY_TIMES,
         "formats": ["<u8"] * len(_BUSY_TIMES),
         "offsets": [8 * i for i in range(len(_BUSY_TIMES))],
-        "itemsize": 224 + BUSY_STREAMS * (48 + 8 * BUSY_STREAMS),
+        "itemsize": 232 + BUSY_STREAMS * (56 + 8 * BUSY_STREAMS),
     }
 )
 """What of struct busy the agent reads; its rest is the kernel's own."""
