@@ -264,17 +264,24 @@ static __noinline int begin_work(struct busy_key *key, u64 now)
 	return 0;
 }
 
-/* The time, in which another thread than the one before uses the device. What the clock is read for is to tell whether
- * a submission has returned, which a thread knows of its own: as long as there is but one, it is not read. */
+#define APART (1ULL << 32)
+
+/* The time, in which another thread than the one before uses the device. As long as there is but one, the clock is not
+ * read, which tells whether a submission has returned: a thread knows that of its own; and submissions are not counted
+ * atomically. Should the first thread be at one now, it will give it a number that no other has, or gets; the total
+ * may miss one, of a stream that is not known to be done. */
 static __always_inline u64 share(struct busy *b)
 {
 	u64 now = bpf_ktime_get_ns();
 
 	if (b->tid) {
 #pragma unroll
-		for (u32 i = 0; i < BUSY_STREAMS; i++)
+		for (u32 i = 0; i < BUSY_STREAMS; i++) {
 			if (b->streams[i].last_ns < now)
 				b->streams[i].last_ns = now;
+			if (b->streams[i].stream)
+				__sync_fetch_and_add(&b->streams[i].last, APART);
+		}
 		b->tid = 0;
 	}
 	return now;
@@ -315,14 +322,20 @@ static __always_inline void submit(const struct caller *who, const struct thread
 			s->foreign_ns = s->last_ns;
 			s->tid = tid;
 		}
-		if (now)
+		if (now) {
 			s->last_ns = now;
-		__sync_fetch_and_add(&s->last, 1);
+			__sync_fetch_and_add(&s->last, 1);
+		} else {
+			(*(volatile u64 *)&s->last)++;
+		}
 	} else {
 		b->untracked_ns = bpf_ktime_get_ns();
 	}
 	/* After the number in its stream, which an observer of this one must find there. */
-	__sync_fetch_and_add(&b->submissions, 1);
+	if (now)
+		__sync_fetch_and_add(&b->submissions, 1);
+	else
+		(*(volatile u64 *)&b->submissions)++;
 	if (!b->open)
 		begin_work(&key, bpf_ktime_get_ns());
 }
