@@ -25,11 +25,13 @@ from .model import Resource, attributes
 from .pipeline import Pipeline, Point
 from .processors import Processor
 from .processors.devices import DeviceNames
+from .processors.hip_devices import HipDeviceNames
 from .processors.kernel_names import KernelNames
 from .processors.untracked_memory import UntrackedMemory
 from .receivers import Receiver
 from .receivers.agent_self import SelfReceiver
 from .receivers.cuda import CudaReceiver
+from .receivers.hip_devices import HipDeviceBook
 from .receivers.nvml import NvmlReceiver
 from .receivers.process_devices import DeviceBook
 
@@ -124,6 +126,8 @@ class Agent:
         self._self = SelfReceiver(self._cuda, self._exporter_stats, __version__, self._profile)
         receivers.append(self._self)
         processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
+        if self._cuda is not None and not (amd := HipDeviceBook(self._processes)).is_empty:
+            processors.append(HipDeviceNames(amd))
         processors += [
             KernelNames(s.top, s.demangle) for s in config.processors.values() if isinstance(s, KernelNamesSettings)
         ]

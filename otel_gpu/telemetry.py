@@ -64,6 +64,10 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         ),
         AttributeSpec("event", "What was lost."),
         AttributeSpec("hip.device.index", "The device's ordinal in the observed process."),
+        AttributeSpec(
+            "hip.device.uuid",
+            "The device's UUID, without the leading `GPU-`; where the process has queues on that GPU.",
+        ),
         AttributeSpec("hip.function", "The function of HIP that was called; of pairs that call each other, the inner."),
         AttributeSpec("hip.kernel.name", "The kernel; `other` for those outside the top K."),
         AttributeSpec("hip.memcpy.kind", "From where to where, as `cuda.memcpy.kind`.", _COPY_KINDS),
@@ -241,7 +245,7 @@ _ALSO_OF_HIP = (
     SYNCHRONIZE_DURATION,
     ERRORS,
 )
-_NOT_OF_HIP = ("cuda.device.model", "cuda.device.uuid")
+_NOT_OF_HIP = ("cuda.device.model",)
 
 
 def hip_name(attribute: str) -> str:
