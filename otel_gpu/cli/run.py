@@ -91,7 +91,8 @@ def stop_signals() -> Iterator[threading.Event]:
         yield told
     finally:
         for number, handler in earlier.items():
-            signal.signal(number, handler)
+            # What was asked for is done: to be told to stop on the way out is no failure.
+            signal.signal(number, signal.SIG_IGN if handler is signal.SIG_DFL else handler)
 
 
 def _require_processes(pids: tuple[int, ...]) -> None:
