@@ -3,13 +3,14 @@
 # from PyPI) and kept in the cache. When it cannot be had it says why on stderr, with exit status 77 (skip).
 set -uo pipefail
 
-# 2.6.0 (CUDA 12.4) was tried on the mock driver with autograd, cuBLAS, CUDA graphs, NCCL and Triton.
-packages="torch==2.6.0 numpy==2.2.6"
+# 2.6.0 (CUDA 12.4) was tried on the mock driver with autograd, cuBLAS, CUDA graphs, NCCL and Triton; TORCH=2.15.0, of
+# CUDA 13, passes the same tests.
+packages="torch==${TORCH:-2.6.0} numpy==2.2.6"
 needs_gb=14
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/otel-gpu
-dir=$cache/torch
+dir=$cache/torch${TORCH:+-$TORCH}
 log=$cache/torch.log
 
 missing() {
