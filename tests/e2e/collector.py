@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
+from otel_gpu.exporters.settings import Protocol
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
 
@@ -27,7 +28,7 @@ service:
   extensions: [health_check]
   telemetry: {{metrics: {{level: none}}}}
   pipelines:
-    metrics: {{receivers: [otlp], exporters: [file]}}
+    {signal}: {{receivers: [otlp], exporters: [file]}}
 """
 _START_S = 30
 
@@ -42,17 +43,19 @@ def free_ports(count: int) -> list[int]:
 
 
 class Collector:
-    """otelcol with OTLP receivers on loopback, writing what it gets to a file."""
+    """otelcol with OTLP receivers on loopback, writing what it gets of one signal to a file."""
 
-    def __init__(self, directory: Path, grpc_port: int | None = None) -> None:
+    def __init__(self, directory: Path, grpc_port: int | None = None, signal: str = "metrics") -> None:
         directory.mkdir(parents=True, exist_ok=True)
         free, self.http_port, health = free_ports(3)
         self.grpc_port = grpc_port or free
-        self._out = directory / "metrics.jsonl"
+        self.out = directory / f"{signal}.jsonl"
         config, self._log = directory / "otelcol.yaml", directory / "otelcol.log"
-        config.write_text(_CONFIG.format(grpc=self.grpc_port, http=self.http_port, health=health, out=self._out))
+        ports = {"grpc": self.grpc_port, "http": self.http_port, "health": health}
+        config.write_text(_CONFIG.format(**ports, signal=signal, out=self.out))
+        command = [ground.part("collector"), "--config", config, "--feature-gates=service.profilesSupport"]
         with self._log.open("w") as log:
-            self._process = subprocess.Popen([ground.part("collector"), "--config", config], stderr=log, stdout=log)
+            self._process = subprocess.Popen(command, stderr=log, stdout=log)
         self._wait_healthy(health)
 
     def _wait_healthy(self, port: int) -> None:
@@ -68,12 +71,17 @@ class Collector:
                     raise AssertionError(f"otelcol did not start ({error}): {self._log.read_text()}") from error
             time.sleep(0.05)
 
+    def endpoint(self, protocol: Protocol) -> str:
+        """Return where it listens."""
+        return f"http://127.0.0.1:{self.grpc_port if protocol == 'grpc' else self.http_port}"
+
     def stop(self) -> Metrics:
-        """End it, which flushes, and return what it received."""
+        """End it, and return the metrics that it received."""
         self.close()
-        return read_metrics(self._out)
+        return read_metrics(self.out)
 
     def close(self) -> None:
+        """End it: its file is whole then."""
         if self._process.poll() is None:
             self._process.terminate()
             self._process.wait(_START_S)

@@ -23,9 +23,9 @@ from otel_gpu.profiles import (
     merge,
 )
 from tests.e2e import ground
+from tests.e2e.collector import Collector
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import Agent, Program
-from tests.e2e.test_profiles_collector import collector
 from tests.e2e.truth import Truth
 
 _STORM = ("--gate", "--threads", "2", "--launches", "20000", "--memory", "40")
@@ -72,11 +72,11 @@ def _assert_true(profiles: Sequence[Profile], truth: Truth) -> None:
 
 @pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
 def test_what_a_collector_receives_is_what_happened(protocol: Protocol, tmp_path: Path) -> None:
-    with collector(tmp_path) as (ports, out):
+    with Collector(tmp_path, signal="profiles") as collector:
         kind = "otlp_grpc" if protocol == "grpc" else "otlp_http"
-        (truth,) = _observe(tmp_path, f'{kind}: {{endpoint: "http://127.0.0.1:{ports[protocol]}"}}')
+        (truth,) = _observe(tmp_path, f'{kind}: {{endpoint: "{collector.endpoint(protocol)}"}}')
 
-    _assert_true(read_profiles(out), truth)
+    _assert_true(read_profiles(collector.out), truth)
 
 
 def test_each_process_has_its_own_profiles(tmp_path: Path) -> None:

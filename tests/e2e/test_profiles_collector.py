@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,56 +15,8 @@ from otel_gpu.exporters.profile_otlp import profile_payloads
 from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.exporters.settings import Compression, OtlpSettings, Protocol
 from otel_gpu.profiles import CPU, GPU_INUSE_SPACE, OFF_CPU, Profile, merge
-from tests.e2e import ground
-from tests.e2e.collector import free_ports
+from tests.e2e.collector import Collector
 from tests.unit.profile_examples import hostile, training
-
-_CONFIG = """
-receivers:
-  otlp:
-    protocols:
-      grpc: {{endpoint: "127.0.0.1:{grpc}"}}
-      http: {{endpoint: "127.0.0.1:{http}"}}
-exporters:
-  file: {{path: "{out}", flush_interval: 100ms}}
-extensions:
-  health_check: {{endpoint: "127.0.0.1:{health}"}}
-service:
-  extensions: [health_check]
-  telemetry: {{metrics: {{level: none}}}}
-  pipelines:
-    profiles: {{receivers: [otlp], exporters: [file]}}
-"""
-_START_S = 30
-
-
-@contextlib.contextmanager
-def collector(directory: Path) -> Iterator[tuple[dict[Protocol, int], Path]]:
-    """Run otelcol with profiles on; yield its ports and the file it writes, which is whole once this ends."""
-    grpc, http, health = free_ports(3)
-    out, config, log = (directory / name for name in ("profiles.jsonl", "otelcol.yaml", "otelcol.log"))
-    config.write_text(_CONFIG.format(grpc=grpc, http=http, health=health, out=out))
-    command = [ground.part("collector"), "--config", config, "--feature-gates=service.profilesSupport"]
-    with log.open("w") as sink:
-        process = subprocess.Popen(command, stderr=sink, stdout=sink)
-    try:
-        deadline = time.monotonic() + _START_S
-        while not _answers(health):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        yield {"grpc": grpc, "http/protobuf": http}, out
-    finally:
-        process.terminate()
-        process.wait(_START_S)
-
-
-def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=1):
-            return True
-    except (urllib.error.URLError, ConnectionError):
-        return False
 
 
 def sent_through(
@@ -78,15 +24,15 @@ def sent_through(
 ) -> list[Profile]:
     """Return the profiles in the file of a Collector that we sent these to."""
     payloads = profile_payloads(profiles, max_bytes)
-    with collector(directory) as (ports, out):
-        endpoint = f"http://127.0.0.1:{ports[protocol]}"
+    with Collector(directory, signal="profiles") as collector:
+        endpoint = collector.endpoint(protocol)
         exporter = OtlpExporter(OtlpSettings(endpoint=endpoint, protocol=protocol, compression=compression))
         for payload in payloads:
             exporter.submit("profiles", payload)
         exporter.shutdown(20)
         stats = exporter.signal_stats("profiles")
         assert (stats.sent_points, stats.failed_points) == (sum(len(p.samples) for p in profiles), 0), stats
-    return read_profiles(out)
+    return read_profiles(collector.out)
 
 
 def in_order(profiles: list[Profile]) -> list[Profile]:
