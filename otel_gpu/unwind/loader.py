@@ -50,6 +50,7 @@ _MADE, _NO_TABLE, _FRAME_POINTERS = 1, 2, 4
 _PROCESS = struct.Struct("<IIIIqQQ8Q80s")
 _EVAL_RANGES = 4
 _MAX_REGIONS = 8192
+_MAX_SAID = 100
 _RETRY_S = 0.2
 _RETRIES = 25
 _LOOK_AGAIN_S = 0.25
@@ -90,7 +91,6 @@ class WalkedProcess:
     regions: list[Region] = field(default_factory=list)
     biases: dict[Region, int] = field(default_factory=dict)
     python: PythonProcess | None = None
-    python_problem: str | None = None
     first: int = 0
     slots: int = 0
     keys: set[FileKey] = field(default_factory=set)
@@ -126,6 +126,7 @@ class UnwindLoader:
         self._lock = threading.RLock()
         self._work: queue.Queue[int | None] = queue.Queue()
         self._waiting: set[int] = set()
+        self._said: set[str] = set()
         self._retired: deque[tuple[float, Extents, int, int]] = deque()
         self._thread = threading.Thread(target=self._run, name="otel-gpu-unwind", daemon=True)
         self._thread.start()
@@ -222,7 +223,7 @@ class UnwindLoader:
             if known and not known & set(found):
                 # Nothing is where it was: it has become another program.
                 self._release(process.keys)
-                process.keys, process.biases, process.python, process.python_problem = set(), {}, None, None
+                process.keys, process.biases, process.python = set(), {}, None
                 process.met = set()
             process.regions = found
             fresh: dict[FileKey, list[Region]] = {}
@@ -327,10 +328,16 @@ class UnwindLoader:
         try:
             file.python = analyse_python(elf)
         except UnsupportedPythonError as e:
-            file.why_not = str(e)
+            self._say(str(e))
             return
         if file.python is not None:
             file.code_type = next((s.value for s in elf.symbols() if s.name == "PyCode_Type"), 0)
+
+    def _say(self, problem: str) -> None:
+        """Warn of an interpreter that cannot be walked: once, however many processes run it."""
+        if problem not in self._said and len(self._said) < _MAX_SAID:
+            self._said.add(problem)
+            _log.warning("%s", problem)
 
     def _find_python(self, process: WalkedProcess) -> None:
         """Find the process's interpreter: the first file that looks like one and can be walked."""
@@ -344,18 +351,16 @@ class UnwindLoader:
             if binary is None or key in tried:
                 continue
             tried.add(key)
-            if binary.is_tail_call or binary.is_free_threaded:
-                process.python_problem = "this build of CPython has no eval loop that could be told by its addresses"
-                continue
             try:
                 with ProcessMemory(process.pid) as memory:
                     process.python = locate(binary, bias, memory, self._files[key].code_type)
             except NotStartedError as e:
                 early = e
+            except UnsupportedPythonError as e:
+                self._say(str(e))
             except (OtelGpuError, MemoryFault) as e:
-                process.python_problem = str(e)
+                _log.debug("process %d: %s", process.pid, e)
             else:
-                process.python_problem = None
                 return
         if early is not None:
             raise early

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import OtelGpuError
 from ..symbols.process_memory import Memory
-from .python_layout import PythonLayout, TssKind
+from .python_layout import PythonLayout, TssKind, UnsupportedPythonError
 from .python_text import PythonBinary
 
 # glibc, x86-64: struct pthread.specific_1stblock, 32 entries of {seq, data} (nptl/descr.h); 2.36 and 2.43 agree.
@@ -60,10 +60,16 @@ def _thread_state(layout: PythonLayout, runtime: int, bias: int, memory: Memory)
             raise NotStartedError("the interpreter has not started")
         if key < _KEYS:
             return SLOT, _FIRST_BLOCK + _ENTRY * key + _DATA, 0
-        raise OtelGpuError(f"the interpreter's thread key is {key}: only the first {_KEYS} are followed")
+        raise UnsupportedPythonError(
+            f"CPython 3.{layout.minor}: its thread key is {key}, and only the first {_KEYS} are followed; the process gets "
+            "native stacks only"
+        )
     if layout.tss_kind is TssKind.DTV:
         module, offset = struct.unpack("<QQ", memory.read(layout.tss_offset + bias, 16))
         if not 0 < module < _NO_MODULE:
             raise NotStartedError("the interpreter's thread-local block is not set up")
         return DTV, offset + layout.tss_block, module
-    raise OtelGpuError("it is not known where this interpreter keeps its thread state")
+    raise UnsupportedPythonError(
+        f"CPython 3.{layout.minor}: it is not known where this build keeps its thread states; its processes get native "
+        "stacks only"
+    )

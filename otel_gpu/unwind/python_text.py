@@ -34,8 +34,6 @@ _MAX_EVAL = 4 << 20
 _MAX_PARTS = 16
 _SMALLEST_LOOP = 16 << 10
 """Every eval loop measured from 3.8 to 3.15 has more than 34 kB; less means that the opcodes are elsewhere."""
-_FREE_THREADED_AT = 16
-"""`_Py_DebugOffsets`: cookie, version, free_threaded, each of 8 bytes (3.13+)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +50,17 @@ class PythonBinary:
     slot: ThreadStateSlot
     debug_offsets: bytes | None
     """The head of `_PyRuntime` as the file has it; from 3.13."""
-    is_free_threaded: bool
     is_tail_call: bool
     """The opcodes are functions of their own, so no range of addresses is the eval loop."""
 
     def layout(self) -> PythonLayout:
         """Return the offsets of this build; UnsupportedPythonError for one whose frames cannot be walked."""
         found = layout_for(self.version, self.debug_offsets)
+        if self.is_tail_call:
+            raise UnsupportedPythonError(
+                f"CPython 3.{found.minor} is a tail-call build, which has no eval loop that could be told by its "
+                "addresses; its processes get native stacks only"
+            )
         if self.slot.kind is TssKind.NONE:
             return found
         return found.with_tss(self.slot.kind, self.slot.offset, self.slot.block)
@@ -82,7 +84,6 @@ def analyse_python(elf: ElfFile) -> PythonBinary | None:
     if version >= (3, 13):
         offsets = elf.read_vaddr(runtime.value, min(DEBUG_OFFSETS_SIZE, runtime.size or DEBUG_OFFSETS_SIZE))
     slot = find_slot(elf, symbols[_GILSTATE], runtime) if _GILSTATE in symbols else NOT_FOUND
-    free = offsets is not None and int.from_bytes(offsets[_FREE_THREADED_AT : _FREE_THREADED_AT + 8], "little") == 1
     return PythonBinary(
         version=version,
         release=release,
@@ -90,7 +91,6 @@ def analyse_python(elf: ElfFile) -> PythonBinary | None:
         eval_ranges=ranges,
         slot=slot,
         debug_offsets=offsets,
-        is_free_threaded=free,
         is_tail_call=sum(stop - start for start, stop in ranges) < _SMALLEST_LOOP,
     )
 

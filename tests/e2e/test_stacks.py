@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
 
+from otel_gpu.elf import ElfFile
 from otel_gpu.profiles import GPU_LAUNCHES, FrameKind, Stack, is_truncated
 from otel_gpu.recorder import Recorder
 from tests.cpythons import Interpreter, interpreters
@@ -164,6 +166,45 @@ def test_a_forked_child_has_stacks_of_its_own(interpreter: Interpreter, tmp_path
         # Both end with their input: the child would outlive a killed parent.
         program.process.stdin.close()
         assert program.wait() == 0
+
+
+def test_a_build_that_cannot_be_walked_has_native_stacks_and_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # No free-threaded build can be had here: this is a real one with a lock, whose own description says otherwise.
+    interpreter = next((i for i in _ALL if i.minor == 13 and not i.missing), None)
+    library = next(Path(interpreter.command[0]).parent.parent.glob("lib/libpython3.13.so.1.0")) if interpreter else None
+    if interpreter is None or library is None:
+        pytest.skip("no shared CPython 3.13 on this machine")
+    _describe_as_free_threaded(library, tmp_path / "patched" / library.name)
+    with (
+        caplog.at_level(logging.WARNING),
+        launching(interpreter, tmp_path, tmp_path / "patched") as program,
+        Recorder(program.pid, (GPU_LAUNCHES,)) as recorder,
+    ):
+        _order(program, "load")
+        assert recorder.settle()
+
+        truth, stacks = _launch(program, recorder)
+
+        image = interpreter_file(program.pid)
+        for kernel in truth.keys() - TOO_DEEP - {"recursion_released", "recursion_held"}:
+            assert not python_part(stacks[kernel])
+            if not is_truncated(stacks[kernel]):
+                assert_native_part(truth[kernel].native, stacks[kernel], image)
+    assert caplog.text.count("CPython 3.13 is a free-threaded build") == 1
+
+
+def _describe_as_free_threaded(library: Path, patched: Path) -> None:
+    """Copy an interpreter and change the word `free_threaded` of its `_Py_DebugOffsets`, which it does not read itself."""
+    patched.parent.mkdir()
+    content = bytearray(library.read_bytes())
+    with ElfFile(library) as elf:
+        (runtime,) = {s.value for s in elf.symbols(".dynsym") if s.name == "_PyRuntime"}
+        offset = next(s.offset + runtime - s.vaddr for s in elf.segments if s.vaddr <= runtime < s.vaddr + s.file_size)
+    assert content[offset : offset + 8] == b"xdebugpy"
+    content[offset + 16] = 1
+    patched.write_bytes(content)
 
 
 def test_a_process_that_becomes_another_program_is_walked_anew(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from otel_gpu.elf import ElfFile, Symbol
 from otel_gpu.unwind.python_layout import TssKind, UnsupportedPythonError
-from otel_gpu.unwind.python_text import analyse_python
+from otel_gpu.unwind.python_text import PythonBinary, analyse_python
 from otel_gpu.unwind.python_tss import NOT_FOUND, ThreadStateSlot, find_slot
 
 RUNTIME = Symbol("_PyRuntime", 0x500000, 0x10000, 1, True)
@@ -80,8 +80,15 @@ def test_interpreters_of_debian_unstable(name: str) -> None:
     assert sorted(stop - start for start, stop in binary.eval_ranges) == sizes
     assert (binary.slot.kind, binary.slot.block) == (kind, block)
     assert offset in (None, binary.slot.offset)
-    assert not binary.is_free_threaded
     assert binary.layout().tss_kind is kind
+
+
+def test_a_build_whose_opcodes_are_functions_is_refused() -> None:
+    slot = ThreadStateSlot(TssKind.KEY, 596)
+    binary = PythonBinary((3, 11), 0x030B0700, 0x1000, ((0x2000, 0x2400),), slot, None, is_tail_call=True)
+
+    with pytest.raises(UnsupportedPythonError, match=r"CPython 3\.11 is a tail-call build"):
+        binary.layout()
 
 
 def test_a_static_interpreters_loop_has_a_cold_part() -> None:
