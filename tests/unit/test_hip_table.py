@@ -1,4 +1,4 @@
-"""Does the table of HIP say what the programs in ebpf/cuda.bpf.c need?"""
+"""Does the table of HIP say what the programs in ebpf/ need?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otel_gpu.probes.hip import HIP
 from otel_gpu.probes.hook import Hook, argument_location
 from otel_gpu.probes.table import DRIVER, FUNCTIONS, function_number
 
-SOURCE = (Path(__file__).parents[2] / "ebpf" / "cuda.bpf.c").read_text()
+SOURCE = "".join(path.read_text() for path in sorted((Path(__file__).parents[2] / "ebpf").glob("*.bpf.h")))
 PROGRAMS = set(re.findall(r"^int (\w+)\(struct pt_regs", SOURCE, re.MULTILINE))
 PROGRAMS |= {
     f"copy_{shape}{form}" for shape in re.findall(r"COPY_PROGRAMS\((\w+)\)\n", SOURCE) for form in ("", "_async")
