@@ -140,6 +140,14 @@ class ElfFile:
             raise ElfError(f"{self.path}: {size} bytes at offset {offset:#x} lie outside the file")
         return self.data[offset : offset + size]
 
+    def forget(self, offset: int, size: int) -> None:
+        """Let the kernel take back the pages of what was read: a library may be larger than the agent may grow."""
+        if isinstance(self.data, mmap.mmap):
+            start = offset - offset % mmap.PAGESIZE
+            end = min(offset + size, len(self.data))
+            if end > start:
+                self.data.madvise(mmap.MADV_DONTNEED, start, end - start)
+
     def to_offset(self, vaddr: int) -> int:
         """Convert a link-time address into a file offset; ElfError where no segment holds it."""
         for s in self.segments:

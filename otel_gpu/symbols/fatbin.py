@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from ..elf import SHT_NOBITS, ElfFile
 from ..errors import ElfError, OtelGpuError
-from .functions import forget
 from .stubs import MAX_KERNELS, MAX_NAME, clean_name
 
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
@@ -85,7 +84,7 @@ def kernels_of_library(elf: ElfFile) -> DeviceCode:
         end = min(section.offset + section.size, len(elf.data))
         for entry in entries(elf.data, section.offset, end):
             budget = _read_entry(elf.data, entry, code, budget)
-            forget(elf, entry.offset, entry.size)
+            elf.forget(entry.offset, entry.size)
     return code
 
 

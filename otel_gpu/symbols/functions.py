@@ -5,7 +5,6 @@ The answer is `.eh_frame_hdr`: a sorted table of every function's start, which s
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,13 +100,4 @@ def read_code(elf: ElfFile, chunk: int, overlap: int) -> Iterator[tuple[int, byt
         size = min(span.end - span.start, len(elf.data) - start)
         for at in range(0, size, chunk):
             yield span.start + at, elf.read(start + at, min(chunk + overlap, size - at))
-            forget(elf, start + at, chunk)
-
-
-def forget(elf: ElfFile, offset: int, size: int) -> None:
-    """Let the kernel take back the file's pages behind a scan: a library may be larger than the agent may grow."""
-    if isinstance(elf.data, mmap.mmap):
-        start = offset - offset % mmap.PAGESIZE
-        end = min(offset + size, len(elf.data))
-        if end > start:
-            elf.data.madvise(mmap.MADV_DONTNEED, start, end - start)
+            elf.forget(start + at, chunk)

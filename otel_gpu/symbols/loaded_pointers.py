@@ -7,7 +7,6 @@ from typing import Any
 
 from ..elf import EM_AARCH64, EM_X86_64, SHT_RELA, ElfFile
 from ..errors import ElfError
-from .functions import forget
 
 # By machine: an absolute address, an entry of the global offset table, an address in this file.
 _KINDS = {EM_X86_64: (1, 6, 8), EM_AARCH64: (257, 1025, 1027)}
@@ -63,7 +62,7 @@ class LoadedPointers:
             for at in range(0, section.size - section.size % _ROW, _PIECE):
                 size = min(_PIECE, section.size - section.size % _ROW - at)
                 rows = np.frombuffer(self._elf.read(section.offset + at, size), "<i8").reshape(-1, 3)
-                forget(self._elf, section.offset + at, size)
+                self._elf.forget(section.offset + at, size)
                 kind, symbol = rows[:, 1] & 0xFFFF_FFFF, rows[:, 1] >> 32
                 relative = kind == in_file
                 named = ((kind == table_entry) | (kind == absolute)) & (symbol >= 0) & (symbol < len(addresses))
@@ -86,5 +85,5 @@ class LoadedPointers:
             return np.zeros(0, np.int64)
         data = self._elf.section_data(section)
         addresses = np.frombuffer(data[: len(data) // _ROW * _ROW], "<i8").reshape(-1, 3)[:, 1].copy()
-        forget(self._elf, section.offset, section.size)
+        self._elf.forget(section.offset, section.size)
         return addresses

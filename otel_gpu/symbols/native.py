@@ -1,7 +1,7 @@
 """Which function of a file holds this address?
 
 Names come from `.symtab`, else from the debug file or the compressed `.gnu_debugdata`, and always from `.dynsym`.
-Addresses and sizes are kept in sorted arrays, 26 bytes a function; a name is read from the file when it is asked for.
+Addresses and sizes are kept in sorted arrays, 13 bytes a function; a name is read from the file when it is asked for.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ import numpy.typing as npt
 
 from ..elf import PF_X, PT_LOAD, SHT_NOBITS, STT_FUNC, STT_GNU_IFUNC, ElfFile
 from ..errors import ElfError
+from ..heap import trim
 from .debuglink import DEBUG_ROOTS, find_debug_file
 
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
-_FUNCTION = np.dtype([("value", "<u8"), ("size", "<u4"), ("name", "<u4"), ("table", "u1"), ("rank", "u1")])
+_FUNCTION = np.dtype([("value", "<u4"), ("size", "<u4"), ("name", "<u4"), ("table", "u1"), ("rank", "u1")])
+"""While they are read; `value` counts from the beginning of the code."""
+_KEPT = np.dtype([("size", "<u4"), ("name", "<u4"), ("table", "u1")])
 _MAX_TABLE = 512 << 20
 _MAX_DEBUGDATA = 64 << 20
 _MAX_NAME = 4096
 _STT_NOTYPE = 0
 _LABEL = 2
 """The rank of symbols without a type; global functions have 0, weak and local ones 1."""
-_MAX_ADDRESS = 1 << 48
+_MAX_SPAN = 1 << 32
+"""Code further from its file's first is none that a loader could place."""
 _BLOCK = 1 << 16
 """Symbols read at a time: bounds the memory, as most symbols of a big table may be no functions."""
+_MANY = 1 << 16
+"""Functions of a file whose sorting is worth giving memory back after."""
 _NESTED = 4
 """How many symbols back the one that encloses an address is searched for."""
 
@@ -58,7 +64,11 @@ class NativeSymbols:
         self._debug_roots = debug_roots
         self._files: list[ElfFile] = [elf]
         self._tables: list[_Table] = []
-        self._loaded: tuple[npt.NDArray[np.uint64], npt.NDArray[np.void]] | None = None
+        self._code = [
+            (s.vaddr, s.vaddr + s.mem_size) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X and s.mem_size
+        ]
+        self._base = np.uint64(min((start for start, _ in self._code), default=0))
+        self._loaded: tuple[npt.NDArray[np.uint32], npt.NDArray[np.void]] | None = None
         self.failures: list[str] = []
         """Why a source of names could not be read; the others are used all the same."""
 
@@ -83,12 +93,13 @@ class NativeSymbols:
     def resolve_all(self, addresses: Iterable[int]) -> list[NativeSymbol | None]:
         """Name many link-time addresses; None for those that are in no known function."""
         starts, functions = self._functions()
-        wanted = np.fromiter(addresses, np.uint64)
+        asked = np.fromiter(addresses, np.uint64)
         if not functions.size:
-            return [None] * wanted.size
+            return [None] * asked.size
+        in_code = self._in_code(asked)
+        wanted = np.where(in_code, asked - self._base, 0).astype(np.uint32)
         at = np.searchsorted(starts, wanted, side="right").astype(np.int64) - 1
         chosen = np.full(wanted.size, -1, np.int64)
-        in_code = self._in_code(wanted)
         for back in range(_NESTED):
             n = np.maximum(at - back, 0)
             offset = wanted - starts[n]
@@ -97,8 +108,8 @@ class NativeSymbols:
             holds = (offset < size) | ((size == 0) & (back == 0))
             chosen = np.where((chosen < 0) & (at - back >= 0) & holds & in_code, n, chosen)
         return [
-            None if n < 0 else NativeSymbol(self._name(functions[n]), address - int(starts[n]))
-            for n, address in zip(chosen.tolist(), wanted.tolist(), strict=True)
+            None if n < 0 else NativeSymbol(self._name(functions[n]), relative - int(starts[n]))
+            for n, relative in zip(chosen.tolist(), wanted.tolist(), strict=True)
         ]
 
     def _name(self, function: np.void) -> str:
@@ -110,11 +121,17 @@ class NativeSymbols:
         # Static symbol tables append the version: memcpy@@GLIBC_2.14.
         return raw.partition(b"\0")[0].partition(b"@")[0].decode("utf-8", "replace")
 
-    def _functions(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.void]]:
+    def _functions(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.void]]:
         if self._loaded is None:
             functions = self._load()
-            # Apart, as a search wants them side by side.
-            self._loaded = np.ascontiguousarray(functions["value"]), functions
+            kept = np.empty(functions.size, _KEPT)
+            for column in ("size", "name", "table"):
+                kept[column] = functions[column]
+            # The addresses apart, as a search wants them side by side.
+            self._loaded = np.ascontiguousarray(functions["value"]), kept
+            if functions.size > _MANY:
+                del functions
+                trim()
         return self._loaded
 
     def _load(self) -> npt.NDArray[np.void]:
@@ -129,7 +146,7 @@ class NativeSymbols:
         functions = np.concatenate(found)
         # The best name of an address first: a global function before a weak or local one before a label, then one
         # that has a size, then the table read first.
-        key = functions["value"] << np.uint64(16)
+        key = functions["value"].astype(np.uint64) << np.uint64(16)
         key |= functions["rank"].astype(np.uint64) << np.uint64(12)
         key |= (functions["size"] == 0).astype(np.uint64) << np.uint64(8)
         key |= functions["table"]
@@ -184,25 +201,27 @@ class NativeSymbols:
     def _select(self, elf: ElfFile, offset: int, first: int, number: int) -> npt.NDArray[np.void]:
         """Read a block of symbols, of which the functions stay."""
         count = min(_BLOCK, number - first)
-        symbols = np.frombuffer(elf.read(offset + first * _SYMBOL.itemsize, count * _SYMBOL.itemsize), _SYMBOL)
+        begin, size = offset + first * _SYMBOL.itemsize, count * _SYMBOL.itemsize
+        symbols = np.frombuffer(elf.read(begin, size), _SYMBOL)
+        elf.forget(begin, size)
         kind, binding = symbols["info"] & 15, symbols["info"] >> 4
         is_function = (kind == STT_FUNC) | (kind == STT_GNU_IFUNC)
         # Entry points written in assembly have no type; local labels of that kind are no functions.
-        is_label = (kind == _STT_NOTYPE) & (binding != 0) & self._in_code(symbols["value"])
+        is_label = (kind == _STT_NOTYPE) & (binding != 0)
         wanted = (is_function | is_label) & (symbols["section"] != 0) & (symbols["value"] != 0) & (symbols["name"] != 0)
-        wanted &= symbols["value"] < _MAX_ADDRESS
+        wanted &= self._in_code(symbols["value"])
         kept = symbols[wanted]
         functions = np.zeros(kept.size, _FUNCTION)
-        functions["value"], functions["name"] = kept["value"], kept["name"]
+        functions["value"], functions["name"] = kept["value"] - self._base, kept["name"]
         functions["size"] = np.minimum(kept["size"], 0xFFFFFFFF)
         functions["rank"] = np.where(is_label[wanted], _LABEL, np.where(binding[wanted] == 1, 0, 1))
         return functions
 
     def _in_code(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         inside = np.zeros(values.size, bool)
-        for s in self._elf.segments:
-            if s.type == PT_LOAD and s.flags & PF_X:
-                inside |= (values >= s.vaddr) & (values < s.vaddr + s.mem_size)
+        for start, end in self._code:
+            inside |= (values >= start) & (values < end)
+        inside &= values - self._base < _MAX_SPAN
         return inside
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ..elf import PT_LOAD, SHT_NOBITS, ElfFile
 from ..errors import ElfError
-from .functions import FunctionTable, Span, forget, merge
+from .functions import FunctionTable, Span, merge
 from .references import find_references
 
 _SHF_ALLOC, _SHF_EXECINSTR = 2, 4
@@ -51,7 +51,7 @@ def _find_strings(elf: ElfFile, names: set[bytes]) -> dict[int, str]:
             piece = elf.read(offset + at, min(_PIECE + longest + 1, size - at))
             for match in pattern.finditer(piece):
                 found[vaddr + at + match.start()] = match[1].decode()
-            forget(elf, offset + at, _PIECE)
+            elf.forget(offset + at, _PIECE)
     return found
 
 

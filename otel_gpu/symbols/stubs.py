@@ -21,7 +21,7 @@ from typing import Any
 from ..elf import EM_AARCH64, EM_X86_64, PT_LOAD, ElfFile
 from ..errors import ElfError
 from .constants import Call, calls
-from .functions import FunctionTable, Span, code_spans, forget, read_code
+from .functions import FunctionTable, Span, code_spans, read_code
 from .loaded_pointers import LoadedPointers
 from .references import find_references
 
@@ -172,7 +172,7 @@ class _StubReader:
             except ElfError:
                 pass
             else:
-                forget(self._elf, offset, len(code))
+                self._elf.forget(offset, len(code))
                 return code
         self._unread += 1
         return b""
@@ -193,7 +193,7 @@ class _StubReader:
         except ElfError:
             return None
         raw = self._elf.data[start : start + MAX_NAME + 1]
-        forget(self._elf, start, len(raw))
+        self._elf.forget(start, len(raw))
         text = raw.partition(b"\0")[0]
         return clean_name(text) if text else None
 

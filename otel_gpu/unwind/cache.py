@@ -35,6 +35,7 @@ _VERSION = 2
 _HEADER = struct.Struct("<4sHHIIIIQ")
 """Magic, version, 0, end_pc, functions, size of the JSON of skipped records, CRC-32 of all that follows, rows."""
 _MAX_ROWS = 1 << 24
+_BLOCK = 1 << 20
 _BIG_SECTION = 2 << 20
 """Bytes of `.eh_frame`; its compiler needs about five times as many."""
 
@@ -112,9 +113,12 @@ class TableCache:
                 os.unlink(temporary)
 
     def _path(self, elf: ElfFile) -> Path:
-        section, vaddr = locate(elf)
-        origin = hashlib.blake2b(repr((elf.machine, elf.segments, vaddr)).encode(), digest_size=16)
-        origin.update(section)
+        offset, size, vaddr = locate(elf)
+        described = (elf.machine, elf.entry, elf.segments, vaddr)
+        origin = hashlib.blake2b(repr(described).encode(), digest_size=16)
+        for at in range(offset, offset + size, _BLOCK):
+            origin.update(elf.read(at, min(_BLOCK, offset + size - at)))
+        elf.forget(offset, size)
         return self.directory / f"{elf.build_id() or 'none'}-{origin.hexdigest()}.rows"
 
     def _shrink(self, keep: str) -> None:

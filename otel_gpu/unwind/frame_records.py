@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..elf import PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHT_NOBITS, ElfFile
+from ..errors import ElfError
 from .rows import UnwindError
 
 Bytes = npt.NDArray[np.uint8]
@@ -71,8 +72,8 @@ class _Cie:
     is_signal: bool
 
 
-def locate(elf: ElfFile) -> tuple[bytes, int]:
-    """Return the bytes of `.eh_frame` and its link-time address; UnwindError where there is none."""
+def locate(elf: ElfFile) -> tuple[int, int, int]:
+    """Return the file offset, size and link-time address of `.eh_frame`; UnwindError where there is none."""
     section = elf.section(".eh_frame")
     if section is not None and section.type != SHT_NOBITS:
         offset, size, vaddr = section.offset, section.size, section.vaddr
@@ -86,7 +87,9 @@ def locate(elf: ElfFile) -> tuple[bytes, int]:
         offset, size = elf.to_offset(vaddr), segment.vaddr + segment.file_size - vaddr
     if size > _MAX_SECTION:
         raise UnwindError(f"{elf.path}: an .eh_frame of {size} bytes is not believable")
-    return elf.read(offset, size), vaddr
+    if offset + size > len(elf.data):
+        raise ElfError(f"{elf.path}: its .eh_frame lies outside the file")
+    return offset, size, vaddr
 
 
 def _from_header(elf: ElfFile) -> int:
@@ -101,7 +104,9 @@ def _from_header(elf: ElfFile) -> int:
 
 def read_records(elf: ElfFile) -> FrameRecords:
     """Walk the section and read all headers."""
-    raw, vaddr = locate(elf)
+    offset, size, vaddr = locate(elf)
+    raw = elf.read(offset, size)
+    elf.forget(offset, size)
     skipped: Counter[str] = Counter()
     at, cie_at = _walk(raw, skipped)
     data = np.frombuffer(raw, np.uint8)

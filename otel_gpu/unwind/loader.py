@@ -7,7 +7,6 @@ is walkable from the moment it is known; its stacks grow complete as its tables 
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import queue
 import struct
@@ -17,7 +16,6 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from ..bpf.maps import BpfMap
 from ..elf import ElfFile
@@ -31,6 +29,7 @@ from .python_layout import UnsupportedPythonError
 from .python_process import NotStartedError, PythonProcess, locate
 from .python_text import PythonBinary, analyse_python
 from .rows import ROW, UnwindError
+from .shared_array import SharedArray
 
 _log = logging.getLogger(__name__)
 
@@ -113,10 +112,8 @@ class UnwindLoader:
 
     def __init__(self, rows: BpfMap, mappings: BpfMap, processes: BpfMap, cache: TableCache | None = None) -> None:
         self._cache = cache or TableCache()
-        self._row_memory = mmap.mmap(rows.fd, rows.max_entries * ROW.itemsize)
-        self._rows: npt.NDArray[np.void] = np.frombuffer(self._row_memory, ROW)
-        self._mapping_memory = mmap.mmap(mappings.fd, mappings.max_entries * MAPPING.itemsize)
-        self._mappings: npt.NDArray[np.void] = np.frombuffer(self._mapping_memory, MAPPING, count=mappings.max_entries)
+        self._rows = SharedArray(rows, ROW)
+        self._mappings = SharedArray(mappings, MAPPING)
         self._row_space = Extents(rows.max_entries)
         self._mapping_space = Extents(mappings.max_entries)
         self._table = processes
@@ -297,9 +294,9 @@ class UnwindLoader:
                 return
             if file.why_not == _NO_ROOM:
                 file.why_not = None
-            self._rows[first : first + len(table.rows)] = table.rows
+            self._rows.write(first, table.rows)
             # From end_pc on nothing is known.
-            self._rows[first + len(table.rows)] = (table.end_pc, 0, 0, 0)
+            self._rows.write(first + len(table.rows), np.array([(table.end_pc, 0, 0, 0)], ROW))
             file.first_row, file.rows = first, count
 
     def _make_room(self, count: int) -> bool:
@@ -383,7 +380,7 @@ class UnwindLoader:
                 bias = (process.biases[region] + file.base) & (1 << 64) - 1
                 entry = (region.start, region.end, bias, file.first_row, file.rows, file.number, file.flags)
             run[i] = entry
-        self._mappings[first : first + count] = run
+        self._mappings.write(first, run)
         self._table.put(process.pid.to_bytes(4, "little"), self._pack(process, first, count))
         self._retire(self._mapping_space, process.first, process.slots)
         process.first, process.slots = first, count

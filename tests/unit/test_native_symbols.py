@@ -269,3 +269,12 @@ def test_closing_keeps_what_was_resolved() -> None:
     found.close()
 
     assert number >= 0
+
+
+def test_code_far_from_the_files_first_is_no_functions() -> None:
+    found = symbols(
+        [("first", CODE, 8, FUNC | GLOBAL), ("outside", CODE + (1 << 33), 8, FUNC | GLOBAL), ("before", 8, 8, FUNC)]
+    )
+
+    assert len(found) == 1
+    assert found.resolve_all([CODE + 4, CODE + (1 << 32), CODE + (1 << 33), 8]) == [("first", 4), None, None, None]
