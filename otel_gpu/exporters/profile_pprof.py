@@ -63,13 +63,12 @@ def _values(profiles: Sequence[Profile], types: list[Any], resource: Any) -> dic
 
 
 def _put_executable_first(path: object, profiles: Sequence[Profile], tables: _Tables) -> None:
-    """Enter the executable's mapping first, which is the one that pprof names a profile after."""
-    for profile in profiles:
-        for sample in profile.samples:
-            for frame in sample.stack:
-                if frame.mapping is not None and frame.mapping.path == path:
-                    tables.mapping(frame.mapping)
-                    return
+    """Enter the executable's mapping first, which is the one that pprof names a profile after; else any file's."""
+    stacks = [s.stack for p in profiles for s in p.samples]
+    files = dict.fromkeys(f.mapping for stack in stacks for f in reversed(stack) if f.mapping is not None)
+    first = next((m for m in files if m.path == path), next(iter(files), None))
+    if first is not None:
+        tables.mapping(first)
 
 
 def stand_in(frame: Frame) -> FileMapping | None:

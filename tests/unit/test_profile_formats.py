@@ -15,8 +15,17 @@ from otel_gpu.exporters.profile_folded import encode_folded, encode_folded_diffe
 from otel_gpu.exporters.profile_names import clean, label
 from otel_gpu.exporters.profile_pprof import encode_pprof
 from otel_gpu.exporters.profile_speedscope import encode_speedscope
-from otel_gpu.profiles import GPU_ALLOC_OBJECTS, GPU_ALLOC_SPACE, GPU_WAIT, Frame, FrameKind, difference
-from tests.unit.profile_examples import hostile, training
+from otel_gpu.profiles import (
+    GPU_ALLOC_OBJECTS,
+    GPU_ALLOC_SPACE,
+    GPU_LAUNCHES,
+    GPU_WAIT,
+    Frame,
+    FrameKind,
+    ProfileBuilder,
+    difference,
+)
+from tests.unit.profile_examples import CUDA, START_NS, hostile, kernel, native, resource, training
 
 
 def pprof(profiles):
@@ -62,6 +71,15 @@ def test_pprof_names_the_profile_after_the_executable_and_keeps_links():
     labels = {strings[x.key]: strings[x.str] or x.num for s in message.sample for x in s.label}
     assert labels["trace_id"] == "0102030405060708090a0b0c0d0e0f10"
     assert labels["thread.id"] == 4711
+
+
+def test_pprof_names_the_profile_after_a_file_where_the_executable_is_not_found():
+    builder = ProfileBuilder(GPU_LAUNCHES, resource(), START_NS)
+    builder.add((kernel("gemm"), native("cuLaunchKernel", 0x4210, CUDA)), 1)
+
+    message = pprof([builder.build(START_NS)])
+
+    assert message.string_table[message.mapping[0].filename] == CUDA.path
 
 
 def test_pprof_keeps_processes_apart():
