@@ -1,9 +1,8 @@
 """Was this very file's table compiled before?
 
-Tables are kept under the cache directory of the user, one file each, and are mapped rather than read: all agents of
-a host share the pages. A table is named by the build id and by a hash of all that it is compiled from, as a hostile
-file may borrow another's build id. A file of another version, with a wrong checksum or another owner is compiled
-anew. Writing is atomic, and the oldest files go when there are too many bytes.
+Tables are mapped rather than read: all agents of a host share the pages. A table is named by the build id and by a
+hash of all that it is compiled from, as a hostile file may borrow another's build id. A file of another version, or with
+a wrong checksum, is compiled anew.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import mmap
 import os
 import struct
 import sys
-import tempfile
 import zlib
 from pathlib import Path
 
 import numpy as np
 
+from ..disk_cache import DiskCache, default_directory
 from ..elf import ElfFile
 from .apart import compile_apart
 from .eh_frame import compile_table
@@ -40,19 +39,17 @@ _BIG_SECTION = 2 << 20
 """Bytes of `.eh_frame`; its compiler needs about five times as many."""
 
 
-def default_directory() -> Path:
-    """Return where tables are kept when nothing else is said."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "otel-gpu" / "unwind"
-
-
 class TableCache:
     """Unwinding tables on disk. A cache that cannot be used costs time, nothing else; `failures` counts that."""
 
     def __init__(self, directory: Path | None = None, max_bytes: int = 512 << 20) -> None:
-        self.directory = directory if directory is not None else default_directory()
-        self.max_bytes = max_bytes
+        self._disk = DiskCache(directory if directory is not None else default_directory("unwind"), max_bytes)
         self.failures = 0
+
+    @property
+    def directory(self) -> Path:
+        """Where the tables lie."""
+        return self._disk.directory
 
     def table(self, elf: ElfFile) -> UnwindTable:
         """Return the table of a file, compiled now or before; UnwindError where it has none.
@@ -78,62 +75,34 @@ class TableCache:
 
         Raises UnwindError for a file that has no table at all.
         """
-        path = self._path(elf)
+        name = _name(elf)
         try:
-            with open(path, "rb") as f:
-                status = os.fstat(f.fileno())
-                if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-                    raise ValueError("others could have written it")
-                table = _decode(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
-            os.utime(path)
+            return _decode(self._disk.open(name))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, struct.error) as e:
             self.failures += 1
-            _log.debug("unwinding table %s is not usable and will be compiled anew: %s", path, e)
+            _log.debug("unwinding table %s is not usable and will be compiled anew: %s", name, e)
             return None
-        return table
 
     def store(self, elf: ElfFile, table: UnwindTable) -> None:
         """Keep a table."""
-        path = self._path(elf)
-        temporary = None
+        name = _name(elf)
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.directory, prefix=".", suffix=".new")
-            with os.fdopen(handle, "wb") as f:
-                for block in _encode(table):
-                    f.write(block)
-            os.replace(temporary, path)
-            self._shrink(keep=path.name)
+            self._disk.put(name, _encode(table))
         except OSError as e:
             self.failures += 1
-            _log.debug("unwinding table %s cannot be kept: %s", path, e)
-            if temporary is not None and os.path.exists(temporary):
-                os.unlink(temporary)
+            _log.debug("unwinding table %s cannot be kept: %s", name, e)
 
-    def _path(self, elf: ElfFile) -> Path:
-        offset, size, vaddr = locate(elf)
-        described = (elf.machine, elf.entry, elf.segments, vaddr)
-        origin = hashlib.blake2b(repr(described).encode(), digest_size=16)
-        for at in range(offset, offset + size, _BLOCK):
-            origin.update(elf.read(at, min(_BLOCK, offset + size - at)))
-        elf.forget(offset, size)
-        return self.directory / f"{elf.build_id() or 'none'}-{origin.hexdigest()}.rows"
 
-    def _shrink(self, keep: str) -> None:
-        """Remove the files unused for the longest time until the rest fits."""
-        files = []
-        for entry in os.scandir(self.directory):
-            if entry.is_file(follow_symlinks=False) and entry.name != keep:
-                status = entry.stat(follow_symlinks=False)
-                files.append((status.st_mtime_ns, status.st_size, entry.path))
-        total = sum(size for _, size, _ in files) + os.path.getsize(self.directory / keep)
-        for _, size, path in sorted(files):
-            if total <= self.max_bytes:
-                break
-            os.unlink(path)
-            total -= size
+def _name(elf: ElfFile) -> str:
+    offset, size, vaddr = locate(elf)
+    described = (elf.machine, elf.entry, elf.segments, vaddr)
+    origin = hashlib.blake2b(repr(described).encode(), digest_size=16)
+    for at in range(offset, offset + size, _BLOCK):
+        origin.update(elf.read(at, min(_BLOCK, offset + size - at)))
+    elf.forget(offset, size)
+    return f"{elf.build_id() or 'none'}-{origin.hexdigest()}.rows"
 
 
 def _encode(table: UnwindTable) -> tuple[bytes, bytes, bytes]:

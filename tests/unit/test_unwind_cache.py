@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 
 from otel_gpu.elf import ElfFile
 from otel_gpu.unwind.apart import compile_apart
-from otel_gpu.unwind.cache import TableCache, default_directory
+from otel_gpu.unwind.cache import TableCache
 from otel_gpu.unwind.eh_frame import compile_table
 from otel_gpu.unwind.rows import UnwindError, UnwindTable
 
@@ -74,21 +73,6 @@ def test_a_file_that_others_may_write_is_not_trusted(cache: TableCache) -> None:
         assert cache.load(elf) is None
 
 
-def test_the_oldest_tables_go_when_there_are_too_many_bytes(cache: TableCache) -> None:
-    with ElfFile(PROGRAM) as elf:
-        cache.table(elf)
-        newest = stored(cache)
-        size = newest.stat().st_size
-        for age in (3, 2, 1):
-            old = cache.directory / f"{age}.rows"
-            old.write_bytes(bytes(size))
-            os.utime(old, (time.time() - age * 1000,) * 2)
-        cache.max_bytes = 2 * size
-        cache.store(elf, cache.table(elf))
-
-    assert {p.name for p in cache.directory.iterdir()} == {newest.name, "1.rows"}
-
-
 def test_a_cache_that_cannot_be_written_is_counted_and_costs_only_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cache = TableCache(tmp_path / "file" / "tables")
@@ -97,11 +81,6 @@ def test_a_cache_that_cannot_be_written_is_counted_and_costs_only_time(tmp_path:
         assert cache.table(elf).functions > 10
 
     assert cache.failures > 0
-
-
-def test_the_directory_follows_the_users_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
-    assert default_directory() == Path("/elsewhere/otel-gpu/unwind")
 
 
 def test_a_big_table_is_compiled_by_another_process(cache: TableCache, monkeypatch: pytest.MonkeyPatch) -> None:
