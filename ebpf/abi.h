@@ -300,6 +300,7 @@ enum wait_kind {
 #define CALL_RESETS_PRIMARY 3	/* kind of a recorded call: its id is the device's primary context, 0 if unknown */
 #define CALL_RELEASES_PRIMARY 4 /* the same, when that was the last reference; else the call is not told of */
 #define CALL_ENDS_CAPTURE 1	/* kind of a recorded call: its stream's capture is over, even if it fails */
+#define CALL_UNLOADS 6		/* kind of a recorded call: handles of kernels may be given out again */
 #define CALL_ALIASES 5		/* kind of a recorded call: what it returns is the kernel in its second argument */
 
 #define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */

@@ -43,6 +43,11 @@ static __always_inline int may_hold(u32 type)
 	return type == 3 || type == 6 || type == 9 || type >= 12;
 }
 
+static __always_inline int unloads_kernels(u8 kind)
+{
+	return kind == CALL_UNLOADS || kind == CALL_RESETS_PRIMARY || kind == CALL_RELEASES_PRIMARY;
+}
+
 SEC("uprobe")
 int call(struct pt_regs *ctx)
 {
@@ -66,6 +71,8 @@ int call(struct pt_regs *ctx)
 		if (!read_user(&type, sizeof(type), call.size) || may_hold(type))
 			hold_graphs(&who);
 	}
+	if (unloads_kernels(COOKIE_KIND(cookie) & ~KIND_HIP))
+		note_unload(&who);
 	if ((COOKIE_KIND(cookie) & ~KIND_HIP) == CALL_ENDS_CAPTURE)
 		end_capture(&who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie));
 	return 0;

@@ -19,8 +19,10 @@ static __noinline int captured_launch(struct pt_regs *ctx, const struct caller *
 				      u64 capture)
 {
 	emit(who, EVENT_CAPTURED, capture, NODE_KERNEL, key->subject, NODE_DETAIL(key->bucket_a, key->bucket_b));
-	if (first_captured(who, key->subject))
+	if (first_captured(who, key->subject)) {
+		kernel_seen(who, key->subject);
 		emit_first_launch(ctx, who, key->subject, key->kind);
+	}
 	return 0;
 }
 
@@ -46,8 +48,10 @@ static __always_inline int launch(struct pt_regs *ctx, const struct caller *who,
 	}
 	t = thread_of(who);
 	key.device = device_of_thread(t);
-	if (count(&key, blocks, threads_per_block))
+	if (count(&key, blocks, threads_per_block)) {
+		kernel_seen(who, function);
 		emit_first_launch(ctx, who, function, key.kind);
+	}
 	submit(who, t, stream, cookie);
 	return 1;
 }

@@ -246,7 +246,7 @@ HIP: tuple[Hook, ...] = (
     _hook("hipStreamWaitEvent(void *stream, void *event, unsigned flags)", None, "stream_wait_event", stream="stream", variants=_STREAM),
     # Names.
     _hook("hipModuleGetFunction(void **out, void *module, const char *name)", None, "name", "named", out="out"),
-    _call("hipModuleUnload(void *module)"),
+    _call("hipModuleUnload(void *module)", kind=abi.CALL_UNLOADS),
     # Graphs: what is in them.
     _call("hipGraphAddKernelNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", data="params"),
     _call("hipGraphAddMemcpyNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", data="params"),

@@ -207,8 +207,8 @@ DRIVER: tuple[Hook, ...] = (
         )
     ),
     shapes.call("cuKernelGetFunction(void **out, void *kernel)", kind=abi.CALL_ALIASES),
-    shapes.call("cuModuleUnload(void *module)"),
-    shapes.call("cuLibraryUnload(void *library)"),
+    shapes.call("cuModuleUnload(void *module)", kind=abi.CALL_UNLOADS),
+    shapes.call("cuLibraryUnload(void *library)", kind=abi.CALL_UNLOADS),
     # Graphs: what is in them.
     shapes.call("cuGraphAddKernelNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", variants=("", "_v2"), data="params"),
     shapes.call("cuGraphAddMemcpyNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
@@ -250,7 +250,7 @@ DRIVER: tuple[Hook, ...] = (
     Hook("cuCtxSetCurrent(void *context)", None, "context_set"),
     Hook("cuCtxPushCurrent(void *context)", None, "context_set", flags=abi.FLAG_PUSH, variants=("_v2",)),
     Hook("cuCtxPopCurrent(void **context)", None, "context_pop", variants=("_v2",)),
-    shapes.call("cuCtxDestroy(void *context)", variants=("_v2",)),
+    shapes.call("cuCtxDestroy(void *context)", kind=abi.CALL_UNLOADS, variants=("_v2",)),
     shapes.call("cuDevicePrimaryCtxRelease(int device)", kind=abi.CALL_RELEASES_PRIMARY, variants=("", "_v2")),
     shapes.call("cuDevicePrimaryCtxReset(int device)", kind=abi.CALL_RESETS_PRIMARY, variants=("", "_v2")),
     shapes.call("cuDeviceGetUuid(void *out, int device)", variants=("", "_v2"), flags=abi.FLAG_RESULT),

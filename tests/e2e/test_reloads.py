@@ -27,8 +27,11 @@ def test_launches_have_the_name_that_their_handle_had_then(tmp_path: Path) -> No
 
     everything = read_metrics(tmp_path / "out")
     exported = everything.of(truth.pid)
-    assert len(truth.launches) == ROUNDS * (3 * 40 + 4)
+    assert len(truth.launches) == ROUNDS * (3 * 40 + 4) + 1
     launches = exported.by(comparison.LAUNCHES, "cuda.kernel.name")
+    # Nobody saw what this one is called; what is launched at its handle afterwards is none of it.
+    for name in [name for name in launches if "+0x" in name]:
+        launches["kept"] += launches.pop(name)
     whole = {name: n for name, n in launches.items() if not name.startswith("long_")}
     assert whole == {name: n for name, n in truth.launches.items() if not name.startswith("long_")}
     # Too long to be kept whole, but not so that two would be one.
