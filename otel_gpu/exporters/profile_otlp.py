@@ -19,7 +19,7 @@ from .. import __version__
 from ..model import AttributeValue, Resource
 from ..profiles import FileMapping, Frame, Profile, SpanLink, Stack
 from . import Payload
-from .profile_names import clean
+from .profile_names import clean, label
 from .settings import MAX_REQUEST_BYTES
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
@@ -186,7 +186,9 @@ class _Dictionary:
 
     def _location(self, frame: Frame) -> int:
         mapping = self._mapping(frame.mapping) if frame.mapping is not None else 0
-        function = self._function(frame.function, frame.filename)
+        # Nobody can look up an address of a file that has no id: the file's name is all there is to say.
+        name = label(frame) if frame.mapping is not None and not mapping else frame.function
+        function = self._function(name, frame.filename)
         line = min(max(frame.line, 0), _INT64_MAX) if function else 0
         frame_type = frame.kind.value if frame.kind.is_code else ""
         key = (mapping, frame.address & _UINT64_MAX, function, line, frame_type)

@@ -110,6 +110,14 @@ def test_a_mapping_without_any_id_is_not_sent():
     assert len(d.mapping_table) == 1
 
 
+def test_an_unnamed_frame_of_a_file_without_any_id_is_named_after_the_file():
+    frame = native("", 0x12, FileMapping("/lib/libx.so"))
+
+    d = encode_profiles([profile_of([((frame,), 1, {}, None)])]).dictionary
+
+    assert d.string_table[d.function_table[1].name_strindex] == "libx.so+0x12"
+
+
 def test_off_cpu_has_no_period_and_cpu_has_its_own():
     off, cpu = (profile_of([((python("f", 1),), 5, {}, None)], t) for t in (OFF_CPU, CPU.every(20_408_163)))
 
