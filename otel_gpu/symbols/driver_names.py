@@ -21,7 +21,7 @@ from ..elf import ElfFile
 from ..errors import OtelGpuError
 from .cache import SymbolCache
 from .driver_book import DriverBook, supported_by_code
-from .driver_records import Path, led_to
+from .driver_records import Path, is_scarce, led_to
 from .kernels import KernelBook, Program
 from .private_pages import PrivatePages
 
@@ -100,7 +100,9 @@ class DriverNames:
             return set()
         with self._lock:
             names = {h: name for h, name in first.items() if handles[h] > state.doubted_at}
-            state.nameless = {h: w for h, w in handles.items() if h not in names and w > state.doubted_at}
+            # Those that few handles were enough for are asked again when there are more.
+            open_ = handles if is_scarce(handles) else {h: w for h, w in handles.items() if h not in names}
+            state.nameless = {h: w for h, w in open_.items() if w > state.doubted_at}
             while len(state.nameless) > _MAX_NAMELESS:
                 del state.nameless[next(iter(state.nameless))]
         for handle, name in names.items():
@@ -121,8 +123,9 @@ class DriverNames:
         with _driver(program[0], ip) as driver, PrivatePages(program[0]) as memory:
             paths = self._book.judge(driver, memory, told)
             if not paths:
-                state.paths = state.paths or supported_by_code(program[0], memory, handles, told)
-                paths = state.paths
+                paths = state.paths or supported_by_code(program[0], memory, handles, told)
+                if not is_scarce({*handles, *told}):
+                    state.paths = paths
         return _led(program[0], handles, paths), paths
 
     def _told(self, program: Program) -> dict[int, str]:

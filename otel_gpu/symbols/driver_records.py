@@ -15,6 +15,7 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from .process_memory import Memory, MemoryFault
 from .stubs import MAX_NAME
@@ -29,6 +30,8 @@ _RECORD, _INNER = 512, 128
 _LONGEST = 3
 _MIN_CONFIRMED = 3
 """Different names that a path must have led to rightly before it is believed."""
+_MIN_SUPPORTED = 2
+"""Handles without a known name, from which device code can tell anything."""
 _SHARE = 0.75
 """Of the handles, whose names must stand in device code; some code may be gone. A path must lead to a name from all."""
 _WORD = 8
@@ -104,13 +107,21 @@ def contradicts(text: str | None, name: str) -> bool:
     return text is not None and text != name and len(text) >= _LIKELY
 
 
-def supported(found: Mapping[int, Texts], names: Collection[str]) -> frozenset[Path]:
+def is_scarce(found: Collection[int]) -> bool:
+    """Say whether there are so few handles that what they support holds for themselves only."""
+    return len(found) < _MIN_CONFIRMED
+
+
+def supported(found: Mapping[int, Texts], names: AbstractSet[str]) -> frozenset[Path]:
     """Return the paths from handles without names to different kernels of the program's device code.
 
     A path that begins with a pointer and goes on as another one does, leads to the name of another record of the same
     kind: the next one in a list, say. It is no rival of the path to the record's own name. Other rivals are, and where
-    two paths say different things of one handle, none is believed.
+    two paths say different things of one handle, none is believed. Of two handles alone, neither may lead to a second
+    kernel by any path; of one, nothing can be said.
     """
+    if is_scarce(found) and any(len(names & set(leads.values())) != 1 for leads in found.values()):
+        return frozenset()
     said = _by_path(found)
     fitting = {path: by_handle for path, by_handle in said.items() if _fits(by_handle, names, len(found))}
     own = {path: by_handle for path, by_handle in fitting.items() if not any(path[n:] in fitting for n in (1, 2))}
@@ -135,11 +146,12 @@ def _by_path(found: Mapping[int, Texts]) -> dict[Path, dict[int, str]]:
     return said
 
 
-def _fits(by_handle: Mapping[int, str], names: Collection[str], handles: int) -> bool:
+def _fits(by_handle: Mapping[int, str], names: AbstractSet[str], handles: int) -> bool:
     known = [text for text in by_handle.values() if text in names]
     others = [text for text in by_handle.values() if text not in names and len(text) >= _LIKELY]
     all_named = len(known) + len(others) == handles
-    return all_named and len(set(known)) >= _MIN_CONFIRMED and len(known) >= _SHARE * handles
+    different = min(max(handles, _MIN_SUPPORTED), _MIN_CONFIRMED)
+    return all_named and len(set(known)) >= different and len(known) >= _SHARE * handles
 
 
 def is_path(path: Path) -> bool:

@@ -18,24 +18,15 @@ from tests.e2e.truth import Truth
 FIRST, LATE = 0.99, 0.90
 
 
-def _from_its_start(
-    command: list[str | Path], directory: Path, environment: Mapping[str, str], agents: Mapping[str, str]
-) -> Truth:
-    """Let the agent be there before the program, for all of its run."""
-    mock = {"LD_LIBRARY_PATH": str(ground.part("mock"))}
-    with Agent(naming.arguments(directory), directory, {**mock, **agents}) as agent:
+def _first(command: list[str | Path], directory: Path, environment: Mapping[str, str]) -> tuple[Metrics, Truth]:
+    """Let the agent be there before the program, and return what it says of the whole run."""
+    with Agent(naming.arguments(directory), directory, {"LD_LIBRARY_PATH": str(ground.part("mock"))}) as agent:
         agent.wait_attached()
         with Program(command, directory, environment) as program:
             program.ready(timeout=180)
             program.run_phase(timeout=240)
             truth = program.finish()
         agent.stop()
-    return truth
-
-
-def _first(command: list[str | Path], directory: Path, environment: Mapping[str, str]) -> tuple[Metrics, Truth]:
-    """Return what an agent says of the whole run that was there before the program."""
-    truth = _from_its_start(command, directory, environment, {})
     everything = read_metrics(directory / "out")
     comparison.assert_nothing_lost(everything)
     return everything.of(truth.pid), truth
@@ -130,6 +121,21 @@ def _kernels(phases: int, *options: str) -> list[str | Path]:
     return [ground.part("programs") / "late_kernels", str(phases), *options]
 
 
+def _show(directory: Path, environment: Mapping[str, str], agents: Mapping[str, str]) -> None:
+    """Let an agent see a program from its start, which lives for a moment after its launches."""
+    mock = {"LD_LIBRARY_PATH": str(ground.part("mock"))}
+    with Agent(naming.arguments(directory), directory, {**mock, **agents}) as agent:
+        agent.wait_attached()
+        with Program(_kernels(2, "8"), directory, environment) as program:
+            program.ready()
+            program.run_phase()
+            time.sleep(2)
+            program.ready()
+            program.run_phase()
+            program.finish()
+        agent.stop()
+
+
 @pytest.mark.parametrize("record", RECORDS)
 def test_kernels_are_named_by_device_code_alone_however_the_driver_keeps_names(record: str, tmp_path: Path) -> None:
     exported, truth = _late(_kernels(3, "8"), tmp_path, {"MOCKCUDA_RECORD": record}, _cache(tmp_path))
@@ -138,24 +144,33 @@ def test_kernels_are_named_by_device_code_alone_however_the_driver_keeps_names(r
     assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})
 
 
+def test_two_kernels_alone_are_named_by_device_code(tmp_path: Path) -> None:
+    command = [sys.executable, ground.PROGRAMS / "ctypes_calls.py", "--launches", "500", "--phases", "3"]
+
+    exported, truth = _late(command, tmp_path, {}, _cache(tmp_path))
+
+    assert len(truth.launches) == 2
+    assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})
+
+
 @pytest.mark.parametrize("record", RECORDS)
 def test_what_one_program_showed_of_a_driver_names_the_next_ones_kernels(record: str, tmp_path: Path) -> None:
     environment = {"MOCKCUDA_RECORD": record}
     (first := tmp_path / "first").mkdir()
-    _from_its_start(_kernels(1, "8"), first, environment, _cache(tmp_path))
+    _show(first, environment, _cache(tmp_path))
 
-    # Of two kernels alone nothing could be concluded.
+    # Of one kernel alone nothing could be concluded.
     (second := tmp_path / "second").mkdir()
-    exported, truth = _late(_kernels(3, "1"), second, environment, _cache(tmp_path))
+    exported, truth = _late(_kernels(3, "1", "one"), second, environment, _cache(tmp_path))
 
-    assert len(truth.launches) == 3
+    assert len(truth.launches) == 1
     assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})
 
 
 def test_where_no_record_leads_to_a_name_there_is_none(tmp_path: Path) -> None:
     environment = {"MOCKCUDA_RECORD": "hidden"}
     (first := tmp_path / "first").mkdir()
-    _from_its_start(_kernels(1, "8"), first, environment, _cache(tmp_path))
+    _show(first, environment, _cache(tmp_path))
 
     for number, cache in enumerate((tmp_path, tmp_path / "other")):
         (late := tmp_path / f"late{number}").mkdir()
@@ -168,7 +183,7 @@ def test_a_handle_that_is_given_out_again_gets_the_new_kernels_name(known: bool,
     environment = {"MOCKCUDA_REUSE": "1"}
     if known:
         (first := tmp_path / "first").mkdir()
-        _from_its_start(_kernels(1, "8"), first, environment, _cache(tmp_path))
+        _show(first, environment, _cache(tmp_path))
 
     (late := tmp_path / "late").mkdir()
     with Program(_kernels(4, "8", "replace"), late, environment) as program:

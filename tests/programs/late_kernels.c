@@ -2,10 +2,10 @@
 /* late_kernels: what does a program launch that loads its own kernels, as JIT compilers do, before anyone looks?
  *
  * One module of PTX with several kernels and some with one each; every kernel is launched in every phase, each as often
- * as no other. With a third argument the first module is unloaded before the third phase, and another one loaded, whose
+ * as no other. With "one", only the first is launched; with "replace" the first module is unloaded before the third phase, and another one loaded, whose
  * kernels may get the same handles.
  *
- *   late_kernels phases kernels [replace] */
+ *   late_kernels phases kernels [one | replace] */
 #include "driver.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,11 +62,11 @@ int main(int count, char **arguments)
         fflush(stdout);
         if (!fgets(line, sizeof(line), stdin))
             return 1;
-        if (count > 3 && phase == 2) {
+        if (count > 3 && !strcmp(arguments[3], "replace") && phase == 2) {
             CHECK(cu.cuModuleUnload(module));
             load("replaced", 0, kernels, functions);
         }
-        launch(functions, kernels + ALONE);
+        launch(functions, count > 3 && !strcmp(arguments[3], "one") ? 1 : kernels + ALONE);
         CHECK(cu.cuCtxSynchronize());
         printf("{\"event\": \"phase\", \"pid\": %d, \"phase\": %d}\n", getpid(), phase);
         fflush(stdout);

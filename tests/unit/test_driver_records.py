@@ -15,6 +15,7 @@ from otel_gpu.symbols.driver_records import (
     contradicts,
     follow,
     is_path,
+    is_scarce,
     led_to,
     might_be_supported,
     supported,
@@ -93,13 +94,30 @@ def test_device_code_finds_the_way_without_a_known_name(layout: Layout, path: tu
 
 
 @each
-def test_few_kernels_prove_nothing(layout: Layout, path: tuple[int, ...]) -> None:
+def test_few_known_names_prove_nothing(layout: Layout, path: tuple[int, ...]) -> None:
     heap = Heap()
     told = {layout(heap, name): name for name in NAMES[:2]}
-    found = {handle: texts(heap, handle) for handle in told}
 
-    assert confirmed(found, told) == frozenset()
-    assert supported(found, set(NAMES)) == frozenset()
+    assert confirmed({handle: texts(heap, handle) for handle in told}, told) == frozenset()
+
+
+@each
+def test_two_handles_that_each_lead_to_one_kernel_are_named(layout: Layout, path: tuple[int, ...]) -> None:
+    heap = Heap()
+    found = {handle: texts(heap, handle) for handle in (layout(heap, name) for name in NAMES[:2])}
+
+    assert is_scarce(found)
+    assert path in supported(found, set(NAMES))
+    assert supported(found, set(NAMES[:1])) == frozenset()
+    assert supported(dict(list(found.items())[:1]), set(NAMES)) == frozenset()
+
+
+def test_two_handles_of_which_one_leads_to_two_kernels_are_not_named() -> None:
+    heap = Heap()
+    first, second = heap.put(NAMES[0]), heap.put(NAMES[1])
+    handles = [heap.put(0, first, room=512), heap.put(0, second, first, room=512)]
+
+    assert supported({handle: texts(heap, handle) for handle in handles}, set(NAMES)) == frozenset()
 
 
 def test_a_way_that_is_wrong_once_is_not_believed() -> None:
