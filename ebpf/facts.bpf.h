@@ -37,6 +37,19 @@ int named(struct pt_regs *ctx)
 	return 0;
 }
 
+/* (const char **name, CUfunction or CUkernel): a program that listed its kernels asks what they are called. */
+SEC("uretprobe")
+int name_told(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), name;
+	struct caller who;
+	struct call call;
+
+	if (succeeded(ctx, cookie, &who, &call) && read_user(&name, sizeof(name), call.address))
+		emit_name(&who, call.arguments[0], 0, name);
+	return 0;
+}
+
 /* CUgraphNodeType: host functions, waits for events, for others' semaphores and for memory's values, conditions. */
 static __always_inline int may_hold(u32 type)
 {

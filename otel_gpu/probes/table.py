@@ -206,6 +206,8 @@ DRIVER: tuple[Hook, ...] = (
             "cuLibraryGetKernel(void **out, void *library, const char *name)",
         )
     ),
+    Hook("cuFuncGetName(const char **out, void *function)", None, "name", "name_told", out="out"),
+    Hook("cuKernelGetName(const char **out, void *kernel)", None, "name", "name_told", out="out"),
     shapes.call("cuKernelGetFunction(void **out, void *kernel)", kind=abi.CALL_ALIASES),
     shapes.call("cuModuleUnload(void *module)", kind=abi.CALL_UNLOADS),
     shapes.call("cuLibraryUnload(void *library)", kind=abi.CALL_UNLOADS),

@@ -39,6 +39,13 @@ def test_a_capture_goes_on_after_a_wrong_end(run: tuple[dict[str, object], Truth
     assert exported.by(comparison.LAUNCHES, "cuda.kernel.name") == truth.launches
 
 
+def test_kernels_that_were_listed_have_the_names_that_were_asked_for(
+    run: tuple[dict[str, object], Truth, Metrics, Metrics],
+) -> None:
+    launches = run[3].by(comparison.LAUNCHES, "cuda.kernel.name")
+    assert {launches[f"listed{n}"] for n in range(8)} == set(range(1, 9))
+
+
 def test_virtual_memory_is_held_by_its_maker(run: tuple[dict[str, object], Truth, Metrics, Metrics]) -> None:
     said, _, _, exported = run
     held = exported.total(comparison.ALLOCATED) - exported.total(comparison.FREED)

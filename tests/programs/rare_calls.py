@@ -123,6 +123,19 @@ def virtual_memory() -> int:
     return 3
 
 
+def listed() -> None:
+    """Launch kernels that nobody asked for by name."""
+    module = made(cu.cuModuleLoadData, PTX.replace("entry k", "entry listed").encode())
+    count = c_uint()
+    check(cu.cuModuleGetFunctionCount(byref(count), module))
+    found = (c_void_p * count.value)()
+    check(cu.cuModuleEnumerateFunctions(found, count, module))
+    for times, kernel in enumerate(found, 1):
+        check(cu.cuFuncGetName(byref(c_void_p()), c_void_p(kernel)))
+        for _ in range(times):
+            check(cu.cuLaunchKernel(c_void_p(kernel), 1, 1, 1, 32, 1, 1, 0, None, None, None))
+
+
 def failures() -> None:
     out = c_void_p()
     assert cu.cuModuleGetFunction(byref(out), None, b"nothing") != 0
@@ -140,6 +153,7 @@ def main() -> None:
     kernels = [made(cu.cuModuleGetFunction, module, name.encode()) for name in KERNELS]
     captures(kernels)
     edits(kernels)
+    listed()
     slices = virtual_memory()
     failures()
     print(json.dumps({"event": "phase", "slices": slices}), flush=True)
