@@ -343,18 +343,23 @@ static __always_inline int follows_call(const struct unwind *u, u64 pc)
 	       (c[1] == 0xff && (c[2] == 0x94 || c[2] == 0x14));
 }
 
-/* Leaves a frame for its caller by frame pointers; 0 when they are none. */
-static __always_inline int step_by_frame_pointer(struct unwind *u)
+/* Leaves a frame for its caller by frame pointers; 0 when they are none. The caller may have its frame on another stack,
+ * as Go's has below C: only within the file given, for nothing else then tells it from chance. */
+static __always_inline int step_by_frame_pointer(struct unwind *u, u32 file)
 {
 	u64 words[2], pc = u->pc;
 	u32 was_return = u->is_return;
+	int is_elsewhere = u->fp - u->sp > MAX_FRAME_BYTES; /* also where it lies below */
+	struct unwind_mapping *m;
 
-	if (u->fp < u->sp || u->fp - u->sp > MAX_FRAME_BYTES || u->fp & 7)
+	if (u->fp & 7 || (is_elsewhere && (!file || u->sp - u->fp <= MAX_FRAME_BYTES)))
 		return 0;
 	if (READ_WALKED(u, words, sizeof(words), (void *)u->fp))
 		return 0;
 	go_on_at(u, words[1], u->fp + 8);
-	if ((!find_mapping(u) && code_at(u, u->pc - 1) != CODE_MADE) || !follows_call(u, u->pc)) {
+	m = find_mapping(u);
+	if ((m ? is_elsewhere && m->file != file : is_elsewhere || code_at(u, u->pc - 1) != CODE_MADE) ||
+	    !follows_call(u, u->pc)) {
 		u->pc = pc;
 		u->is_return = UNKNOWN(was_return);
 		return 0;
@@ -372,7 +377,7 @@ static __always_inline int step_from_made_code(struct unwind *u)
 	const struct py_layout *py = &u->process->py;
 	int may_leap = u->here.frame && py->entry_rule == PY_SHIM && py->marker_to_cfa;
 
-	if (!(may_leap && py->minor == JIT_WITHOUT_FRAME_POINTERS) && step_by_frame_pointer(u))
+	if (!(may_leap && py->minor == JIT_WITHOUT_FRAME_POINTERS) && step_by_frame_pointer(u, 0))
 		return 0;
 	if (!may_leap)
 		return stop(u, STOP_FRAME_POINTER);
@@ -488,14 +493,21 @@ static __always_inline int check_group(struct unwind *u)
 }
 
 /* Leaves code of a file that says nothing of its frames, for the reason given. */
-static __always_inline int step_without_rules(struct unwind *u, u32 flags, enum stop why)
+static __always_inline int step_without_rules(struct unwind *u, const struct unwind_mapping *m, enum stop why)
 {
-	if (!(flags & MAPPING_FRAME_POINTERS))
+	u64 outer = 0;
+
+	if (!(m->flags & MAPPING_FRAME_POINTERS))
 		return stop(u, why);
 	/* The ABI marks the outermost frame so. */
 	if (!u->fp)
 		return stop(u, STOP_OUTERMOST);
-	return step_by_frame_pointer(u) ? 0 : stop(u, STOP_FRAME_POINTER);
+	if (step_by_frame_pointer(u, m->file))
+		return 0;
+	/* Or what lies below it: Go has the return address there that ends a goroutine, and which no call left. */
+	if (!READ_WALKED(u, &outer, sizeof(outer), (void *)u->fp) && !outer)
+		return stop(u, STOP_OUTERMOST);
+	return stop(u, STOP_FRAME_POINTER);
 }
 
 /* One round: a Python frame, or a native frame and the way out of it. Returns 1 to end the walk. */
@@ -542,11 +554,10 @@ static long step(u64 round, struct unwind *u)
 	if (!m)
 		return stop(u, STOP_NO_MAPPING);
 	if (!m->rows)
-		return step_without_rules(u, m->flags,
-					  m->flags & MAPPING_NO_TABLE ? STOP_FRAME_POINTER : STOP_NO_TABLE);
+		return step_without_rules(u, m, m->flags & MAPPING_NO_TABLE ? STOP_FRAME_POINTER : STOP_NO_TABLE);
 	row = find_row(m, (u32)(u->pc - u->is_return - m->bias));
 	if (!row || row->kind == ROW_END)
-		return step_without_rules(u, m->flags, STOP_NO_ROW);
+		return step_without_rules(u, m, STOP_NO_ROW);
 	return step_by_row(u, row);
 }
 

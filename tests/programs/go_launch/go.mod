@@ -1,0 +1,3 @@
+module go_launch
+
+go 1.20
