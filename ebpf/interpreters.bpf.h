@@ -39,7 +39,7 @@ static __always_inline u64 is_same(u64 a, u64 b)
 #define SAVED_REGISTERS 6
 #define LOCAL_WORDS 16
 #define FRAME_OBJECT_GENERATOR 96 /* PyFrameObject.f_gen and .f_localsplus of 3.8 and 3.9 */
-#define FRAME_OBJECT_LOCALS 360
+#define FRAME_OBJECT_LOCALS(py) ((py)->minor == 10 ? 352 : 360)
 
 /* Up to 3.9, whether the frame is that of the activation that was left. eval() keeps where the frame's locals begin in
  * its own stack frame; and it saves its caller's registers first of all, of which one mostly has the frame, or the
@@ -52,7 +52,7 @@ static __always_inline int is_frame_of_activation(struct unwind *u, u64 frame)
 		return 0;
 	if (u->low + sizeof(words) <= saved && !READ_WALKED(u, words, sizeof(words), (void *)u->low))
 		for (int i = 0; i < LOCAL_WORDS; i++)
-			found |= is_same(words[i], frame + FRAME_OBJECT_LOCALS);
+			found |= is_same(words[i], frame + FRAME_OBJECT_LOCALS(&u->process->py));
 	if (READ_WALKED(u, words, SAVED_REGISTERS * 8, (void *)saved) ||
 	    READ_WALKED(u, &generator, sizeof(generator), (void *)(frame + FRAME_OBJECT_GENERATOR)))
 		return 0;
@@ -61,6 +61,15 @@ static __always_inline int is_frame_of_activation(struct unwind *u, u64 frame)
 	for (int i = 0; i < SAVED_REGISTERS; i++)
 		found |= is_same(words[i], frame) | is_same(words[i], generator);
 	return found != 0;
+}
+
+/* Up to 3.10, the same, told by the one word of eval's stack frame that holds where the frame's locals begin. */
+static __always_inline int keeps_locals_of(struct unwind *u, u64 frame)
+{
+	u64 locals, at = u->sp - u->process->py.marker_to_cfa;
+
+	return u->low <= at && !READ_WALKED(u, &locals, sizeof(locals), (void *)at) &&
+	       locals == frame + FRAME_OBJECT_LOCALS(&u->process->py);
 }
 
 static __always_inline int is_in_activation(const struct unwind *u, u64 marker)

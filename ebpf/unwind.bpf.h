@@ -461,6 +461,9 @@ static __always_inline int is_own_group(struct unwind *u)
 
 	if (!UNKNOWN(u->group_frame))
 		return 0;
+	/* Only the innermost activation may be about to link its frame, or to end; for the others look no further. */
+	if (py->entry_rule == PY_EACH && py->marker_to_cfa && UNKNOWN(u->activations) == 1)
+		return keeps_locals_of(u, u->group_frame);
 	if (py->entry_rule == PY_EACH && py->tstate_cframe == PY_ABSENT)
 		return UNKNOWN(u->interpreters) != SEVERAL_INTERPRETERS || is_frame_of_activation(u, u->group_frame);
 	return !UNKNOWN(u->marker) || is_in_activation(u, u->marker);
@@ -471,15 +474,15 @@ static __always_inline int is_own_group(struct unwind *u)
 static __always_inline int check_group(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
+	int own;
 
 	u->phase = UNKNOWN(PHASE_NATIVE);
-	if (is_own_group(u)) {
-		if (py->entry_rule != PY_SHIM && UNKNOWN(u->here.cframe) &&
-		    READ_WALKED(u, &u->here.cframe, sizeof(u->here.cframe),
-				(void *)(u->here.cframe + py->cframe_previous)))
-			u->here.cframe = UNKNOWN(0);
+	own = is_own_group(u);
+	if (py->entry_rule != PY_SHIM && is_in_activation(u, u->here.cframe) &&
+	    READ_WALKED(u, &u->here.cframe, sizeof(u->here.cframe), (void *)(u->here.cframe + py->cframe_previous)))
+		u->here.cframe = UNKNOWN(0);
+	if (own)
 		return 0;
-	}
 	/* 3.15: a chain ends in a shim of no activation. */
 	if (!UNKNOWN(u->here.frame) && u->sample->frames == u->group_at)
 		u->group_frame = UNKNOWN(0);

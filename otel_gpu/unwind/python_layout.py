@@ -87,7 +87,7 @@ class PythonLayout:
     | entry_rule | u16 | `EntryRule` |
     | shim_owners | u16 | bit n set: owner n is a shim |
     | tag_mask | u16 | bits to clear in frame_code's value |
-    | marker_to_cfa | u16 | K: CFA of the eval activation − (cframe or shim); 0 unknown |
+    | marker_to_cfa | u16 | CFA of the eval activation − its cframe or shim; up to 3.10, − its `fastlocals`; 0 unknown |
     | object_type | u16 | PyObject → ob_type |
     | code_bytecode, code_first_traceable | u16 ×2 | 3.11+: first code unit; u32 index of the first traced one |
     | code_argcount, code_kwonly, code_flags, code_first_line | u16 ×4 | ints; the checksum of `code_checksum` |
@@ -151,6 +151,10 @@ class PythonLayout:
         """Return this layout with the thread-state slot that the binary's own text names."""
         return replace(self, tss_kind=kind, tss_offset=offset, tss_block=block)
 
+    def with_marker(self, to_cfa: int) -> PythonLayout:
+        """Return this layout with the distance of the activation's end from what marks it, as the binary's text has it."""
+        return replace(self, marker_to_cfa=to_cfa)
+
     def lasti(self, code: int, instr: int) -> int:
         """Convert what a frame's instruction field held into bytes from the start of the bytecode."""
         if self.frame_instr_size == 4:
@@ -204,7 +208,6 @@ _KNOWN = {
     9: replace(_FRAME_OBJECTS, minor=9, tss_offset=588),
     10: replace(
         _FRAME_OBJECTS, minor=10, tss_offset=588, tstate_cframe=48, cframe_previous=8, frame_instr=96, lasti_unit=2,
-        marker_to_cfa=0x50,
     ),
     11: _INTERPRETER_FRAMES,
     12: _SHIMS,

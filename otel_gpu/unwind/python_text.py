@@ -30,6 +30,9 @@ _RUNTIME, _EVAL, _GILSTATE, _VERSION = (
     "PyGILState_GetThisThreadState",
     "Py_Version",
 )
+_LOCALS = {(3, 8): 360, (3, 9): 360, (3, 10): 352}
+"""`PyFrameObject.f_localsplus` (`Include/cpython/frameobject.h`); later frames mark their activation."""
+_PREAMBLE = 1024
 _MAX_EVAL = 4 << 20
 _MAX_PARTS = 16
 _SMALLEST_LOOP = 16 << 10
@@ -50,6 +53,8 @@ class PythonBinary:
     slot: ThreadStateSlot
     debug_offsets: bytes | None
     """The head of `_PyRuntime` as the file has it; from 3.13."""
+    locals_to_cfa: int
+    """Up to 3.10: how far from its end an activation's stack frame keeps where the frame's locals begin; 0 unknown."""
     is_tail_call: bool
     """The opcodes are functions of their own, so no range of addresses is the eval loop."""
 
@@ -61,6 +66,8 @@ class PythonBinary:
                 f"CPython 3.{found.minor} is a tail-call build, which has no eval loop that could be told by its "
                 "addresses; its processes get native stacks only"
             )
+        if self.locals_to_cfa:
+            found = found.with_marker(self.locals_to_cfa)
         if self.slot.kind is TssKind.NONE:
             return found
         return found.with_tss(self.slot.kind, self.slot.offset, self.slot.block)
@@ -91,6 +98,7 @@ def analyse_python(elf: ElfFile) -> PythonBinary | None:
         eval_ranges=ranges,
         slot=slot,
         debug_offsets=offsets,
+        locals_to_cfa=_locals_to_cfa(elf, symbols[_EVAL].value, _LOCALS[version]) if version in _LOCALS else 0,
         is_tail_call=sum(stop - start for start, stop in ranges) < _SMALLEST_LOOP,
     )
 
@@ -146,6 +154,32 @@ def _eval_ranges(elf: ElfFile, symbol: Symbol, functions: set[int]) -> tuple[tup
                 parts[begin] = end
                 pending.append((found, begin, end))
     return tuple(sorted(parts.items()))
+
+
+def _locals_to_cfa(elf: ElfFile, start: int, offset: int) -> int:
+    """Find where eval() spills `fastlocals`, its frame plus `offset`: computed and stored once, before the first opcode."""
+    import capstone
+    from capstone import x86_const as x86
+
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    size, register = 8, 0
+    for instruction in decoder.disasm(elf.read_vaddr(start, _PREAMBLE), start):
+        operands = instruction.operands
+        if instruction.id == x86.X86_INS_PUSH and not register and operands[0].type == x86.X86_OP_REG:
+            size += 8
+        if len(operands) != 2:
+            continue
+        to, source = operands
+        if to.type == x86.X86_OP_REG and to.reg == x86.X86_REG_RSP and source.type == x86.X86_OP_IMM and size <= 64:
+            # The first is the frame; what follows makes room for arguments, and gives it back.
+            size += source.imm
+        elif instruction.id == x86.X86_INS_LEA and source.mem.disp == offset and source.mem.base != x86.X86_REG_RSP:
+            register = to.reg
+        elif register and to.type == x86.X86_OP_MEM and source.type == x86.X86_OP_REG and source.reg == register:
+            is_spill = to.mem.base == x86.X86_REG_RSP and not to.mem.index and 0 <= to.mem.disp < size
+            return size - to.mem.disp if is_spill else 0
+    return 0
 
 
 def _jumps(elf: ElfFile, start: int, stop: int) -> Iterator[int]:

@@ -85,7 +85,7 @@ def test_interpreters_of_debian_unstable(name: str) -> None:
 
 def test_a_build_whose_opcodes_are_functions_is_refused() -> None:
     slot = ThreadStateSlot(TssKind.KEY, 596)
-    binary = PythonBinary((3, 11), 0x030B0700, 0x1000, ((0x2000, 0x2400),), slot, None, is_tail_call=True)
+    binary = PythonBinary((3, 11), 0x030B0700, 0x1000, ((0x2000, 0x2400),), slot, None, 0, is_tail_call=True)
 
     with pytest.raises(UnsupportedPythonError, match=r"CPython 3\.11 is a tail-call build"):
         binary.layout()
