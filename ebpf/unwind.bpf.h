@@ -323,7 +323,7 @@ static __always_inline enum code code_at(const struct unwind *u, u64 pc)
 	enum code found = CODE_NONE;
 	long error = bpf_find_vma((void *)WALKED(u), pc, note_code, &found, 0);
 
-	return error && error != -ENOENT ? CODE_OF_FILE : found;
+	return UNKNOWN(error && error != -ENOENT ? CODE_OF_FILE : found);
 }
 
 /* Whether a near call ends at pc, by its encodings on x86-64: what a word on the stack that is a return address has
@@ -533,7 +533,7 @@ static long step(u64 round, struct unwind *u)
 		enum code code = code_at(u, u->pc - u->is_return);
 		if (code == CODE_NONE)
 			return stop(u, STOP_NO_CODE);
-		made = code == CODE_MADE;
+		made = UNKNOWN(code == CODE_MADE);
 	}
 	if (u->phase != PHASE_TAKEN) {
 		if (m && u->process->eval_ranges && in_eval(u->process, u->pc - u->is_return)) {
