@@ -464,11 +464,10 @@ _Static_assert(sizeof(struct entered_key) == 16, "entered_key crosses the border
 struct entered {
 	u64 start_ns;
 	u64 size;
-	u64 address;
-	u64 pitch_at;
-	u64 pc, sp, fp; /* of calls that wait, at their entry */
+	u64 address;  /* of calls that wait: the stack pointer at their entry */
+	u64 pitch_at; /* likewise the frame pointer */
 };
-_Static_assert(sizeof(struct entered) == 56, "entered crosses the border");
+_Static_assert(sizeof(struct entered) == 32, "entered crosses the border");
 
 /* Whom the programs of resting.bpf.c are to look at. */
 struct asked {

@@ -282,6 +282,8 @@ static __always_inline u64 share(struct busy *b)
 			if (b->streams[i].stream)
 				__sync_fetch_and_add(&b->streams[i].last, APART);
 		}
+		/* So that the present batch is never taken for known to the last submission. */
+		b->batch_first--;
 		b->tid = 0;
 	}
 	return now;

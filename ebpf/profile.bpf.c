@@ -400,9 +400,8 @@ static __always_inline int is_inner(const struct caller *who, u64 cookie)
 /* Where the call will return to, for who looks while it goes on. */
 static __always_inline void note_place(struct pt_regs *ctx, struct entered *e)
 {
-	e->pc = INSTRUCTION(ctx);
-	e->sp = STACK_POINTER(ctx);
-	e->fp = FRAME_POINTER(ctx);
+	e->address = STACK_POINTER(ctx);
+	e->pitch_at = FRAME_POINTER(ctx);
 }
 
 SEC("uprobe")

@@ -151,13 +151,10 @@ int resting_wait(struct bpf_iter__task *ctx)
 		return 0;
 	call = *e;
 	start(s, a, task, SAMPLE_WAIT);
-	s->frame[0].a = call.pc;
-	s->frame[0].b = (u64)FRAME_EXACT << FRAME_KIND_SHIFT;
-	s->frames = 1;
-	if (bpf_copy_from_user_task(&caller, sizeof(caller), (void *)call.sp, (void *)task, 0))
+	if (bpf_copy_from_user_task(&caller, sizeof(caller), (void *)call.address, (void *)task, 0))
 		s->stop = STOP_UNREADABLE;
 	else
-		unwind(task, s, process, caller, call.sp + 8, call.fp, 1);
+		unwind(task, s, process, caller, call.address + 8, call.pitch_at, 1);
 	e = bpf_map_lookup_elem(&entered, &call_key);
 	if (!e || e->start_ns != call.start_ns)
 		return 0;

@@ -209,10 +209,8 @@ SAMPLE = struct.Struct("<IIIIQQQQHHI")
 FRAME_SIZE = 16
 
 ENTERED_KEY = np.dtype([("pid_tgid", "<u8"), ("function", "<u8")])
-ENTERED = np.dtype([(name, "<u8") for name in ("start_ns", "size", "address", "pitch_at", "pc", "sp", "fp")])
+ENTERED = np.dtype([(name, "<u8") for name in ("start_ns", "size", "address", "pitch_at")])
 """Calls that go on."""
-ENTERED_PC = 4
-"""Which of its fields says where a call that waits stands."""
 ASKED = struct.Struct("<IIQQ")
 """tgid, tid, function, shortest stay off the CPU in ns: whom the programs of ebpf/resting.bpf.c are to look at."""
 

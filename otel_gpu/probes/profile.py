@@ -16,7 +16,7 @@ from ..profiles import (
     ProfileType,
 )
 from .hook import Hook
-from .table import TABLES
+from .table import TABLES, function_number
 
 LAUNCH, WAIT, COPY, ALLOC, FREE = "launch", "wait", "copy", "alloc", "free"
 
@@ -75,3 +75,14 @@ def hooks_for(types: Iterable[ProfileType], kind: LibraryKind) -> Iterator[Hook]
         if sampled == LAUNCH:
             changes["out"] = "exec" if "exec" in hook.parameters else "function"
         yield dataclasses.replace(hook, **changes)  # type: ignore[arg-type]
+
+
+def waiting_functions() -> frozenset[int]:
+    """Return the numbers of the functions whose calls may wait for a device, and say where they stand."""
+    waiting = {"profile_wait_done", "profile_copy_done"}
+    return frozenset(
+        function_number(hook)
+        for hooks in TABLES.values()
+        for hook in hooks
+        if _PROGRAMS.get(hook.program, (None, "", None))[2] in waiting
+    )

@@ -9,6 +9,7 @@ from .. import abi
 from ..bpf.iterators import ask_threads
 from ..bpf.object import BpfObject
 from ..errors import LoadError
+from ..probes.profile import waiting_functions
 
 _log = logging.getLogger(__name__)
 _SHARED = ("stays", "entered", "unwind_rows", "unwind_mappings", "unwind_processes")
@@ -31,6 +32,7 @@ class RestingThreads:
         self._programs = self._object.programs()
         self._asked = self._object.map("asked")
         self._entered = profile.map("entered")
+        self._waiting = waiting_functions()
 
     def close(self) -> None:
         """Unload; idempotent."""
@@ -45,12 +47,11 @@ class RestingThreads:
 
     def waits(self, pid: int) -> Iterator[bytes]:
         """Yield a record for each call of a process that waits for a device now."""
-        keys, values = self._entered.read(abi.ENTERED_KEY, abi.ENTERED)
-        for key, value in zip(keys.tolist(), values.tolist(), strict=True):
-            tgid, tid = divmod(key[0], 1 << 32)
-            # Only calls that wait say where they are.
-            if tgid == pid and value[abi.ENTERED_PC]:
-                yield from self._ask("resting_wait", abi.ASKED.pack(pid, tid, key[1], 0), tid=tid)
+        keys, _ = self._entered.read(abi.ENTERED_KEY, abi.ENTERED)
+        for thread, function in keys.tolist():
+            tgid, tid = divmod(thread, 1 << 32)
+            if tgid == pid and function in self._waiting:
+                yield from self._ask("resting_wait", abi.ASKED.pack(pid, tid, function, 0), tid=tid)
 
     def _ask(self, program: str, question: bytes, *, pid: int = 0, tid: int = 0) -> Iterator[bytes]:
         self._asked.put(_ZERO, question)

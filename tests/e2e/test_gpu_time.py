@@ -75,21 +75,22 @@ def test_sites_share_the_time_of_the_device(way: str, told: dict[str, Told]) -> 
     assert run.totals.get("gpu_time_at_least", 0) <= run.totals.get("gpu_time_lower", 0)
 
 
-@pytest.mark.parametrize(("way", "share"), [("alternating", 0.5), ("mixed", 0.5), ("at_once", 0.5)])
-def test_few_long_kernels_outweigh_many_short_ones(way: str, share: float, told: dict[str, Told]) -> None:
+@pytest.mark.parametrize("way", ["alternating", "mixed"])
+def test_few_long_kernels_outweigh_many_short_ones(way: str, told: dict[str, Told]) -> None:
     # Of the launches nine in ten are the quick site's.
     run = told[way]
 
     assert run.of("lower", "slow_site") > 0.7 * run.totals["gpu_time_lower"]
-    assert run.of("upper", "slow_site") > share * run.totals["gpu_time_upper"]
+    assert run.of("upper", "slow_site") > 0.5 * run.totals["gpu_time_upper"]
 
 
 def test_batches_of_one_site_tell_how_long_it_took(told: dict[str, Told]) -> None:
     # Also those of which no stack was taken.
-    slow = told["alternating"]
+    run = told["alternating"]
+    lower, upper = run.totals["gpu_time_lower"], run.totals["gpu_time_upper"]
 
-    assert slow.of("at_most", "slow_site") < 1.5 * slow.took["slow_site"]
-    assert slow.totals["gpu_time_at_least"] > 0.5 * slow.totals["gpu_time_lower"]
+    assert sum(run.of("at_most", site) for site in run.took) < 1.1 * upper
+    assert run.totals["gpu_time_at_least"] > 0.9 * lower
 
 
 def test_the_agents_profiles_have_the_time_of_its_metrics(tmp_path: Path) -> None:
