@@ -473,17 +473,21 @@ PROFILE_COPY(parms)
 
 /* An asynchronous copy that may hand its work to the function with FLAG_INNER and the same number: whoever comes first
  * takes the stack, and that is the one that the program called. */
-SEC("uprobe")
-int profile_copy_outer(struct pt_regs *ctx)
+static __always_inline void note_outer(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx);
 	struct entered e = {};
 	struct caller who;
 
-	take_copy_linear(ctx);
 	if (identify(&who))
-		enter(&who, cookie, &e);
-	return 0;
+		enter(&who, attach_cookie(ctx), &e);
+}
+
+/* First what needs little: its room on the stack is the walk's then. */
+SEC("uprobe")
+int profile_copy_outer(struct pt_regs *ctx)
+{
+	note_outer(ctx);
+	return take_copy_linear(ctx);
 }
 
 SEC("uretprobe")
