@@ -72,7 +72,9 @@ struct {
 	__type(value, u8);
 } held_graphs SEC(".maps");
 
+/* Not on the stack: kernels below 6.13 have 512 bytes for all functions that are active. */
 static const struct busy no_busy = {};
+static const struct batch_sum no_batches = {};
 
 /* A call of another thread that began this long ago has returned. A submission can take longer only when the
  * device's queue is full or its thread was put off its CPU inside it. */
@@ -176,7 +178,7 @@ static __noinline int first_submission(struct busy_key *key, u64 context, u32 ti
 static __always_inline void sum_batch(const struct busy_key *key, const struct busy *b, u64 ended)
 {
 	struct batch_kind kind = { .key = *key };
-	struct batch_sum *sum, fresh = {};
+	struct batch_sum *sum;
 	u64 *since;
 	u32 zero = 0;
 
@@ -187,7 +189,7 @@ static __always_inline void sum_batch(const struct busy_key *key, const struct b
 		kind.parts[i] = b->parts[i];
 	sum = bpf_map_lookup_elem(&batch_kinds, &kind);
 	if (!sum) {
-		bpf_map_update_elem(&batch_kinds, &kind, &fresh, BPF_NOEXIST);
+		bpf_map_update_elem(&batch_kinds, &kind, &no_batches, BPF_NOEXIST);
 		sum = bpf_map_lookup_elem(&batch_kinds, &kind);
 		if (!sum)
 			return;
