@@ -326,21 +326,27 @@ static __always_inline enum code code_at(const struct unwind *u, u64 pc)
 	return UNKNOWN(error && error != -ENOENT ? CODE_OF_FILE : found);
 }
 
-/* Whether a near call ends at pc, by its encodings on x86-64: what a word on the stack that is a return address has
- * before it, and one that only looks like it hardly ever. */
+/* Whether a near call ends these eight bytes, by its encodings on x86-64: what a word on the stack that is a return
+ * address has before it, and one that only looks like it hardly ever. What goes through a register or memory is FF /2.
+ * A global function, which the verifier looks at by itself: its branches would multiply the walk's states. */
+__noinline int ends_with_call(u64 code)
+{
+	u32 c7 = code >> 56, c6 = code >> 48 & 0xff, c5 = code >> 40 & 0xff, c4 = code >> 32 & 0xff,
+	    c3 = code >> 24 & 0xff, c2 = code >> 16 & 0xff, c1 = code >> 8 & 0xff;
+
+	return c3 == 0xe8 ||						       /* a distance */
+	       (c6 == 0xff && ((c7 & 0xf8) == 0xd0 || (c7 & 0xf8) == 0x10)) || /* a register, or what it points to */
+	       (c5 == 0xff && ((c6 & 0xf8) == 0x50 || c6 == 0x14)) ||	       /* with a byte behind it */
+	       (c4 == 0xff && c5 == 0x54) ||
+	       (c2 == 0xff && ((c3 & 0xf8) == 0x90 || c3 == 0x15)) || /* with a word behind it */
+	       (c1 == 0xff && (c2 == 0x94 || c2 == 0x14));
+}
+
 static __always_inline int follows_call(const struct unwind *u, u64 pc)
 {
-	u8 c[8]; /* the bytes before pc; a call that goes through a register or memory is FF /2 */
+	u64 code;
 
-	if (READ_WALKED(u, c, sizeof(c), (void *)(pc - sizeof(c))))
-		return 0;
-	return c[3] == 0xe8 || /* a distance */
-	       (c[6] == 0xff &&
-		((c[7] & 0xf8) == 0xd0 || (c[7] & 0xf8) == 0x10)) ||	    /* a register, or what it points to */
-	       (c[5] == 0xff && ((c[6] & 0xf8) == 0x50 || c[6] == 0x14)) || /* with a byte behind it */
-	       (c[4] == 0xff && c[5] == 0x54) ||
-	       (c[2] == 0xff && ((c[3] & 0xf8) == 0x90 || c[3] == 0x15)) || /* with a word behind it */
-	       (c[1] == 0xff && (c[2] == 0x94 || c[2] == 0x14));
+	return !READ_WALKED(u, &code, sizeof(code), (void *)(pc - sizeof(code))) && ends_with_call(code);
 }
 
 /* Leaves a frame for its caller by frame pointers; 0 when they are none. The caller may have its frame on another stack,
