@@ -426,6 +426,7 @@ struct frame {
 #define FRAME_CHECKSUM_A 48
 #define FRAME_CHECKSUM_B 32
 
+#define WALK_WORDS 16
 #define MAX_FRAMES 512 /* CPython up to 3.10 has four native frames for each Python frame */
 
 enum sample_type {
@@ -520,7 +521,9 @@ struct stack_sample {
 	u16 stop; /* enum stop */
 	u32 frames;
 	struct frame frame[MAX_FRAMES]; /* leaf first */
+	/* What the walk needs and has no room for on its own stack: 512 bytes, counted in 32s for each function. */
 	struct py_search search;
+	u64 words[WALK_WORDS]; /* of a Python frame, or of the stack */
 };
 
 #endif

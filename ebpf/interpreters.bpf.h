@@ -37,7 +37,6 @@ static __always_inline u64 is_same(u64 a, u64 b)
 }
 
 #define SAVED_REGISTERS 6
-#define LOCAL_WORDS 16
 #define FRAME_OBJECT_GENERATOR 96 /* PyFrameObject.f_gen and .f_localsplus of 3.8 and 3.9 */
 #define FRAME_OBJECT_LOCALS(py) ((py)->minor == 10 ? 352 : 360)
 
@@ -46,12 +45,12 @@ static __always_inline u64 is_same(u64 a, u64 b)
  * generator that the frame belongs to. */
 static __always_inline int is_frame_of_activation(struct unwind *u, u64 frame)
 {
-	u64 words[LOCAL_WORDS] = {}, generator, found = 0, saved = u->sp - 8 - SAVED_REGISTERS * 8;
+	u64 *words = u->sample->words, generator, found = 0, saved = u->sp - 8 - SAVED_REGISTERS * 8;
 
 	if (u->low > saved)
 		return 0;
-	if (u->low + sizeof(words) <= saved && !READ_WALKED(u, words, sizeof(words), (void *)u->low))
-		for (int i = 0; i < LOCAL_WORDS; i++)
+	if (u->low + WALK_WORDS * 8 <= saved && !READ_WALKED(u, words, WALK_WORDS * 8, (void *)u->low))
+		for (int i = 0; i < WALK_WORDS; i++)
 			found |= is_same(words[i], frame + FRAME_OBJECT_LOCALS(&u->process->py));
 	if (READ_WALKED(u, words, SAVED_REGISTERS * 8, (void *)saved) ||
 	    READ_WALKED(u, &generator, sizeof(generator), (void *)(frame + FRAME_OBJECT_GENERATOR)))

@@ -76,9 +76,10 @@ static __always_inline void add(struct row *row, u64 count, u64 a, u64 b)
 		__sync_fetch_and_add(&row->sum_b, b);
 }
 
+static const struct row no_row = {};
+
 static __noinline int count_overflow(struct row_key *key, u64 a, u64 b)
 {
-	struct row zero = {};
 	struct row *row;
 	u32 family;
 
@@ -88,7 +89,7 @@ static __noinline int count_overflow(struct row_key *key, u64 a, u64 b)
 	key->subject = 0;
 	if (key->family == FAMILY_LAUNCH)
 		key->function = 0;
-	bpf_map_update_elem(&overflow, key, &zero, BPF_NOEXIST);
+	bpf_map_update_elem(&overflow, key, &no_row, BPF_NOEXIST);
 	row = bpf_map_lookup_elem(&overflow, key);
 	if (!row) {
 		lose(LOSS_OVERFLOW_FULL);
@@ -107,8 +108,7 @@ static __always_inline int count(struct row_key *key, u64 a, u64 b)
 	int made = 0;
 
 	if (!row) {
-		struct row zero = {};
-		made = !bpf_map_update_elem(&rows, key, &zero, BPF_NOEXIST);
+		made = !bpf_map_update_elem(&rows, key, &no_row, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(&rows, key);
 		if (!row) {
 			count_overflow(key, a, b);

@@ -58,7 +58,6 @@ struct {
 
 #define MAX_ROUNDS (4 * MAX_FRAMES) /* an eval activation takes four: into its group, its frame, out, and a check */
 #define MAX_FRAME_BYTES (1 << 20)   /* a frame pointer further away is none */
-#define PY_FRAME_WORDS 16
 
 /* What the next round does. */
 enum phase {
@@ -259,7 +258,7 @@ static __always_inline int leap_over(struct unwind *u, u64 shim)
 static __always_inline int python_frame(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
-	u64 words[PY_FRAME_WORDS] = {};
+	u64 *words = u->sample->words;
 	u32 size = py->frame_instr_size == 4 ? 112 : 80, checksum;
 	u64 code, previous, instr, owner = 0, here = u->here.frame;
 
