@@ -508,6 +508,28 @@ struct py_search {
 	struct py_cursor aside[PY_ASIDE];
 };
 
+/* Where a walk is. */
+struct unwind_state {
+	u64 pc, sp, fp;
+	struct py_cursor here;
+	u64 low;	 /* the stack pointer in the activation that was left; sp is then its end */
+	u64 marker;	 /* what lies in the stack of the activation whose frames were taken; 0: not known */
+	u64 group_frame; /* as here.frame, and the sample's frames, were before these */
+	u64 trampoline; /* what lies in the stack as the return address of calls whose return is probed; 0: there are none */
+	u32 group_at;
+	u32 activations; /* of the eval loop, so far */
+	u32 is_left;	 /* the activation is left already: no need to do so when its frames are taken */
+	u32 interpreters;
+	u32 mapping;   /* the last one found, absolute: calls mostly stay in one file */
+	u32 is_return; /* pc is a return address: the call is before it */
+	u32 phase;
+	u32 pad;
+};
+
+struct walk_words {
+	u64 word[WALK_WORDS];
+};
+
 struct stack_sample {
 	u32 type;
 	u32 tgid;
@@ -521,9 +543,11 @@ struct stack_sample {
 	u16 stop; /* enum stop */
 	u32 frames;
 	struct frame frame[MAX_FRAMES]; /* leaf first */
-	/* What the walk needs and has no room for on its own stack: 512 bytes, counted in 32s for each function. */
+	/* What only the walk needs. Here, because its own stack is small, and because the verifier follows what stands
+	 * there: it would look at a walk's code once for every combination of values. */
+	struct unwind_state at;
 	struct py_search search;
-	u64 words[WALK_WORDS]; /* of a Python frame, or of the stack */
+	struct walk_words words; /* of a Python frame, or of the stack */
 };
 
 #endif

@@ -12,14 +12,14 @@ static __always_inline int has_subinterpreters(struct unwind *u)
 {
 	u64 list[2]; /* the newest, the main one */
 
-	if (!UNKNOWN(u->interpreters)) {
-		u->interpreters = UNKNOWN(ONE_INTERPRETER);
+	if (!u->at->interpreters) {
+		u->at->interpreters = ONE_INTERPRETER;
 		if (!READ_WALKED(u, list, sizeof(list), (void *)u->process->interpreters) && list[0] != list[1]) {
-			u->interpreters = UNKNOWN(SEVERAL_INTERPRETERS);
+			u->at->interpreters = SEVERAL_INTERPRETERS;
 			__builtin_memset(&u->sample->search, 0, sizeof(u->sample->search));
 		}
 	}
-	return UNKNOWN(u->interpreters) == SEVERAL_INTERPRETERS;
+	return u->at->interpreters == SEVERAL_INTERPRETERS;
 }
 
 /* All bits or none. Without a branch, though the compiler knows one: the verifier would follow both ways of each. */
@@ -40,40 +40,51 @@ static __always_inline u64 is_same(u64 a, u64 b)
 #define FRAME_OBJECT_GENERATOR 96 /* PyFrameObject.f_gen and .f_localsplus of 3.8 and 3.9 */
 #define FRAME_OBJECT_LOCALS(py) ((py)->minor == 10 ? 352 : 360)
 
+/* Whether one of the first words is either number. A function of its own for the verifier, which looks at it once. */
+__noinline u64 has_either(struct walk_words *words, u32 count, u64 a, u64 b)
+{
+	u64 found = 0;
+
+	if (!words)
+		return 0;
+	for (u32 i = 0; i < WALK_WORDS && i < count; i++)
+		found |= is_same(words->word[i], a) | is_same(words->word[i], b);
+	return found;
+}
+
 /* Up to 3.9, whether the frame is that of the activation that was left. eval() keeps where the frame's locals begin in
  * its own stack frame; and it saves its caller's registers first of all, of which one mostly has the frame, or the
  * generator that the frame belongs to. */
 static __always_inline int is_frame_of_activation(struct unwind *u, u64 frame)
 {
-	u64 *words = u->sample->words, generator, found = 0, saved = u->sp - 8 - SAVED_REGISTERS * 8;
+	u64 locals = frame + FRAME_OBJECT_LOCALS(&u->process->py), saved = u->at->sp - 8 - SAVED_REGISTERS * 8;
+	struct walk_words *words = &u->sample->words;
+	u64 generator, found = 0;
 
-	if (u->low > saved)
+	if (u->at->low > saved)
 		return 0;
-	if (u->low + WALK_WORDS * 8 <= saved && !READ_WALKED(u, words, WALK_WORDS * 8, (void *)u->low))
-		for (int i = 0; i < WALK_WORDS; i++)
-			found |= is_same(words[i], frame + FRAME_OBJECT_LOCALS(&u->process->py));
+	if (u->at->low + sizeof(*words) <= saved && !READ_WALKED(u, words, sizeof(*words), (void *)u->at->low))
+		found = has_either(words, WALK_WORDS, locals, locals);
 	if (READ_WALKED(u, words, SAVED_REGISTERS * 8, (void *)saved) ||
 	    READ_WALKED(u, &generator, sizeof(generator), (void *)(frame + FRAME_OBJECT_GENERATOR)))
 		return 0;
 	/* A frame of no generator is looked for twice. */
 	generator |= frame & ~is_not_zero(generator);
-	for (int i = 0; i < SAVED_REGISTERS; i++)
-		found |= is_same(words[i], frame) | is_same(words[i], generator);
-	return found != 0;
+	return (found | has_either(words, SAVED_REGISTERS, frame, generator)) != 0;
 }
 
 /* Up to 3.10, the same, told by the one word of eval's stack frame that holds where the frame's locals begin. */
 static __always_inline int keeps_locals_of(struct unwind *u, u64 frame)
 {
-	u64 locals, at = u->sp - u->process->py.marker_to_cfa;
+	u64 locals, at = u->at->sp - u->process->py.marker_to_cfa;
 
-	return u->low <= at && !READ_WALKED(u, &locals, sizeof(locals), (void *)at) &&
+	return u->at->low <= at && !READ_WALKED(u, &locals, sizeof(locals), (void *)at) &&
 	       locals == frame + FRAME_OBJECT_LOCALS(&u->process->py);
 }
 
 static __always_inline int is_in_activation(const struct unwind *u, u64 marker)
 {
-	return u->low <= marker && marker < u->sp;
+	return u->at->low <= marker && marker < u->at->sp;
 }
 
 /* Changes the thread state whose frames come next for one that was laid aside; twice is as never. */
@@ -81,8 +92,8 @@ static __always_inline void swap(struct unwind *u, u32 at)
 {
 	struct py_cursor *aside = &u->sample->search.aside[at % PY_ASIDE], other = *aside;
 
-	*aside = u->here;
-	u->here = other;
+	*aside = u->at->here;
+	u->at->here = other;
 }
 
 /* Looks at every thread state for the frames of the activation that was left: those laid aside, then all. */
@@ -93,26 +104,26 @@ static __always_inline int start_search(struct unwind *u)
 	s->interp = 0;
 	s->next = 0;
 	s->next_aside = 0;
-	u->phase = UNKNOWN(PHASE_SEARCH);
+	u->at->phase = PHASE_SEARCH;
 	return 0;
 }
 
 static __always_inline int end_search(struct unwind *u)
 {
-	u->phase = UNKNOWN(PHASE_NATIVE);
-	if (!UNKNOWN(u->here.frame))
+	u->at->phase = PHASE_NATIVE;
+	if (!u->at->here.frame)
 		return stop(u, STOP_CHAIN_ENDED);
 	/* The innermost one has only begun, or is about to end. */
-	return UNKNOWN(u->activations) == 1 ? 0 : stop(u, STOP_NO_OWNER);
+	return u->at->activations == 1 ? 0 : stop(u, STOP_NO_OWNER);
 }
 
 static __always_inline int take_from(struct unwind *u, u32 at)
 {
 	u->sample->search.swapped = at;
 	swap(u, at);
-	u->group_frame = UNKNOWN(u->here.frame);
-	u->is_left = UNKNOWN(1);
-	u->phase = UNKNOWN(PHASE_GROUP);
+	u->at->group_frame = u->at->here.frame;
+	u->at->is_left = 1;
+	u->at->phase = PHASE_GROUP;
 	return 0;
 }
 
@@ -124,7 +135,7 @@ static __always_inline int try_next(struct unwind *u)
 	swap(u, s->swapped);
 	if (s->is_fresh)
 		s->aside[s->swapped % PY_ASIDE].frame = 0;
-	u->phase = UNKNOWN(PHASE_SEARCH);
+	u->at->phase = PHASE_SEARCH;
 	return 0;
 }
 
@@ -149,8 +160,8 @@ static __always_inline void read_cursor(const struct unwind *u, u64 state, struc
 	const struct py_layout *py = &u->process->py;
 
 	c->state = state;
-	c->frame = UNKNOWN(0);
-	c->cframe = UNKNOWN(0);
+	c->frame = 0;
+	c->cframe = 0;
 	if (py->tstate_cframe != PY_ABSENT)
 		READ_WALKED(u, &c->cframe, sizeof(c->cframe), (void *)(state + py->tstate_cframe));
 	if (py->tstate_frame != PY_ABSENT)
@@ -162,9 +173,9 @@ static __always_inline void read_cursor(const struct unwind *u, u64 state, struc
 static __always_inline int has_frames_left(const struct unwind *u)
 {
 	const struct py_search *s = &u->sample->search;
-	u64 left = u->here.frame;
+	u64 left = u->at->here.frame;
 
-	if (u->interpreters == SEVERAL_INTERPRETERS)
+	if (u->at->interpreters == SEVERAL_INTERPRETERS)
 		for (int i = 0; i < PY_ASIDE; i++)
 			left |= s->aside[i].frame;
 	return left != 0;
@@ -199,7 +210,7 @@ static __always_inline int search(struct unwind *u)
 	read_cursor(u, s->next, &c);
 	if (READ_WALKED(u, &s->next, sizeof(s->next), (void *)(c.state + py->tstate_next)))
 		s->next = 0;
-	if (c.state == u->here.state || !may_own(u, &c))
+	if (c.state == u->at->here.state || !may_own(u, &c))
 		return 0;
 	for (u32 i = 0; i < PY_ASIDE; i++) {
 		if (!s->aside[i].frame)

@@ -69,8 +69,8 @@ enum phase {
 	PHASE_SEARCH, /* looks for the thread state whose they are */
 };
 
-/* Always 0, which the verifier does not know. It would walk the loop once for each value that it knows of; and where a
- * value was known before the first round, it has taken code that only later rounds reach for dead (Linux 6.18). */
+/* Always 0, which the verifier does not know: Linux 7.2 would look at a bisection once for every way in which its ends
+ * can be related. */
 volatile u32 nothing = 0;
 #define UNKNOWN(value) ((value) | nothing)
 
@@ -82,19 +82,7 @@ struct unwind {
 #endif
 	struct stack_sample *sample;
 	struct unwind_process *process;
-	u64 pc, sp, fp;
-	struct py_cursor here;
-	u64 low;	 /* the stack pointer in the activation that was left; sp is then its end */
-	u64 marker;	 /* what lies in the stack of the activation whose frames were taken; 0: not known */
-	u64 group_frame; /* as here.frame, and sample->frames, were before these */
-	u64 trampoline; /* what lies in the stack as the return address of calls whose return is probed; 0: there are none */
-	u32 group_at;
-	u32 activations; /* of the eval loop, so far */
-	u32 is_left;	 /* the activation is left already: no need to do so when its frames are taken */
-	u32 interpreters;
-	u32 mapping;   /* the last one found, absolute: calls mostly stay in one file */
-	u32 is_return; /* pc is a return address: the call is before it */
-	u32 phase;
+	struct unwind_state *at; /* the sample's */
 };
 
 static __always_inline struct unwind_mapping *mapping_at(u32 index)
@@ -105,8 +93,8 @@ static __always_inline struct unwind_mapping *mapping_at(u32 index)
 /* The mapping that holds pc, by bisection. A call that never returns may be the last instruction of a mapping. */
 static __always_inline struct unwind_mapping *find_mapping(struct unwind *u)
 {
-	struct unwind_mapping *m = mapping_at(u->mapping);
-	u64 pc = u->pc - u->is_return;
+	struct unwind_mapping *m = mapping_at(u->at->mapping);
+	u64 pc = u->at->pc - u->at->is_return;
 	u32 low, high;
 
 	if (m && m->start <= pc && pc < m->end)
@@ -123,7 +111,7 @@ static __always_inline struct unwind_mapping *find_mapping(struct unwind *u)
 		else if (m->start > pc)
 			high = UNKNOWN(middle);
 		else {
-			u->mapping = middle;
+			u->at->mapping = middle;
 			return m;
 		}
 	}
@@ -229,10 +217,10 @@ static __always_inline void go_on_at(struct unwind *u, u64 address, u64 place)
 {
 	u64 probed = 0;
 
-	if (address == u->trampoline && address)
+	if (address == u->at->trampoline && address)
 		probed = probed_return(ADDRESS_OF_WALKED(u), place);
-	u->pc = probed ? probed : address;
-	u->is_return = UNKNOWN(1);
+	u->at->pc = probed ? probed : address;
+	u->at->is_return = 1;
 }
 
 /* Leaves an eval activation, and whatever it called that has no tables, for the activation's caller: its shim lies at
@@ -241,14 +229,14 @@ static __always_inline int leap_over(struct unwind *u, u64 shim)
 {
 	u64 words[2], cfa = shim + u->process->py.marker_to_cfa; /* rbp, return address */
 
-	if (cfa <= u->sp)
+	if (cfa <= u->at->sp)
 		return stop(u, STOP_STUCK);
 	if (READ_WALKED(u, words, sizeof(words), (void *)(cfa - 16)))
 		return stop(u, STOP_UNREADABLE);
-	u->fp = words[0];
-	u->sp = cfa;
+	u->at->fp = words[0];
+	u->at->sp = cfa;
 	go_on_at(u, words[1], cfa - 8);
-	u->phase = UNKNOWN(PHASE_NATIVE);
+	u->at->phase = PHASE_NATIVE;
 	return 0;
 }
 
@@ -258,12 +246,12 @@ static __always_inline int leap_over(struct unwind *u, u64 shim)
 static __always_inline int python_frame(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
-	u64 *words = u->sample->words;
+	u64 *words = u->sample->words.word;
 	u32 size = py->frame_instr_size == 4 ? 112 : 80, checksum;
-	u64 code, previous, instr, owner = 0, here = u->here.frame;
+	u64 code, previous, instr, owner = 0, here = u->at->here.frame;
 
 	if (READ_WALKED(u, words, size, (void *)here)) {
-		u->here.frame = 0;
+		u->at->here.frame = 0;
 		return stop(u, STOP_UNREADABLE);
 	}
 	code = words[(py->frame_code >> 3) & 15] & ~(u64)py->tag_mask;
@@ -275,12 +263,12 @@ static __always_inline int python_frame(struct unwind *u)
 		instr -= code + py->code_bytecode;
 	if (py->frame_owner != PY_ABSENT)
 		owner = words[(py->frame_owner >> 3) & 15] >> (py->frame_owner & 7) * 8 & 0xff;
-	u->here.frame = previous;
+	u->at->here.frame = previous;
 	if (py->entry_rule == PY_SHIM && py->shim_owners >> (owner & 15) & 1) {
-		if (u->phase == PHASE_LEAP)
+		if (u->at->phase == PHASE_LEAP)
 			return leap_over(u, here);
-		u->phase = UNKNOWN(UNKNOWN(u->is_left) ? PHASE_CHECK : PHASE_TAKEN);
-		u->marker = here;
+		u->at->phase = u->at->is_left ? PHASE_CHECK : PHASE_TAKEN;
+		u->at->marker = here;
 		return 0;
 	}
 	checksum = code_checksum(u, code);
@@ -288,14 +276,14 @@ static __always_inline int python_frame(struct unwind *u)
 		       (u64)FRAME_PYTHON << FRAME_KIND_SHIFT | (owner & 15) << FRAME_OWNER_SHIFT |
 			       (u64)(checksum & 0xffff) << FRAME_CHECKSUM_B | (u32)instr))
 		return 1;
-	if (!previous && u->phase == PHASE_LEAP)
+	if (!previous && u->at->phase == PHASE_LEAP)
 		return stop(u, STOP_CHAIN_ENDED);
 	if (py->entry_rule == PY_EACH ||
 	    (py->entry_rule == PY_IS_ENTRY &&
 	     (words[(py->frame_is_entry >> 3) & 15] >> (py->frame_is_entry & 7) * 8 & 0xff)) ||
 	    !previous) {
-		u->phase = UNKNOWN(UNKNOWN(u->is_left) ? PHASE_CHECK : PHASE_TAKEN);
-		u->marker = py->entry_rule == PY_SHIM ? 0 : u->here.cframe;
+		u->at->phase = u->at->is_left ? PHASE_CHECK : PHASE_TAKEN;
+		u->at->marker = py->entry_rule == PY_SHIM ? 0 : u->at->here.cframe;
 	}
 	return 0;
 }
@@ -322,7 +310,7 @@ static __always_inline enum code code_at(const struct unwind *u, u64 pc)
 	enum code found = CODE_NONE;
 	long error = bpf_find_vma((void *)WALKED(u), pc, note_code, &found, 0);
 
-	return UNKNOWN(error && error != -ENOENT ? CODE_OF_FILE : found);
+	return error && error != -ENOENT ? CODE_OF_FILE : found;
 }
 
 /* Whether a near call ends these eight bytes, by its encodings on x86-64: what a word on the stack that is a return
@@ -352,25 +340,25 @@ static __always_inline int follows_call(const struct unwind *u, u64 pc)
  * as Go's has below C: only within the file given, for nothing else then tells it from chance. */
 static __always_inline int step_by_frame_pointer(struct unwind *u, u32 file)
 {
-	u64 words[2], pc = u->pc;
-	u32 was_return = u->is_return;
-	int is_elsewhere = u->fp - u->sp > MAX_FRAME_BYTES; /* also where it lies below */
+	u64 words[2], pc = u->at->pc;
+	u32 was_return = u->at->is_return;
+	int is_elsewhere = u->at->fp - u->at->sp > MAX_FRAME_BYTES; /* also where it lies below */
 	struct unwind_mapping *m;
 
-	if (u->fp & 7 || (is_elsewhere && (!file || u->sp - u->fp <= MAX_FRAME_BYTES)))
+	if (u->at->fp & 7 || (is_elsewhere && (!file || u->at->sp - u->at->fp <= MAX_FRAME_BYTES)))
 		return 0;
-	if (READ_WALKED(u, words, sizeof(words), (void *)u->fp))
+	if (READ_WALKED(u, words, sizeof(words), (void *)u->at->fp))
 		return 0;
-	go_on_at(u, words[1], u->fp + 8);
+	go_on_at(u, words[1], u->at->fp + 8);
 	m = find_mapping(u);
-	if ((m ? is_elsewhere && m->file != file : is_elsewhere || code_at(u, u->pc - 1) != CODE_MADE) ||
-	    !follows_call(u, u->pc)) {
-		u->pc = pc;
-		u->is_return = UNKNOWN(was_return);
+	if ((m ? is_elsewhere && m->file != file : is_elsewhere || code_at(u, u->at->pc - 1) != CODE_MADE) ||
+	    !follows_call(u, u->at->pc)) {
+		u->at->pc = pc;
+		u->at->is_return = was_return;
 		return 0;
 	}
-	u->sp = u->fp + 16;
-	u->fp = words[0];
+	u->at->sp = u->at->fp + 16;
+	u->at->fp = words[0];
 	return 1;
 }
 
@@ -380,13 +368,13 @@ static __always_inline int step_by_frame_pointer(struct unwind *u, u32 file)
 static __always_inline int step_from_made_code(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
-	int may_leap = u->here.frame && py->entry_rule == PY_SHIM && py->marker_to_cfa;
+	int may_leap = u->at->here.frame && py->entry_rule == PY_SHIM && py->marker_to_cfa;
 
 	if (!(may_leap && py->minor == JIT_WITHOUT_FRAME_POINTERS) && step_by_frame_pointer(u, 0))
 		return 0;
 	if (!may_leap)
 		return stop(u, STOP_FRAME_POINTER);
-	u->phase = UNKNOWN(PHASE_LEAP);
+	u->at->phase = PHASE_LEAP;
 	return 0;
 }
 
@@ -398,13 +386,13 @@ static __always_inline int step_over_signal(struct unwind *u)
 {
 	u64 fp, words[2]; /* rsp, rip */
 
-	if (READ_WALKED(u, &fp, sizeof(fp), (void *)(u->sp + SIGNAL_FP)) ||
-	    READ_WALKED(u, words, sizeof(words), (void *)(u->sp + SIGNAL_SP)))
+	if (READ_WALKED(u, &fp, sizeof(fp), (void *)(u->at->sp + SIGNAL_FP)) ||
+	    READ_WALKED(u, words, sizeof(words), (void *)(u->at->sp + SIGNAL_SP)))
 		return stop(u, STOP_UNREADABLE);
-	u->fp = fp;
-	u->sp = words[0];
-	u->pc = words[1];
-	u->is_return = UNKNOWN(0);
+	u->at->fp = fp;
+	u->at->sp = words[0];
+	u->at->pc = words[1];
+	u->at->is_return = 0;
 	return 0;
 }
 
@@ -415,17 +403,17 @@ static __always_inline int step_by_row(struct unwind *u, const struct unwind_row
 
 	switch (row->kind) {
 	case ROW_SP:
-		cfa = u->sp + offset;
+		cfa = u->at->sp + offset;
 		break;
 	case ROW_FP:
-		cfa = u->fp + offset;
+		cfa = u->at->fp + offset;
 		break;
 	case ROW_PLT:
-		cfa = u->sp + 8 + ((u->pc & 15) >= (u64)offset ? 8 : 0);
+		cfa = u->at->sp + 8 + ((u->at->pc & 15) >= (u64)offset ? 8 : 0);
 		break;
 	case ROW_DEREF_SP:
 	case ROW_DEREF_FP:
-		base = (row->kind == ROW_DEREF_SP ? u->sp : u->fp) + (offset >> 4) * 8;
+		base = (row->kind == ROW_DEREF_SP ? u->at->sp : u->at->fp) + (offset >> 4) * 8;
 		if (READ_WALKED(u, &cfa, sizeof(cfa), (void *)base))
 			return stop(u, STOP_UNREADABLE);
 		cfa += (offset & 15) * 8;
@@ -435,26 +423,26 @@ static __always_inline int step_by_row(struct unwind *u, const struct unwind_row
 	case ROW_OUTERMOST:
 		return stop(u, STOP_OUTERMOST);
 	case ROW_SP_LARGE:
-		cfa = u->sp + (u64)(u16)offset * 8;
+		cfa = u->at->sp + (u64)(u16)offset * 8;
 		break;
 	case ROW_UNSUPPORTED:
 		return stop(u, STOP_UNSUPPORTED);
 	default:
 		return stop(u, STOP_NO_ROW);
 	}
-	if (cfa <= u->sp)
+	if (cfa <= u->at->sp)
 		return stop(u, STOP_STUCK);
 	if (READ_WALKED(u, &ra, sizeof(ra), (void *)(cfa - 8)))
 		return stop(u, STOP_UNREADABLE);
 	if (row->fp_offset == 1)
-		base = u->fp;
+		base = u->at->fp;
 	else
 		base = cfa + row->fp_offset * 8L;
-	if (row->fp_offset && READ_WALKED(u, &u->fp, sizeof(u->fp), (void *)base))
+	if (row->fp_offset && READ_WALKED(u, &u->at->fp, sizeof(u->at->fp), (void *)base))
 		return stop(u, STOP_UNREADABLE);
 	if (!ra)
 		return stop(u, STOP_OUTERMOST);
-	u->sp = cfa;
+	u->at->sp = cfa;
 	go_on_at(u, ra, cfa - 8);
 	return 0;
 }
@@ -464,14 +452,14 @@ static __always_inline int is_own_group(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
 
-	if (!UNKNOWN(u->group_frame))
+	if (!u->at->group_frame)
 		return 0;
 	/* Only the innermost activation may be about to link its frame, or to end; for the others look no further. */
-	if (py->entry_rule == PY_EACH && py->marker_to_cfa && UNKNOWN(u->activations) == 1)
-		return keeps_locals_of(u, u->group_frame);
+	if (py->entry_rule == PY_EACH && py->marker_to_cfa && u->at->activations == 1)
+		return keeps_locals_of(u, u->at->group_frame);
 	if (py->entry_rule == PY_EACH && py->tstate_cframe == PY_ABSENT)
-		return UNKNOWN(u->interpreters) != SEVERAL_INTERPRETERS || is_frame_of_activation(u, u->group_frame);
-	return !UNKNOWN(u->marker) || is_in_activation(u, u->marker);
+		return u->at->interpreters != SEVERAL_INTERPRETERS || is_frame_of_activation(u, u->at->group_frame);
+	return !u->at->marker || is_in_activation(u, u->at->marker);
 }
 
 /* An activation that has only begun, or is about to end, has no Python frame of its own, and one of another interpreter
@@ -481,23 +469,24 @@ static __always_inline int check_group(struct unwind *u)
 	const struct py_layout *py = &u->process->py;
 	int own;
 
-	u->phase = UNKNOWN(PHASE_NATIVE);
+	u->at->phase = PHASE_NATIVE;
 	own = is_own_group(u);
-	if (py->entry_rule != PY_SHIM && is_in_activation(u, u->here.cframe) &&
-	    READ_WALKED(u, &u->here.cframe, sizeof(u->here.cframe), (void *)(u->here.cframe + py->cframe_previous)))
-		u->here.cframe = UNKNOWN(0);
+	if (py->entry_rule != PY_SHIM && is_in_activation(u, u->at->here.cframe) &&
+	    READ_WALKED(u, &u->at->here.cframe, sizeof(u->at->here.cframe),
+			(void *)(u->at->here.cframe + py->cframe_previous)))
+		u->at->here.cframe = 0;
 	if (own)
 		return 0;
 	/* 3.15: a chain ends in a shim of no activation. */
-	if (!UNKNOWN(u->here.frame) && u->sample->frames == u->group_at)
-		u->group_frame = UNKNOWN(0);
-	u->sample->frames = u->group_at;
-	u->here.frame = UNKNOWN(u->group_frame);
-	if (UNKNOWN(u->is_left))
+	if (!u->at->here.frame && u->sample->frames == u->at->group_at)
+		u->at->group_frame = 0;
+	u->sample->frames = u->at->group_at;
+	u->at->here.frame = u->at->group_frame;
+	if (u->at->is_left)
 		return try_next(u);
 	if (has_subinterpreters(u))
 		return start_search(u);
-	return UNKNOWN(u->here.frame) ? 0 : stop(u, STOP_CHAIN_ENDED);
+	return u->at->here.frame ? 0 : stop(u, STOP_CHAIN_ENDED);
 }
 
 /* Leaves code of a file that says nothing of its frames, for the reason given. */
@@ -508,12 +497,12 @@ static __always_inline int step_without_rules(struct unwind *u, const struct unw
 	if (!(m->flags & MAPPING_FRAME_POINTERS))
 		return stop(u, why);
 	/* The ABI marks the outermost frame so. */
-	if (!u->fp)
+	if (!u->at->fp)
 		return stop(u, STOP_OUTERMOST);
 	if (step_by_frame_pointer(u, m->file))
 		return 0;
 	/* Or what lies below it: Go has the return address there that ends a goroutine, and which no call left. */
-	if (!READ_WALKED(u, &outer, sizeof(outer), (void *)u->fp) && !outer)
+	if (!READ_WALKED(u, &outer, sizeof(outer), (void *)u->at->fp) && !outer)
 		return stop(u, STOP_OUTERMOST);
 	return stop(u, STOP_FRAME_POINTER);
 }
@@ -526,44 +515,44 @@ static long step(u64 round, struct unwind *u)
 	int made;
 	u64 kind;
 
-	if (u->phase == PHASE_GROUP || u->phase == PHASE_LEAP)
+	if (u->at->phase == PHASE_GROUP || u->at->phase == PHASE_LEAP)
 		return python_frame(u);
-	if (u->phase == PHASE_CHECK)
+	if (u->at->phase == PHASE_CHECK)
 		return check_group(u);
-	if (u->phase == PHASE_SEARCH)
+	if (u->at->phase == PHASE_SEARCH)
 		return search(u);
 	m = find_mapping(u);
 	made = m && m->flags & MAPPING_MADE;
 	if (!m) {
-		enum code code = code_at(u, u->pc - u->is_return);
+		enum code code = code_at(u, u->at->pc - u->at->is_return);
 		if (code == CODE_NONE)
 			return stop(u, STOP_NO_CODE);
-		made = UNKNOWN(code == CODE_MADE);
+		made = code == CODE_MADE;
 	}
-	if (u->phase != PHASE_TAKEN) {
-		if (m && u->process->eval_ranges && in_eval(u->process, u->pc - u->is_return)) {
-			if (!UNKNOWN(u->here.frame) && !has_subinterpreters(u))
+	if (u->at->phase != PHASE_TAKEN) {
+		if (m && u->process->eval_ranges && in_eval(u->process, u->at->pc - u->at->is_return)) {
+			if (!u->at->here.frame && !has_subinterpreters(u))
 				return stop(u, STOP_CHAIN_ENDED);
-			u->phase = UNKNOWN(UNKNOWN(u->here.frame) ? PHASE_GROUP : PHASE_TAKEN);
-			u->group_frame = UNKNOWN(u->here.frame);
-			u->group_at = u->sample->frames;
-			u->is_left = UNKNOWN(0);
-			u->activations = UNKNOWN(u->activations + 1);
+			u->at->phase = u->at->here.frame ? PHASE_GROUP : PHASE_TAKEN;
+			u->at->group_frame = u->at->here.frame;
+			u->at->group_at = u->sample->frames;
+			u->at->is_left = 0;
+			u->at->activations = u->at->activations + 1;
 			return 0;
 		}
-		kind = made ? FRAME_MADE : u->is_return ? FRAME_NATIVE : FRAME_EXACT;
-		if (!put_frame(u, u->pc, kind << FRAME_KIND_SHIFT | (m ? m->file : 0)))
+		kind = made ? FRAME_MADE : u->at->is_return ? FRAME_NATIVE : FRAME_EXACT;
+		if (!put_frame(u, u->at->pc, kind << FRAME_KIND_SHIFT | (m ? m->file : 0)))
 			return 1;
 	}
-	u->phase = UNKNOWN(u->phase == PHASE_TAKEN ? PHASE_CHECK : PHASE_NATIVE);
-	u->low = UNKNOWN(u->sp);
+	u->at->phase = u->at->phase == PHASE_TAKEN ? PHASE_CHECK : PHASE_NATIVE;
+	u->at->low = u->at->sp;
 	if (made)
 		return step_from_made_code(u);
 	if (!m)
 		return stop(u, STOP_NO_MAPPING);
 	if (!m->rows)
 		return step_without_rules(u, m, m->flags & MAPPING_NO_TABLE ? STOP_FRAME_POINTER : STOP_NO_TABLE);
-	row = find_row(m, (u32)(u->pc - u->is_return - m->bias));
+	row = find_row(m, (u32)(u->at->pc - u->at->is_return - m->bias));
 	if (!row || row->kind == ROW_END)
 		return step_without_rules(u, m, STOP_NO_ROW);
 	return step_by_row(u, row);
@@ -586,7 +575,7 @@ static __always_inline void find_python_frame(struct unwind *u)
 			READ_WALKED(u, &state, sizeof(state), (void *)(block + p->thread_offset));
 	}
 	if (state)
-		read_cursor(u, state, &u->here);
+		read_cursor(u, state, &u->at->here);
 	if (py->entry_rule == PY_EACH && py->tstate_cframe == PY_ABSENT)
 		has_subinterpreters(u);
 }
@@ -601,27 +590,20 @@ static __always_inline void unwind(OF_TASK struct stack_sample *sample, struct u
 #endif
 		.sample = sample,
 		.process = process,
-		.pc = UNKNOWN(pc),
-		.sp = UNKNOWN(sp),
-		.fp = UNKNOWN(fp),
-		.mapping = process->first_mapping,
-		.here = { .frame = UNKNOWN(0), .cframe = UNKNOWN(0) },
-		.low = UNKNOWN(0),
-		.group_frame = UNKNOWN(0),
-		.group_at = UNKNOWN(0),
-		.activations = UNKNOWN(0),
-		.is_left = UNKNOWN(0),
-		.interpreters = UNKNOWN(NOT_ASKED),
-		.marker = UNKNOWN(0),
-		.phase = UNKNOWN(PHASE_NATIVE),
-		.is_return = UNKNOWN(is_return),
+		.at = &sample->at,
 	};
 
 #ifdef WALKS_OTHERS
 	bpf_probe_read_kernel(&walked_address, sizeof(walked_address), &u.task);
 #endif
-	u.trampoline = find_trampoline(ADDRESS_OF_WALKED(&u));
-	if (is_return && pc == u.trampoline)
+	__builtin_memset(u.at, 0, sizeof(*u.at));
+	u.at->pc = pc;
+	u.at->sp = sp;
+	u.at->fp = fp;
+	u.at->is_return = is_return;
+	u.at->mapping = process->first_mapping;
+	u.at->trampoline = find_trampoline(ADDRESS_OF_WALKED(&u));
+	if (is_return && pc == u.at->trampoline)
 		go_on_at(&u, pc, sp - 8);
 	if (process->eval_ranges)
 		find_python_frame(&u);
