@@ -17,6 +17,7 @@ from bench.probing import Ours, Rivals
 from bench.results import Result, unmeasured
 from bench.target import Target
 from otel_gpu.abi import Loss
+from otel_gpu.discovery.libraries import LibraryKind
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import AttachedLibrary, plan
@@ -73,7 +74,7 @@ def _receiver(
 @contextmanager
 def _launch_profile(receiver: ProfileReceiver, library: Path) -> Iterator[None]:
     with ElfFile(library) as elf:
-        probes = [p for p in plan(elf, list(hooks_for([GPU_LAUNCHES]))) if p.symbol == "cuLaunchKernel"]
+        probes = [p for p in plan(elf, list(hooks_for([GPU_LAUNCHES], LibraryKind.DRIVER))) if p.symbol == "cuLaunchKernel"]
     with closing(AttachedLibrary(str(library), probes, receiver.linker, str(library))) as attached:
         if attached.attached != 1:
             raise UnavailableError(f"no launch profile: {attached.failures}")

@@ -24,12 +24,12 @@ class RingReader:
         ring: BpfMap,
         on_record: Callable[[bytes], None],
         *,
-        gather_s: float = 0,
+        gather_s: Callable[[], float] = float,
         used: Callable[[int], int] | None = None,
     ) -> None:
         """`on_record` is called with each record, by one thread at a time; what it raises is logged.
 
-        Once woken, it lets records gather for so long. `used` says of the record at an address how many of its bytes
+        Once woken, it lets records gather for as long as `gather_s` says. `used` says of the record at an address how many of its bytes
         were written: to copy more costs more than to read a record.
         """
         self._gather_s = gather_s
@@ -43,6 +43,7 @@ class RingReader:
         self._fd = ring.fd
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._hurried = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"otel-gpu-{ring.name}", daemon=True)
         self._thread.start()
 
@@ -52,9 +53,14 @@ class RingReader:
             if self._ring:
                 self._lib.ring_buffer__consume(self._ring)
 
+    def hurry(self) -> None:
+        """Let records gather no longer this time."""
+        self._hurried.set()
+
     def close(self) -> None:
         """Stop reading; idempotent."""
         self._stop.set()
+        self._hurried.set()
         if self._thread.is_alive():
             self._thread.join()
         with self._lock:
@@ -67,8 +73,9 @@ class RingReader:
         poll.register(self._fd, select.POLLIN)
         while not self._stop.is_set():
             # It looks by itself too: programs need not wake it.
-            if poll.poll(_POLL_MS) and self._gather_s:
-                self._stop.wait(self._gather_s)
+            if poll.poll(_POLL_MS):
+                self._hurried.wait(self._gather_s())
+                self._hurried.clear()
             self.drain()
 
     def _take(self, _context: int, data: int, size: int) -> int:

@@ -42,8 +42,9 @@ _log = logging.getLogger(__name__)
 _NAMES_FOR_S = 1.0
 """How long a named stack is taken for the same when its addresses come again."""
 
-_GATHER_S = 0.05
-"""How long stacks wait for their names; what they name may be gone by then, so it must not be long."""
+_GATHER_S, _GATHER_NEW_S = 0.5, 0.05
+"""How long stacks wait for their names: to look seldom is cheap, but of a new program all is new, and it may end soon."""
+_NEW_S = 5.0
 
 _SHORTEST_STAY_NS = 1_000_000
 """Off the CPU; shorter ones are not counted."""
@@ -129,7 +130,8 @@ class ProfileReceiver:
         self.complete = 0
         self.truncated: dict[int, int] = {}
         """Stacks that end early, by the number of the reason."""
-        self._ring = RingReader(self._object.map("samples"), self._take, gather_s=_GATHER_S, used=sample_size)
+        self._new_until = 0.0
+        self._ring = RingReader(self._object.map("samples"), self._take, gather_s=self._gather_s, used=sample_size)
         programs = self._object.programs()
         self.submissions = (
             TailCalls(tables.submitted, {place: programs[name] for place, name in SUBMISSION_PROGRAMS.items()})
@@ -190,8 +192,14 @@ class ProfileReceiver:
 
     def observe(self, pid: int) -> None:
         """Make a process's stacks walkable; again after it mapped more code."""
+        if self.loader.process(pid) is None:
+            self._new_until = time.monotonic() + _NEW_S
+            self._ring.hurry()
         self.loader.watch(pid)
         self._sites.look_for_torch(pid)
+
+    def _gather_s(self) -> float:
+        return _GATHER_NEW_S if time.monotonic() < self._new_until else _GATHER_S
 
     def start(self) -> None:
         """Begin anew: what was sampled before is dropped, and what the next stack of each thread would stand for."""
