@@ -64,7 +64,7 @@ class _Judgement:
 class _Known:
     """What is known of one program's modules."""
 
-    mapped: int = 0
+    mapped: list[procfs.FileMapping] = field(default_factory=list)
     modules: list[Module] = field(default_factory=list)
     handles_read: float = 0.0
     told: dict[int, str] = field(default_factory=dict)
@@ -273,7 +273,7 @@ class Origins:
     def _refresh(self, program: Program, known: _Known) -> None:
         """Read the program's modules, if there are other ones than the last time."""
         mappings = procfs.executable_mappings(program[0])
-        if len(mappings) == known.mapped:
+        if mappings == known.mapped:
             return
         modules = []
         for mapping in mappings:
@@ -287,7 +287,7 @@ class Origins:
                 continue
             modules.append(Module(mapping.start, mapping.end, bias, os.path.basename(mapping.path), stubs, extent))
         known.modules = modules
-        known.mapped = len(mappings)
+        known.mapped = mappings
         known.handles_read = 0.0
 
     def _stub_map(self, elf: ElfFile) -> StubMap:
