@@ -74,7 +74,9 @@ def _receiver(
 @contextmanager
 def _launch_profile(receiver: ProfileReceiver, library: Path) -> Iterator[None]:
     with ElfFile(library) as elf:
-        probes = [p for p in plan(elf, list(hooks_for([GPU_LAUNCHES], LibraryKind.DRIVER))) if p.symbol == "cuLaunchKernel"]
+        probes = [
+            p for p in plan(elf, list(hooks_for([GPU_LAUNCHES], LibraryKind.DRIVER))) if p.symbol == "cuLaunchKernel"
+        ]
     with closing(AttachedLibrary(str(library), probes, receiver.linker, str(library))) as attached:
         if attached.attached != 1:
             raise UnavailableError(f"no launch profile: {attached.failures}")

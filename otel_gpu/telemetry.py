@@ -131,7 +131,11 @@ MEMORY_ALLOCATIONS = MetricSpec(
     "gpu.cuda.memory.allocations", "By", _COUNTER, "Bytes allocated.", ("cuda.memory.type", *_DEVICE)
 )
 MEMORY_FREE_BYTES = MetricSpec(
-    "gpu.cuda.memory.free.bytes", "By", _COUNTER, "Bytes freed.", ("cuda.memory.type", *_DEVICE)
+    "gpu.cuda.memory.free.bytes",
+    "By",
+    _COUNTER,
+    "Bytes freed by calls; what ends with its context is no longer in use, without a free.",
+    ("cuda.memory.type", *_DEVICE),
 )
 MEMORY_UNKNOWN_FREES = MetricSpec(
     "gpu.cuda.memory.unmatched.frees",

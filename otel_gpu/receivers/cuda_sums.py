@@ -96,8 +96,9 @@ class CudaSums:
                 yield Measurement(resource, metric, attrs, value)
 
     def freed(self, process: Process, device: int, kind: MemoryType, size: int) -> None:
-        """Count memory that went with its context."""
-        self._memory(process, device, kind, -size)
+        """Count memory that went with its context: no longer in use, without having been freed."""
+        attrs = _attributes(device, {"cuda.memory.type": MEMORY_TYPES[kind]})
+        self._numbers[process.resource, telemetry.MEMORY_USAGE, attrs] -= size
 
     def busy(self, process: Process, grown: BusyDelta) -> None:
         """Add what the bounds of a device's busy time grew by."""

@@ -263,10 +263,8 @@ hipError_t hipDeviceReset(void)
 {
 	pthread_mutex_lock(&lock);
 	for (int i = 0; i < MAX_LIVE; i++)
-		if (live[i].at && live[i].device == device) {
-			freed[live[i].type] += live[i].size;
-			live[i].at = NULL;
-		}
+		if (live[i].at && live[i].device == device)
+			live[i].at = NULL; /* no longer in use, without having been freed */
 	pthread_mutex_unlock(&lock);
 	return hipSuccess;
 }
