@@ -29,8 +29,8 @@ class RingReader:
     ) -> None:
         """`on_record` is called with each record, by one thread at a time; what it raises is logged.
 
-        Once woken, it lets records gather for as long as `gather_s` says. `used` says of the record at an address how many of its bytes
-        were written: to copy more costs more than to read a record.
+        Once woken, it lets records gather for as long as `gather_s` says. `used` says of the record at an address how
+        many of its bytes were written: to copy more costs more than to read a record.
         """
         self._gather_s = gather_s
         self._used = used

@@ -201,9 +201,9 @@ class CudaReceiver:
             for gone in self._ledger.take_gone():
                 owner = self._processes.owner(*gone.program)
                 if gone.is_hip:
-                    of_hip.freed(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
+                    of_hip.ended(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
                 else:
-                    sums.freed(owner, gone.device, gone.type, gone.size)
+                    sums.ended(owner, gone.device, gone.type, gone.size)
         self._facts.settle_handles()
         self._unexpanded += sums.unexpanded_graph_launches + of_hip.unexpanded_graph_launches
         # Only now: the first rows of a short life may have told whose they are just above.

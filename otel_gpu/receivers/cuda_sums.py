@@ -95,7 +95,7 @@ class CudaSums:
             for (resource, metric, attrs), value in table.items():
                 yield Measurement(resource, metric, attrs, value)
 
-    def freed(self, process: Process, device: int, kind: MemoryType, size: int) -> None:
+    def ended(self, process: Process, device: int, kind: MemoryType, size: int) -> None:
         """Count memory that went with its context: no longer in use, without having been freed."""
         attrs = _attributes(device, {"cuda.memory.type": MEMORY_TYPES[kind]})
         self._numbers[process.resource, telemetry.MEMORY_USAGE, attrs] -= size

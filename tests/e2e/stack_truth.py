@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import ElfFile
-from otel_gpu.profiles import Frame, FrameKind, Profile, Stack, is_truncated
+from otel_gpu.profiles import GPU_LAUNCHES, Frame, FrameKind, Profile, Stack, is_truncated
+from otel_gpu.recorder import Recorder
 from otel_gpu.unwind.address_space import lowest_vaddr
 from tests import cpythons
 from tests.cpythons import Interpreter
@@ -94,6 +95,16 @@ def captured(profiles: Iterable[Profile]) -> dict[str, Stack]:
             assert sample.value == 1
             found[leaf.function] = tuple(stack)
     return found
+
+
+def one_phase(program: Program) -> tuple[dict[str, list[int]], dict[str, Stack]]:
+    """Record a phase: what the program says of its stacks, as addresses, and what was captured, by kernel."""
+    with Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+        assert recorder.settle()
+        recorder.start()
+        said = program.run_phase()["stacks"]
+        assert isinstance(said, dict)
+        return said, captured(recorder.finish())
 
 
 def python_part(stack: Stack) -> list[PythonFrame]:

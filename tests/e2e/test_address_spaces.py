@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import ElfFile
-from otel_gpu.profiles import CPU, GPU_LAUNCHES, FrameKind, Stack, is_truncated
+from otel_gpu.profiles import CPU, FrameKind, Stack, is_truncated
 from otel_gpu.recorder import Recorder
 from otel_gpu.symbols.stacks import STOPS
 from tests.e2e.native_builds import Build
 from tests.e2e.processes import Program
-from tests.e2e.stack_truth import Places, captured
+from tests.e2e.stack_truth import Places, one_phase
 from tests.e2e.trails import assert_equal
 
 BUILD = Build("O2", link=("-Wl,-z,lazy",))
@@ -35,14 +35,9 @@ def test_a_table_that_comes_late_cuts_stacks_and_invents_nothing(
     late = shutil.copy(tmp_path / "liblate.so", tmp_path / "opened_later.so")
     with Program([program_file, "late", late], tmp_path) as program:
         program.ready()
-        with Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
-            assert recorder.settle()
-            recorder.start()
-            said = program.run_phase()["stacks"]
-            stacks = captured(recorder.finish())
+        said, stacks = one_phase(program)
         places = Places(program.pid)
 
-    assert isinstance(said, dict)
     assert stacks.keys() == said.keys()
     cut = []
     for kernel, addresses in said.items():
@@ -66,14 +61,9 @@ def test_a_process_with_more_mappings_than_are_kept_has_whole_stacks(tmp_path: P
     program_file = BUILD.make(tmp_path)
     with Program([program_file, "many", str(_MAPPINGS)], tmp_path) as program:
         program.ready()
-        with Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
-            assert recorder.settle()
-            recorder.start()
-            said = program.run_phase()["stacks"]
-            stacks = captured(recorder.finish())
+        said, stacks = one_phase(program)
         places = Places(program.pid)
 
-    assert isinstance(said, dict)
     assert_equal([places.of(a) for a in said["all"]], stacks["all"], str(program_file))
 
 

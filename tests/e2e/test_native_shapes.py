@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import GPU_LAUNCHES, Stack, is_truncated
-from otel_gpu.recorder import Recorder
+from otel_gpu.profiles import Stack, is_truncated
 from tests.e2e.native_builds import Build, lld, without_both, without_frame_header, without_sections
 from tests.e2e.processes import Program
-from tests.e2e.stack_truth import Address, Places, captured
+from tests.e2e.stack_truth import Address, Places, one_phase
 from tests.e2e.trails import assert_equal
 
 _CLANG = ("clang-14", "clang++-14")
@@ -59,13 +58,8 @@ def _stacks(build: Build, directory: Path) -> tuple[dict[str, list[Address]], di
     program_file = build.make(directory)
     with Program([program_file], directory) as program:
         program.ready()
-        with Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
-            assert recorder.settle()
-            recorder.start()
-            said = program.run_phase()["stacks"]
-            stacks = captured(recorder.finish())
+        said, stacks = one_phase(program)
         places = Places(program.pid)
-        assert isinstance(said, dict)
         return {kernel: [places.of(a) for a in addresses] for kernel, addresses in said.items()}, stacks, program_file
 
 

@@ -147,7 +147,7 @@ def test_copies_of_nothing_are_counted_as_zeros(sums: CudaSums) -> None:
 def test_memory_is_added_and_taken_away_by_type(sums: CudaSums) -> None:
     sums.add(PROCESS, row(Family.ALLOC, 3, 1000, kind=MemoryType.DEVICE))
     sums.add(PROCESS, row(Family.FREE, 1, 400, kind=MemoryType.DEVICE))
-    sums.freed(PROCESS, 0, MemoryType.DEVICE, 100)
+    sums.ended(PROCESS, 0, MemoryType.DEVICE, 100)
     sums.add(PROCESS, row(Family.ALLOC, 1, 50, kind=MemoryType.HOST))
 
     series = {
