@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from . import __version__, telemetry
 from .config import Config, CudaSettings, KernelNamesSettings, NvmlSettings, ProfileSettings
 from .discovery import drivers
+from .discovery.host import host
 from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
-from .discovery.resource import host
 from .discovery.watch import Watcher
 from .errors import OtelGpuError, UnsupportedKernelError
 from .exporters import ExporterStats
@@ -53,7 +53,7 @@ class Agent:
     def __init__(self, config: Config | None = None) -> None:
         """Take the configuration; nothing is touched before `start`."""
         self._config = config or Config()
-        self._processes = ProcessTable(dict(self._config.resource_attributes))
+        self._processes = ProcessTable(self._config.shared_attributes)
         self._cuda: CudaReceiver | None = None
         self._nvml: NvmlReceiver | None = None
         self._devices: DeviceBook | None = None
@@ -123,7 +123,9 @@ class Agent:
         exporters = self._exporters = build(config)
         receivers: list[Receiver] = [self._cuda] if self._cuda is not None and self._counts else []
         # Whatever the file asks for: what was lost must not go unsaid.
-        self._self = SelfReceiver(self._cuda, self._exporter_stats, __version__, self._profile)
+        self._self = SelfReceiver(
+            self._cuda, self._exporter_stats, __version__, self._profile, self._processes.identities
+        )
         receivers.append(self._self)
         processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
         if self._cuda is not None and not (amd := HipDeviceBook(self._processes)).is_empty:

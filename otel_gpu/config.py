@@ -121,6 +121,9 @@ PROCESSORS: dict[str, type[ProcessorSettings]] = {"kernel_names": KernelNamesSet
 
 
 _ADD = "add an otlp or a file exporter"
+_OF_THE_AGENT = ("service.", "process.", "telemetry.", "container.", "k8s.")
+"""Attributes that say who and where the agent is: a webhook sets those of its pod, and they hold for no other."""
+_OF_THE_HOST = ("k8s.cluster.", "k8s.node.")
 
 
 def component_type(component: str) -> str:
@@ -208,7 +211,11 @@ class Config:
     @property
     def shared_attributes(self) -> dict[str, str]:
         """What holds for observed processes too: all resource attributes but those that say who the agent is."""
-        return {k: v for k, v in self.resource_attributes if not k.startswith("service.")}
+        return {
+            key: value
+            for key, value in self.resource_attributes
+            if key.startswith(_OF_THE_HOST) or not key.startswith(_OF_THE_AGENT)
+        }
 
     @property
     def signals(self) -> set[str]:

@@ -76,7 +76,9 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec("otel.component.name", "The exporter, as the configuration calls it."),
         AttributeSpec("outcome", "What became of the points.", ("sent", "rejected", "failed", "dropped")),
         AttributeSpec(
-            "reason", "Why a free had no allocation (`allocated_before`, `implicit`), or why a stack was cut short."
+            "reason",
+            "Why a free had no allocation (`allocated_before`, `implicit`), why a stack was cut short, or why an attribute "
+            "was (`reserved`, `malformed`, `too_many`, `shortened`).",
         ),
         AttributeSpec(
             "state",
@@ -211,6 +213,13 @@ MAP_ENTRIES = MetricSpec("otel_gpu.map.entries", "{entry}", _GAUGE, "Entries in 
 MAP_CAPACITY = MetricSpec("otel_gpu.map.capacity", "{entry}", _GAUGE, "Entries a BPF map can hold.", ("bpf.map.name",))
 PROBES = MetricSpec("otel_gpu.probes", "{probe}", _GAUGE, "Probes by state.", ("error.type", "state"))
 STACKS = MetricSpec("otel_gpu.stacks", "{stack}", _COUNTER, "Stacks taken for profiles.", ("reason", "state"))
+RESOURCE_ATTRIBUTES_CUT = MetricSpec(
+    "otel_gpu.resource.attributes.cut",
+    "{attribute}",
+    _COUNTER,
+    "Attributes that observed programs say of themselves and that are left out or shortened.",
+    ("reason",),
+)
 COLLECT_DURATION = MetricSpec(
     "otel_gpu.collect.duration", "s", _HISTOGRAM, "Time to read the kernel's maps once.", floating=True
 )
@@ -299,6 +308,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         MAP_CAPACITY,
         PROBES,
         STACKS,
+        RESOURCE_ATTRIBUTES_CUT,
         COLLECT_DURATION,
         EXPORT_DURATION,
         EXPORT_POINTS,

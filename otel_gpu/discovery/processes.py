@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from ..errors import ProcessGoneError
 from ..model import Resource
-from . import procfs, resource
+from . import procfs
+from .resource import Identities
 
 _MAX_ENDED = 4096
 
@@ -36,7 +37,7 @@ class ProcessTable:
     """The observed processes. Safe to use from several threads."""
 
     def __init__(self, extra: Mapping[str, str] = {}) -> None:
-        self._extra = dict(extra)
+        self.identities = Identities(extra)
         self._lock = threading.Lock()
         self._by_pid: dict[int, list[Process]] = {}
         self._names: dict[int, str] = {}
@@ -57,9 +58,7 @@ class ProcessTable:
                 return current
             if current is not None:
                 current.ended = True
-            process = Process(
-                pid, resource.of_process(pid, self._extra, fallback_name=self._names.get(pid)), ticks, late
-            )
+            process = Process(pid, self.identities.of_process(pid, fallback_name=self._names.get(pid, "")), ticks, late)
             self._by_pid.setdefault(pid, []).append(process)
             return process
 
@@ -104,7 +103,7 @@ class ProcessTable:
             elif process.incarnation != incarnation:
                 # An exec that no event told of: the pid's present program is another.
                 process.ended = True
-                process = Process(pid, resource.of_process(pid, self._extra), process.start_ticks, True, incarnation)
+                process = Process(pid, self.identities.of_process(pid), process.start_ticks, True, incarnation)
                 self._by_pid[pid].append(process)
             return process
 

@@ -2,54 +2,58 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import platform
 import re
-import urllib.parse
-from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from ..errors import ProcessGoneError
 from ..model import AttributeValue, Resource, attributes
-from . import procfs
+from ..printable import escaped
+from .facts import ProcessFacts, read_facts
+from .host import host
+from .resource_variables import MAX_VALUE, Cut, said
 
-_VARIABLES = frozenset({"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"})
+_log = logging.getLogger(__name__)
+
 _CONTAINER_ID = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?=/|$)")
 _POD_UID = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*(t|d)?$")
-_MAX_VALUE = 4096
+_MAX_PATH = 1024
+"""Characters kept of a path or a command."""
+_MAX_CGROUP = 4096
+_MAX_LOGGED = 100
+"""Programs of which the log says what was cut; a host that starts liars all the time must not fill it."""
+_OF_THE_HOST = ("host.", "os.", "cloud.", "k8s.cluster.", "k8s.node.")
+"""What holds for all that runs here, so that what the operator says goes before what a process says."""
 
 
-def of_process(pid: int, extra: Mapping[str, str] = {}, *, fallback_name: str | None = None) -> Resource:
-    """Return the resource of an observed process; what cannot be read any more is left out.
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a program is, and how much of what it says of itself was left out or shortened, by reason."""
 
-    service.name comes from OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES in the process's environment, else
-    from its executable, else, for an interpreter, from the script it runs. `extra` (the agent's own
-    OTEL_RESOURCE_ATTRIBUTES) fills what the process does not say itself.
+    resource: Resource
+    cuts: tuple[tuple[Cut, int], ...] = ()
+
+
+def identify(facts: ProcessFacts, of_host: Mapping[str, AttributeValue], shared: Mapping[str, str] = {}) -> Identity:
+    """Return who a program is.
+
+    What was observed goes before what the program says of itself, and that before `shared`, the agent's own
+    OTEL_RESOURCE_ATTRIBUTES, but for what these say of the host. service.name is what the program says, else its
+    executable, else, for an interpreter, the script it runs.
     """
-    found: dict[str, AttributeValue | None] = {**host(), **extra, "process.pid": pid}
-    try:
-        executable = procfs.executable(pid)
-        arguments = procfs.command_line(pid)
-        status = procfs.stat(pid)
-        found["process.parent_pid"] = status.parent
-        found["process.executable.path"] = executable
-        found["process.executable.name"] = os.path.basename(executable) if executable else status.comm
-        if arguments:
-            found["process.command"] = arguments[0][:_MAX_VALUE]
-        found |= _container(pid)
-        variables = procfs.environment(pid, _VARIABLES)
-        found |= parse_resource_attributes(variables.get("OTEL_RESOURCE_ATTRIBUTES", ""))
-        if variables.get("OTEL_SERVICE_NAME"):
-            found["service.name"] = variables["OTEL_SERVICE_NAME"]
-        found.setdefault("service.name", service_name(executable or status.comm, arguments))
-    except (ProcessGoneError, PermissionError):
-        found.setdefault("service.name", fallback_name or "unknown_service")
-    return Resource(attributes({k: v[:_MAX_VALUE] if isinstance(v, str) else v for k, v in found.items()}))
+    place = {key: value for key, value in shared.items() if key.startswith(_OF_THE_HOST)}
+    observed: dict[str, AttributeValue] = {**of_host, **place, **_observed(facts)}
+    own = said(dict(facts.variables), observed)
+    name = service_name(facts.executable or facts.comm, facts.arguments)
+    named: dict[str, AttributeValue] = {"service.name": escaped(name, MAX_VALUE) or "unknown_service"}
+    return Identity(Resource(attributes({**named, **shared, **dict(own.attributes), **observed})), own.cuts)
 
 
-def service_name(executable: str, arguments: list[str]) -> str:
+def service_name(executable: str, arguments: Sequence[str]) -> str:
     """Name a program: the executable, or the script or module that an interpreter runs."""
     name = os.path.basename(executable)
     if not _PYTHON.match(name):
@@ -68,44 +72,67 @@ def service_name(executable: str, arguments: list[str]) -> str:
     return name
 
 
-def parse_resource_attributes(text: str) -> dict[str, AttributeValue]:
-    """Parse OTEL_RESOURCE_ATTRIBUTES: `key=value,key=value`, percent-encoded; malformed pairs are left out."""
-    found: dict[str, AttributeValue] = {}
-    for pair in text.split(","):
-        key, equals, value = pair.partition("=")
-        if equals and key.strip():
-            found[key.strip()] = urllib.parse.unquote(value.strip())
-    return found
+class Identities:
+    """Says who programs are, and counts what was cut of their own words. Safe to use from several threads."""
+
+    def __init__(self, shared: Mapping[str, str] = {}) -> None:
+        self._shared = dict(shared)
+        self._lock = threading.Lock()
+        self._cuts: Counter[Cut] = Counter()
+        self._logged = 0
+
+    def of_process(self, pid: int, *, fallback_name: str = "") -> Resource:
+        """Return the resource of the program that a pid runs now; it has the fallback's name where it is gone."""
+        facts = read_facts(pid)
+        return self.of_program(facts if facts.comm else replace(facts, comm=fallback_name))
+
+    def of_program(self, facts: ProcessFacts) -> Resource:
+        """Return the resource of a program; to be asked once for each."""
+        identity = identify(facts, host(), self._shared)
+        if identity.cuts:
+            self._count(facts.pid, identity)
+        return identity.resource
+
+    def cuts(self) -> dict[Cut, int]:
+        """Return how many attributes that programs said of themselves were left out or shortened, by reason."""
+        with self._lock:
+            return {cut: self._cuts[cut] for cut in Cut}
+
+    def _count(self, pid: int, identity: Identity) -> None:
+        with self._lock:
+            self._cuts.update(dict(identity.cuts))
+            self._logged += 1
+            logged = self._logged
+        if logged <= _MAX_LOGGED:
+            reasons = ", ".join(f"{n} {cut.value.replace('_', ' ')}" for cut, n in identity.cuts)
+            _log.warning(
+                "process %d (%s): some of what it says in OTEL_RESOURCE_ATTRIBUTES is left out or cut: %s%s",
+                pid,
+                dict(identity.resource.attributes)["service.name"],
+                reasons,
+                "; further processes are only counted" if logged == _MAX_LOGGED else "",
+            )
 
 
-def _container(pid: int) -> dict[str, AttributeValue]:
+def _observed(facts: ProcessFacts) -> dict[str, AttributeValue]:
+    found: dict[str, AttributeValue] = {"process.pid": facts.pid}
+    if facts.parent_pid is not None:
+        found["process.parent_pid"] = facts.parent_pid
+    if facts.executable:
+        found["process.executable.path"] = escaped(facts.executable, _MAX_PATH)
+    if name := os.path.basename(facts.executable) or facts.comm:
+        found["process.executable.name"] = escaped(name, MAX_VALUE)
+    if facts.arguments:
+        found["process.command"] = escaped(facts.arguments[0], _MAX_PATH)
+    return found | _container(facts.cgroups)
+
+
+def _container(cgroups: Sequence[str]) -> dict[str, AttributeValue]:
     found: dict[str, AttributeValue] = {}
-    for line in procfs.read(pid, "cgroup").decode("utf-8", "replace").splitlines():
-        path = line.split(":", 2)[-1]
+    for line in cgroups:
+        path = line[:_MAX_CGROUP].split(":", 2)[-1]
         if ids := _CONTAINER_ID.findall(path):
             found["container.id"] = ids[-1]
         if uid := _POD_UID.search(path):
             found["k8s.pod.uid"] = uid.group(1).replace("_", "-")
     return found
-
-
-@cache
-def _host() -> tuple[tuple[str, str], ...]:
-    found = {"host.name": platform.node(), "host.arch": _architecture(), "os.type": "linux"}
-    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
-        try:
-            if machine_id := Path(path).read_text().strip():
-                found["host.id"] = machine_id
-                break
-        except OSError:
-            continue
-    return tuple(found.items())
-
-
-def host() -> dict[str, AttributeValue]:
-    """Return the attributes of this host."""
-    return dict(_host())
-
-
-def _architecture() -> str:
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from .. import telemetry
 from ..abi import Loss
-from ..discovery.resource import host
+from ..discovery.host import host
 from ..exporters.statistics import ExporterStats
 from ..model import AttributeValue, Buckets, Measurement, MetricSpec, Resource, Value, attributes
 from .cuda import CudaReceiver
 
 if TYPE_CHECKING:
+    from ..discovery.resource import Identities
     from .profile import ProfileReceiver
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -31,10 +32,12 @@ class SelfReceiver:
         exporters: Callable[[], Sequence[tuple[str, ExporterStats]]],
         version: str,
         profile: ProfileReceiver | None = None,
+        identities: Identities | None = None,
     ) -> None:
         self._cuda = cuda
         self._profile = profile
         self._exporters = exporters
+        self._identities = identities
         identity: dict[str, AttributeValue | None] = {
             **host(),
             "service.name": "otel-gpu",
@@ -76,6 +79,9 @@ class SelfReceiver:
             for cut, count in self._profile.stacks().items():
                 state = {"state": "complete"} if cut is None else {"state": "truncated", "reason": cut}
                 self._sum(found, telemetry.STACKS, count, {**state})
+        if self._identities is not None:
+            for cut, count in self._identities.cuts().items():
+                self._sum(found, telemetry.RESOURCE_ATTRIBUTES_CUT, count, {"reason": cut.value})
         for name, stats in self._exporters():
             for outcome, points in (
                 ("sent", stats.sent_points),

@@ -198,3 +198,33 @@ def test_a_table_too_small_keeps_the_totals_and_says_so(tmp_path: Path) -> None:
     # How full it is now depends on whether the program's rows are gone already; how large it is does not.
     capacity = everything.named("otel_gpu.map.capacity").by("otel_gpu.map.capacity", "bpf.map.name")
     assert capacity["rows"] == 8
+
+
+def test_a_process_that_says_it_is_another_is_shown_as_what_it_is(tmp_path: Path) -> None:
+    attributes = ",".join(
+        (
+            "service.name=trainer,team=ours,host.name=elsewhere,process.pid=1,container.id=0,telemetry.sdk.name=mine",
+            *(f"own{n}={'v' * 100}" for n in range(1_000)),
+        )
+    )
+    environment = {"OTEL_RESOURCE_ATTRIBUTES": attributes, "OTEL_SERVICE_NAME": "train\x1b[2J\ner"}
+    with Program(_storm("--gate", "--launches", "100"), tmp_path, environment) as program:
+        program.ready()
+        with Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            truth = program.finish()
+            agent.stop()
+
+    exported = read_metrics(tmp_path / "out")
+    comparison.assert_launches(exported.of(truth.pid), truth)
+    (resource,) = {tuple(sorted(s.resource.items())) for s in exported.of(truth.pid).samples}
+    (host,) = {s.resource["host.name"] for s in exported.samples}
+    assert dict(resource)["host.name"] == host == os.uname().nodename
+    assert (dict(resource)["service.name"], dict(resource)["team"]) == (r"train\x1b[2J\ner", "ours")
+    assert "telemetry.sdk.name" not in dict(resource)
+    assert sum(len(key) + len(str(value)) for key, value in resource) < 6_000
+    cuts = exported.by("otel_gpu.resource.attributes.cut", "reason")
+    assert cuts["reserved"] == 4
+    assert cuts["too_many"] > 900
+    assert agent.error_text.count("OTEL_RESOURCE_ATTRIBUTES") == 1

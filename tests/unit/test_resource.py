@@ -1,20 +1,29 @@
-"""Who a process is follows from what it says itself, then from what it runs."""
+"""Who a process is follows from what is seen of it, then from what it says itself."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.discovery import procfs, resource
-from otel_gpu.discovery.resource import of_process, parse_resource_attributes, service_name
+from otel_gpu.discovery import procfs
+from otel_gpu.discovery.facts import ProcessFacts, read_facts
+from otel_gpu.discovery.host import host
+from otel_gpu.discovery.resource import Identities, identify, service_name
+from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, MAX_VALUE, Cut
 
 Start = Callable[..., int]
+
+ID = "0123456789abcdef" * 4
+POD = "01234567-89ab-cdef-0123-456789abcdef"
+POD_SLICE = "kubepods-burstable.slice/kubepods-burstable-pod01234567_89ab_cdef_0123_456789abcdef.slice"
 
 
 @pytest.fixture
@@ -34,7 +43,7 @@ def start() -> Iterator[Start]:
 
 
 def who(pid: int, **extra: str) -> dict[str, object]:
-    return dict(of_process(pid, {k.replace("_", "."): v for k, v in extra.items()}).attributes)
+    return dict(Identities({k.replace("_", "."): v for k, v in extra.items()}).of_process(pid).attributes)
 
 
 def test_a_process_is_described(start: Start, tmp_path: Path) -> None:
@@ -52,8 +61,8 @@ def test_a_process_is_described(start: Start, tmp_path: Path) -> None:
     assert {"host.name", "host.arch", "os.type", "process.parent_pid"} <= found.keys()
 
 
-def test_what_it_says_of_itself_goes_before_all(start: Start) -> None:
-    said = "service.name=by-attributes,deployment.environment.name=prod%2Ceu,host.name=own"
+def test_what_it_says_of_itself_goes_before_what_the_agent_is_told(start: Start) -> None:
+    said = "service.name=by-attributes,deployment.environment.name=prod%2Ceu,own/key=x"
     by_both = start(OTEL_SERVICE_NAME="by-name", OTEL_RESOURCE_ATTRIBUTES=said)
     by_attributes = start(OTEL_RESOURCE_ATTRIBUTES=said)
 
@@ -61,18 +70,155 @@ def test_what_it_says_of_itself_goes_before_all(start: Start) -> None:
     found = who(by_attributes, deployment_environment_name="test", team="ours")
     assert found["service.name"] == "by-attributes"
     assert found["deployment.environment.name"] == "prod,eu"
-    assert (found["host.name"], found["team"]) == ("own", "ours")
+    assert (found["own/key"], found["team"]) == ("x", "ours")
+
+
+def test_a_process_cannot_say_that_it_is_another(start: Start) -> None:
+    lie = (
+        "host.name=elsewhere,Host.ID=1,host_arch=vax,os.type=windows,process.pid=1,process.executable.path=/bin/true,"
+        "container.id=0,telemetry.sdk.name=mine,k8s.pod.uid=other,k8s.pod.name=stays"
+    )
+    pid = start(OTEL_RESOURCE_ATTRIBUTES=lie)
+    honest = who(start())
+
+    facts = replace(read_facts(pid), cgroups=(f"0::/kubepods/pod{POD}/{ID}",))
+    found = identify(facts, host())
+
+    of_host = {key: value for key, value in honest.items() if key.startswith(("host.", "os."))}
+    attributes = dict(found.resource.attributes)
+    assert {key: value for key, value in attributes.items() if key.lower().startswith(("host", "os"))} == of_host
+    assert (attributes["process.pid"], attributes["container.id"], attributes["k8s.pod.uid"]) == (pid, ID, POD)
+    assert attributes["process.executable.path"] == honest["process.executable.path"]
+    assert attributes["k8s.pod.name"] == "stays"
+    assert "telemetry.sdk.name" not in attributes
+    assert dict(found.cuts) == {Cut.RESERVED: 9}
+
+
+def test_to_repeat_what_was_observed_is_no_lie() -> None:
+    facts = ProcessFacts(7, variables=(("OTEL_RESOURCE_ATTRIBUTES", "process.pid=7,host.name=here"),))
+
+    assert identify(facts, {"host.name": "here"}).cuts == ()
+
+
+def test_what_the_operator_says_of_the_host_goes_before_what_a_process_says() -> None:
+    facts = ProcessFacts(7, variables=(("OTEL_RESOURCE_ATTRIBUTES", "k8s.node.name=b,k8s.namespace.name=b"),))
+
+    found = dict(identify(facts, {}, {"k8s.node.name": "a", "host.name": "told"}).resource.attributes)
+
+    assert (found["k8s.node.name"], found["host.name"], found["k8s.namespace.name"]) == ("a", "told", "b")
 
 
 def test_a_process_that_is_gone_has_a_name_all_the_same() -> None:
     assert who(1 << 22)["service.name"] == "unknown_service"
-    assert dict(of_process(1 << 22, fallback_name="short").attributes)["service.name"] == "short"
+    assert dict(Identities().of_process(1 << 22, fallback_name="short").attributes)["service.name"] == "short"
 
 
-def test_long_values_are_cut(start: Start) -> None:
-    pid = start(OTEL_SERVICE_NAME="x" * 10_000)
+def of_list(text: str) -> tuple[dict[str, object], dict[Cut, int]]:
+    found = identify(ProcessFacts(7, comm="x", variables=(("OTEL_RESOURCE_ATTRIBUTES", text),)), {})
+    own = {k: v for k, v in found.resource.attributes if not k.startswith(("process.", "service."))}
+    return own, dict(found.cuts)
 
-    assert who(pid)["service.name"] == "x" * 4096
+
+@pytest.mark.parametrize(
+    ("text", "kept", "cuts"),
+    [
+        (",".join(f"k{n}=v" for n in range(100)), MAX_ATTRIBUTES, {Cut.TOO_MANY: 36}),
+        (",".join(f"k{n}=v" for n in range(50_000)), MAX_ATTRIBUTES, {Cut.TOO_MANY: 49_936}),
+        (",".join(f"k{n}={'v' * 250}" for n in range(20)), 16, {Cut.TOO_MANY: 4}),
+        ("k=" + "v" * 100_000, 1, {Cut.SHORTENED: 1}),
+        ("k=" + "%F0%9F%98%80" * 256, 1, {}),
+        ("k=" + "%1b" * 100, 1, {Cut.SHORTENED: 1}),
+        ("k" * 129 + "=v," + "k" * 128 + "=v", 1, {Cut.MALFORMED: 1}),
+        ("1=v,a b=v,\x1b=v,ü=v,broken,=v,,k=v,", 1, {Cut.MALFORMED: 6}),
+    ],
+)
+def test_what_a_process_says_is_limited_and_what_is_cut_is_counted(text: str, kept: int, cuts: dict[Cut, int]) -> None:
+    own, counted = of_list(text)
+
+    assert len(own) == kept
+    assert counted == cuts
+    assert sum(len(key) + len(str(value)) for key, value in own.items()) <= MAX_TOTAL
+    assert all(len(str(value)) <= MAX_VALUE for value in own.values())
+
+
+def test_a_hundred_processes_that_say_all_they_can_cost_little() -> None:
+    text = ",".join(f"k{n}={'v' * 200}" for n in range(600))
+
+    said = [of_list(text)[0] for _ in range(100)]
+
+    assert sum(len(key) + len(str(value)) for own in said for key, value in own.items()) <= 100 * MAX_TOTAL
+
+
+def test_names_of_strangers_are_escaped_and_bounded() -> None:
+    hostile = "\x1b[2J\n\u202e\udcff"
+    variables = (("OTEL_SERVICE_NAME", hostile), ("OTEL_RESOURCE_ATTRIBUTES", "own=%1b%5b2J%ff"))
+    long = "/" + "d/" * 10_000
+    facts = ProcessFacts(7, 1, hostile, f"{long}{hostile}", (f"{hostile}{long}",), variables, ("junk", "::" * 9_000))
+
+    found = dict(identify(facts, {}).resource.attributes)
+
+    assert found["service.name"] == r"\x1b[2J\n\u202e\xff"
+    assert found["own"] == r"\x1b[2J\xff"
+    assert found["process.executable.name"] == r"\x1b[2J\n\u202e\xff"
+    assert all(value.isprintable() and len(value) <= 1024 for value in found.values() if isinstance(value, str))
+    assert dict(identify(replace(facts, variables=(), executable=""), {}).resource.attributes)["service.name"] == (
+        r"\x1b[2J\n\u202e\xff"
+    )
+
+
+TEXT = st.text(st.characters(codec=None), max_size=50)
+
+
+@given(TEXT, TEXT, st.lists(TEXT, max_size=5), TEXT, TEXT)
+def test_any_facts_make_a_resource_that_can_be_shown(
+    comm: str, executable: str, arguments: list[str], variable: str, cgroup: str
+) -> None:
+    variables = (("OTEL_SERVICE_NAME", variable), ("OTEL_RESOURCE_ATTRIBUTES", f"a={variable},{variable}=a"))
+    facts = ProcessFacts(7, 1, comm, executable, tuple(arguments), variables, (cgroup,))
+
+    found = identify(facts, host()).resource.attributes
+
+    assert all(key.isprintable() and str(value).isprintable() for key, value in found)
+    assert dict(found)["process.pid"] == 7
+    assert dict(found)["service.name"]
+
+
+def test_cuts_are_counted_over_all_and_said_once_a_program(caplog: pytest.LogCaptureFixture) -> None:
+    identities = Identities()
+    lying = ProcessFacts(7, comm="liar", variables=(("OTEL_RESOURCE_ATTRIBUTES", "host.name=a,os.type=b,x"),))
+
+    for facts in (lying, replace(lying, variables=()), replace(lying, pid=8)):
+        identities.of_program(facts)
+
+    assert identities.cuts() == {Cut.RESERVED: 4, Cut.MALFORMED: 2, Cut.TOO_MANY: 0, Cut.SHORTENED: 0}
+    assert [r.getMessage() for r in caplog.records] == [
+        f"process {pid} (liar): some of what it says in OTEL_RESOURCE_ATTRIBUTES is left out or cut: "
+        "2 reserved, 1 malformed"
+        for pid in (7, 8)
+    ]
+
+
+def test_a_host_that_starts_liars_all_the_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    identities = Identities()
+    for pid in range(1, 1_000):
+        identities.of_program(ProcessFacts(pid, variables=(("OTEL_RESOURCE_ATTRIBUTES", "host.name=a"),)))
+
+    assert len(caplog.records) == 100
+    assert caplog.messages[-1].endswith("further processes are only counted")
+    assert identities.cuts()[Cut.RESERVED] == 999
+
+
+def test_what_may_not_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_pid: int, _names: object) -> dict[str, str]:
+        raise PermissionError
+
+    monkeypatch.setattr(procfs, "environment", refuse)
+
+    facts = read_facts(os.getpid())
+
+    assert facts.comm
+    assert facts.cgroups
+    assert facts.variables == ()
 
 
 @pytest.mark.parametrize(
@@ -102,19 +248,11 @@ def test_programs_are_named_by_what_they_run(executable: str, arguments: list[st
         (" a = 1 , broken, =x, c=%2C%3D ", {"a": "1", "c": ",="}),
         ("a=1,a=2", {"a": "2"}),
         ("a=b=c", {"a": "b=c"}),
+        ("a=%zz%4", {"a": "%zz%4"}),
     ],
 )
 def test_resource_attributes_are_parsed(text: str, expected: dict[str, str]) -> None:
-    assert parse_resource_attributes(text) == expected
-
-
-@given(st.text())
-def test_any_text_is_parsed(text: str) -> None:
-    assert all(key.strip() for key in parse_resource_attributes(text))
-
-
-ID = "0123456789abcdef" * 4
-POD_SLICE = "kubepods-burstable.slice/kubepods-burstable-pod01234567_89ab_cdef_0123_456789abcdef.slice"
+    assert of_list(text)[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -125,22 +263,18 @@ POD_SLICE = "kubepods-burstable.slice/kubepods-burstable-pod01234567_89ab_cdef_0
         (
             f"0::/kubepods.slice/{POD_SLICE}/cri-containerd-{ID}.scope\n",
             ID,
-            "01234567-89ab-cdef-0123-456789abcdef",
+            POD,
         ),
         (
             f"1:name=systemd:/kubepods/besteffort/pod01234567-89ab-cdef-0123-456789abcdef/{ID}\n",
             ID,
-            "01234567-89ab-cdef-0123-456789abcdef",
+            POD,
         ),
         ("0::/user.slice/user-0.slice\n", None, None),
         (f"0::/build-{ID}ff\n", None, None),
     ],
 )
-def test_containers_and_pods_are_told_by_the_cgroup(
-    monkeypatch: pytest.MonkeyPatch, cgroup: str, container: str | None, pod: str | None
-) -> None:
-    monkeypatch.setattr(procfs, "read", lambda _pid, _name, _limit=0: cgroup.encode())
-
-    found = resource._container(1)
+def test_containers_and_pods_are_told_by_the_cgroup(cgroup: str, container: str | None, pod: str | None) -> None:
+    found = dict(identify(ProcessFacts(1, cgroups=tuple(cgroup.splitlines())), {}).resource.attributes)
 
     assert (found.get("container.id"), found.get("k8s.pod.uid")) == (container, pod)

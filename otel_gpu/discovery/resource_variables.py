@@ -1,0 +1,114 @@
+"""What may a process say of itself? `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` of a stranger, within limits.
+
+What a process says is repeated in every request that carries one of its series, so that 100 KB of it in a hundred
+processes would cost hundreds of MB. What was observed is nothing that it may say otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import urllib.parse
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..printable import escaped
+
+MAX_ATTRIBUTES = 64
+MAX_KEY = 128
+MAX_VALUE = 256
+MAX_TOTAL = 4096
+"""Characters of all keys and values together."""
+
+_MAX_PAIRS = 1_000
+"""Members of the list that are looked at; a member that is not looked at is one too many."""
+_ENCODED = 12
+"""Characters of `%F0%9F%98%80`, the longest that one character may be written as."""
+_ESCAPED = 10
+"""Characters of `\\U0001f600`, the longest escape."""
+_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_.\-/]*")
+_RESERVED = ("host.", "os.", "process.", "telemetry.")
+_RESERVED_KEYS = frozenset({"container.id"})
+
+
+class Cut(str, enum.Enum):
+    """Why something that a process said of itself is not shown as it said it."""
+
+    RESERVED = "reserved"
+    """Who and where it is was observed, or is not for it to say."""
+    MALFORMED = "malformed"
+    """No `key=value`, or a key with other characters than names have."""
+    TOO_MANY = "too_many"
+    """Beyond the number of attributes, or the size of all together."""
+    SHORTENED = "shortened"
+    """The value was longer than allowed, and is shown by its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The attributes that a process may say of itself, and how many were left out or shortened, by reason."""
+
+    attributes: tuple[tuple[str, str], ...]
+    cuts: tuple[tuple[Cut, int], ...]
+
+
+def said(variables: Mapping[str, str], observed: Mapping[str, object]) -> Said:
+    """Return what the variables say beyond what was observed."""
+    cuts: Counter[Cut] = Counter()
+    kept: dict[str, str] = {}
+    total = 0
+    taken = {_plain(key): str(value) for key, value in observed.items()}
+    for key, value in _pairs(variables, cuts):
+        if _is_reserved(key, taken):
+            # To repeat what was observed is no harm, and common: an operator's webhook sets k8s.pod.uid too.
+            if taken.get(_plain(key)) != value:
+                cuts[Cut.RESERVED] += 1
+            continue
+        size = len(key) + len(value) - (len(key) + len(kept[key]) if key in kept else 0)
+        if (key not in kept and len(kept) >= MAX_ATTRIBUTES) or total + size > MAX_TOTAL:
+            cuts[Cut.TOO_MANY] += 1
+            continue
+        kept[key] = value
+        total += size
+    return Said(tuple(kept.items()), tuple((cut, n) for cut, n in cuts.items()))
+
+
+def _pairs(variables: Mapping[str, str], cuts: Counter[Cut]) -> Iterator[tuple[str, str]]:
+    """Yield keys and values, decoded and bounded each; the service's own variable goes before the list."""
+    service = variables.get("OTEL_SERVICE_NAME", "").strip()
+    if service:
+        yield "service.name", _bounded(service, cuts)
+    members = variables.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",", _MAX_PAIRS)
+    if len(members) > _MAX_PAIRS:
+        cuts[Cut.TOO_MANY] += members.pop().count(",") + 1
+    for member in members:
+        key, equals, value = member.partition("=")
+        key = key.strip()
+        if not member.strip() or (service and key == "service.name"):
+            continue
+        if not equals or len(key) > MAX_KEY or not _KEY.fullmatch(key):
+            cuts[Cut.MALFORMED] += 1
+            continue
+        yield key, _bounded(_decoded(value.strip()), cuts)
+
+
+def _decoded(value: str) -> str:
+    return urllib.parse.unquote(value[: _ENCODED * (MAX_VALUE + 1)], errors="surrogateescape")
+
+
+def _bounded(value: str, cuts: Counter[Cut]) -> str:
+    shown = escaped(value, _ESCAPED * MAX_VALUE)
+    if len(shown) > MAX_VALUE:
+        cuts[Cut.SHORTENED] += 1
+    return escaped(value, MAX_VALUE)
+
+
+def _is_reserved(key: str, observed: Collection[str]) -> bool:
+    lowered = key.lower()
+    return lowered.startswith(_RESERVED) or lowered in _RESERVED_KEYS or _plain(key) in observed
+
+
+def _plain(key: str) -> str:
+    """Return what backends that know fewer characters make of a key: `host_name` would become `host.name` there."""
+    return re.sub(r"[^a-z0-9]", "_", key.lower())
