@@ -124,7 +124,12 @@ class Agent:
         receivers: list[Receiver] = [self._cuda] if self._cuda is not None and self._counts else []
         # Whatever the file asks for: what was lost must not go unsaid.
         self._self = SelfReceiver(
-            self._cuda, self._exporter_stats, __version__, self._profile, self._processes.identities
+            self._cuda,
+            self._exporter_stats,
+            __version__,
+            self._profile,
+            self._processes.identities,
+            dict(self._config.resource_attributes),
         )
         receivers.append(self._self)
         processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import resource as rusage
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .. import telemetry
@@ -33,7 +33,9 @@ class SelfReceiver:
         version: str,
         profile: ProfileReceiver | None = None,
         identities: Identities | None = None,
+        configured: Mapping[str, str] = {},
     ) -> None:
+        """`configured` are the attributes of the agent's own OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME."""
         self._cuda = cuda
         self._profile = profile
         self._exporters = exporters
@@ -42,6 +44,7 @@ class SelfReceiver:
             **host(),
             "service.name": "otel-gpu",
             "service.version": version,
+            **configured,
             "process.pid": os.getpid(),
             "telemetry.distro.name": "otel-gpu",
             "telemetry.distro.version": version,
