@@ -5,13 +5,12 @@
     with Agent(Config.load(pids=(4711,), output="file:out")) as agent:
         agent.wait(timeout=10)
 
-Names are imported on first use, so that `import otel_gpu` costs nothing.
+Names are imported on first use, so that `import otel_gpu` costs nothing. It imports nothing at all: the command comes
+through here before it is in isolated mode.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False
+"""As `typing` has it: type checkers know the name."""
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -28,4 +27,6 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(home, __name__), name)

@@ -58,6 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of a pipe has left; nothing more is to be said there, not even by Python's exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except ModuleNotFoundError as e:
+        _complain(
+            f"the Python package {e.name} is missing; install it where otel-gpu is: PYTHONPATH is not followed", debug
+        )
+        return 1
     except OSError as e:
         _complain(f"{e.filename or 'the system'}: {e.strerror or e}; run again with --debug to see where", debug)
         return 1

@@ -70,7 +70,7 @@ def _real_driver() -> str | None:
     """Return the file of a driver that has a GPU."""
     try:
         asked = subprocess.run(
-            [sys.executable, "-c", _QUESTION],
+            [sys.executable, "-I", "-c", _QUESTION],
             capture_output=True,
             text=True,
             timeout=_PATIENCE_S,

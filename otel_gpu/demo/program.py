@@ -6,15 +6,13 @@ import json
 import os
 import select
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
 from types import TracebackType
 
+from .. import isolated
 from ..errors import OtelGpuError
 from .ground import Ground
 
-_PACKAGE_HOME = str(Path(__file__).parent.parent.parent)
 _PATIENCE_S = 60.0
 
 
@@ -24,10 +22,10 @@ class Program:
     def __init__(self, ground: Ground) -> None:
         """Make its process, in which it starts at `load`: an agent that is there before misses nothing."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._command = [sys.executable, "-m", ground.module]
+        self._command = isolated.command(ground.module)
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", 'read -r _ && exec "$@"', "sh", *self._command],
-            env={**os.environ, **ground.environment, "PYTHONPATH": _PACKAGE_HOME},
+            env={**os.environ, **ground.environment, "OTEL_SERVICE_NAME": ground.module},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

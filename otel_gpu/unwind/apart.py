@@ -1,7 +1,7 @@
 """How is a big library's table compiled without the agent growing, or stopping for a second?
 
 In a process of its own, which leaves the table in the cache and takes its memory with it.
-Run by the agent: python -m otel_gpu.unwind.apart DIRECTORY FILE
+The agent runs `main` there with the arguments DIRECTORY FILE.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .. import isolated
 from ..elf import ElfFile
 from ..errors import OtelGpuError
 from .rows import UnwindError
@@ -26,17 +27,15 @@ def compile_apart(path: str, directory: Path) -> None:
     """Compile a file into the cache at `directory`; UnwindError where that fails, with the reason."""
     # The file is passed open: in a container its path means something else, or it is already deleted.
     with open(path, "rb") as file:
-        command = [sys.executable, "-m", __name__, str(directory), f"/proc/self/fd/{file.fileno()}"]
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:
             done = subprocess.run(
-                command,
+                isolated.command(__name__, str(directory), f"/proc/self/fd/{file.fileno()}"),
                 pass_fds=(file.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 timeout=_TIME_LIMIT_S,
-                env=environment,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 check=False,
             )
         except subprocess.TimeoutExpired as e:
@@ -64,7 +63,3 @@ def main() -> int:
         print(e, file=sys.stderr)  # noqa: T201 - this is what the parent reads
         return _REFUSED
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
