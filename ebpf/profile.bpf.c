@@ -37,7 +37,8 @@ static __always_inline void submit(struct stack_sample *s)
 
 struct sampler_key {
 	u64 pid_tgid;
-	u64 type;
+	u32 type;
+	u32 incarnation;
 };
 
 /* What a thread did since its last stack of one type. */
@@ -74,9 +75,9 @@ static __always_inline void adapt(struct sampler *s, u64 now, u32 budget)
 	}
 }
 
-static __always_inline struct sampler *sampler_of(const struct caller *who, u64 type)
+static __always_inline struct sampler *sampler_of(const struct caller *who, u32 type)
 {
-	struct sampler_key key = { who->pid_tgid, type };
+	struct sampler_key key = { who->pid_tgid, type, who->incarnation };
 	struct sampler *s = bpf_map_lookup_elem(&samplers, &key);
 
 	if (!s) {
@@ -104,7 +105,7 @@ static __always_inline int count_down(struct sampler *s, u32 budget)
 #define BUDGET (stacks_per_second / WINDOWS_PER_SECOND)
 
 /* True when this call's stack is to be taken; then `value` and `calls` are what it stands for. */
-static __always_inline int is_due_within(const struct caller *who, u64 type, u64 *value, u64 *calls, u32 budget)
+static __always_inline int is_due_within(const struct caller *who, u32 type, u64 *value, u64 *calls, u32 budget)
 {
 	struct sampler *s = sampler_of(who, type);
 
@@ -121,9 +122,20 @@ static __always_inline int is_due_within(const struct caller *who, u64 type, u64
 	return 1;
 }
 
-static __always_inline int is_due(const struct caller *who, u64 type, u64 *value, u64 *calls)
+static __always_inline int is_due(const struct caller *who, u32 type, u64 *value, u64 *calls)
 {
 	return is_due_within(who, type, value, calls, BUDGET);
+}
+
+/* Keeps what a stack that found no room was to stand for: the thread's next one stands for it, or the total alone. */
+static __always_inline void keep(const struct caller *who, u32 type, u64 value, u64 calls)
+{
+	struct sampler *s = sampler_of(who, type);
+
+	if (!s)
+		return;
+	s->value += value;
+	s->calls += calls;
 }
 
 static __always_inline void fill_head(struct stack_sample *s, const struct caller *who, u32 type, u64 cookie)
@@ -158,16 +170,17 @@ static __always_inline struct unwind_process *unwindable(const struct caller *wh
 	return bpf_map_lookup_elem(&unwind_processes, &who->tgid);
 }
 
-/* Takes the stack at a probe on a function's entry, or on the instruction that returns from it. */
-static __always_inline void take_at_entry(struct pt_regs *ctx, const struct caller *who, u32 type, u64 cookie,
-					  u64 value, u64 count, u64 subject)
+/* Takes the stack at a probe on a function's entry, or on the instruction that returns from it; 0 when there is no room
+ * for it. */
+static __always_inline int take_at_entry(struct pt_regs *ctx, const struct caller *who, u32 type, u64 cookie, u64 value,
+					 u64 count, u64 subject)
 {
 	struct unwind_process *process = unwindable(who);
 	struct stack_sample *s = start_sample(who, type, cookie);
 	u64 caller;
 
 	if (!s)
-		return;
+		return 0;
 	s->value = value;
 	s->count = count;
 	s->subject = subject;
@@ -182,17 +195,21 @@ static __always_inline void take_at_entry(struct pt_regs *ctx, const struct call
 	else
 		unwind(s, process, caller, STACK_POINTER(ctx) + 8, FRAME_POINTER(ctx), 1);
 	submit(s);
+	return 1;
 }
 
-/* Takes the stack at a return probe: the function is gone, its caller is at the return address. */
+/* Takes the stack at a return probe: the function is gone, its caller is at the return address. Without room for it the
+ * thread's next stack stands for its call as well. */
 static __always_inline void take_at_return(struct pt_regs *ctx, const struct caller *who, u32 type, u64 cookie,
 					   u64 value, u64 count, u64 subject)
 {
 	struct unwind_process *process = unwindable(who);
 	struct stack_sample *s = start_sample(who, type, cookie);
 
-	if (!s)
+	if (!s) {
+		keep(who, type, value, count);
 		return;
+	}
 	s->value = value;
 	s->count = count;
 	s->subject = subject;
@@ -224,8 +241,9 @@ int profile_launch(struct pt_regs *ctx)
 		bpf_probe_read_user(&stream, sizeof(stream), (void *)(argument(ctx, 0) + LAUNCH_CONFIG_STREAM));
 	if (capturing_stream(&who, stream, COOKIE_FLAGS(cookie)))
 		return 0;
-	if (is_due(&who, SAMPLE_LAUNCH, &value, &calls))
-		take_at_entry(ctx, &who, SAMPLE_LAUNCH, cookie, value, calls, argument(ctx, COOKIE_OUT(cookie)));
+	if (is_due(&who, SAMPLE_LAUNCH, &value, &calls) &&
+	    !take_at_entry(ctx, &who, SAMPLE_LAUNCH, cookie, value, calls, argument(ctx, COOKIE_OUT(cookie))))
+		keep(&who, SAMPLE_LAUNCH, value, calls);
 	return 0;
 }
 
@@ -344,7 +362,8 @@ static __always_inline int profile_submission(struct pt_regs *ctx, u64 subject)
 		return 0;
 	if (number > b->sampled)
 		b->sampled = number;
-	take_at_entry(ctx, &who, SAMPLE_SUBMISSION, cookie, WORK_AT(device, number), calls, subject);
+	if (!take_at_entry(ctx, &who, SAMPLE_SUBMISSION, cookie, WORK_AT(device, number), calls, subject))
+		keep(&who, SAMPLE_SUBMISSION | device << 8, calls, calls);
 	return 0;
 }
 
@@ -445,8 +464,9 @@ int profile_wait_done(struct pt_regs *ctx)
 		if (COOKIE_STREAM(cookie) != ARGUMENT_NONE &&                                                          \
 		    capturing_stream(&who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie)))                \
 			return 0;                                                                                      \
-		if (is_due(&who, SAMPLE_COPY, &copy.bytes, &calls))                                                    \
-			take_at_entry(ctx, &who, SAMPLE_COPY, cookie, copy.bytes, calls, COOKIE_FUNCTION(cookie));     \
+		if (is_due(&who, SAMPLE_COPY, &copy.bytes, &calls) &&                                                  \
+		    !take_at_entry(ctx, &who, SAMPLE_COPY, cookie, copy.bytes, calls, COOKIE_FUNCTION(cookie)))        \
+			keep(&who, SAMPLE_COPY, copy.bytes, calls);                                                    \
 		return 0;                                                                                              \
 	}                                                                                                              \
 	SEC("uprobe") int profile_copy_##shape##_async(struct pt_regs *ctx)                                            \
@@ -759,8 +779,10 @@ int profile_tensor_made(struct pt_regs *ctx)
 		return 0;
 	group = join_group(&who, &key, e.size);
 	if (is_due(&who, SAMPLE_TENSOR, &e.size, &calls)) {
-		close_group(&who, group);
-		take_at_entry(ctx, &who, SAMPLE_TENSOR, cookie, e.size, calls, group);
+		if (take_at_entry(ctx, &who, SAMPLE_TENSOR, cookie, e.size, calls, group))
+			close_group(&who, group);
+		else
+			keep(&who, SAMPLE_TENSOR, e.size, calls);
 	}
 	return 0;
 }
@@ -824,8 +846,10 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 		fp = FRAME_POINTER(user);
 	}
 	s = start_sample(&who, SAMPLE_CPU, 0);
-	if (!s)
+	if (!s) {
+		keep(&who, SAMPLE_CPU, 1, 1);
 		return 0;
+	}
 	s->value = 1;
 	s->subject = kernel;
 	unwind(s, process, pc, sp, fp, 0);
@@ -905,6 +929,7 @@ int profile_wakeup(u64 *ctx)
 	s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
 	if (!s) {
 		lose(LOSS_EVENTS_FULL);
+		keep(&stay->who, SAMPLE_OFF_CPU, value, calls);
 		return 0;
 	}
 	bpf_probe_read_kernel(s, sizeof(*s), &stay->sample);

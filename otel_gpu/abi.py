@@ -214,7 +214,7 @@ ENTERED = np.dtype([(name, "<u8") for name in ("start_ns", "size", "address", "p
 ASKED = struct.Struct("<IIQQ")
 """tgid, tid, function, shortest stay off the CPU in ns: whom the programs of ebpf/resting.bpf.c are to look at."""
 
-SAMPLER_KEY = np.dtype([("pid_tgid", "<u8"), ("type", "<u8")])
+SAMPLER_KEY = np.dtype([("pid_tgid", "<u8"), ("type", "<u4"), ("incarnation", "<u4")])
 SAMPLER = np.dtype(
     [
         ("window_start_ns", "<u8"),

@@ -168,6 +168,7 @@ class Agent:
                 stacks_per_second=settings.stacks_per_second,
                 table_rows=settings.table_rows,
             )
+            self._cuda.before_forgetting(self._profile.finish)
         except UnsupportedKernelError as e:
             if "metrics" not in self._config.signals:
                 raise
@@ -303,8 +304,6 @@ class Agent:
         began = time.perf_counter()
         if self._nvml is not None and self._devices is not None:
             self._devices.learn(self._nvml.gpus(), self._nvml.process_memory())
-        if self._profiling is not None:
-            self._profiling.finish(ended)
         self._pipeline.collect([p.resource for p in ended])
         if self._cuda is not None and not self._counts:
             self._cuda.collect()

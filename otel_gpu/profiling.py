@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from .config import ProfileSettings
-from .discovery.processes import Process
 from .exporters import SignalExporter
 from .exporters.profile_otlp import profile_payloads
 from .profiles import CHOICES, ProfileType
@@ -27,10 +26,6 @@ class ProfilePipeline:
         self._receiver = receiver
         self._exporters = exporters
         self._max_request_bytes = max_request_bytes
-
-    def finish(self, ended: Collection[Process]) -> None:
-        """Take in the last of processes that have ended; they are exported with the next interval."""
-        self._receiver.finish(ended)
 
     def export(self, *, last: bool = False) -> None:
         """Hand what was sampled since the last export to every exporter; with `last`, all that there is."""

@@ -48,6 +48,7 @@ class Recorder:
             self._processes.observe(pid, late=True)
         self._watcher: Watcher | None = None
         self._profile: ProfileReceiver | None = None
+        self._dropped_before = 0
         single_step = settings.arm64_single_step or not drivers.is_arm64()
         self._cuda = CudaReceiver(
             self._processes,
@@ -71,6 +72,7 @@ class Recorder:
                 stacks_per_second=stacks_per_second,
                 table_rows=table_rows,
             )
+            self._cuda.before_forgetting(self._profile.finish)
             if not self.settle():
                 _log.warning("not every unwinding table is ready: some stacks will be cut")
             self._watcher = Watcher(self._processes, self._on_library, pids=self._pids, on_map=self._profile.observe)
@@ -102,6 +104,12 @@ class Recorder:
         assert self._profile is not None
         return self._profile.complete, sum(self._profile.truncated.values())
 
+    @property
+    def dropped(self) -> int:
+        """How many stacks were not taken because the buffer was full; their calls are in the totals all the same."""
+        assert self._profile is not None
+        return self._profile.losses()[Loss.EVENTS_FULL] - self._dropped_before
+
     def losses(self) -> dict[Loss, int]:
         """Return how often each thing went wrong in the kernel."""
         assert self._profile is not None
@@ -126,6 +134,7 @@ class Recorder:
         assert self._profile is not None
         self._cuda.collect()
         self._profile.start()
+        self._dropped_before = self._profile.losses()[Loss.EVENTS_FULL]
 
     def wait(self, duration_s: float, told_to_stop: threading.Event) -> None:
         """Let the recording go on for so long, until no process is left, or until it is told to stop."""
@@ -139,8 +148,6 @@ class Recorder:
         assert self._profile is not None
         # No second look follows: names that are still being looked up are waited for.
         self._cuda.settle()
-        # Before the counts are read, with which the kernels' names of processes that have ended go.
-        self._profile.finish(self._processes.ended())
         self._cuda.collect()
         return merge(self._profile.profiles(last=True))
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import mmap
+import os
 import select
 import threading
+import time
 from collections.abc import Callable
 
 from ..errors import LoadError
@@ -13,7 +16,9 @@ from . import libbpf as lib
 from .maps import BpfMap
 
 _log = logging.getLogger(__name__)
-_POLL_MS = 500
+_POLL_S = 0.5
+_FULL_SHARE = 8
+"""Records that fill this part of the buffer gather no longer: the rest is for those that come while they are read."""
 
 
 class RingReader:
@@ -41,9 +46,11 @@ class RingReader:
         if not self._ring:
             raise LoadError("the ring buffer cannot be mapped; see the memory limits of this process")
         self._fd = ring.fd
+        self._positions = _Positions(ring.fd)
+        self._full_bytes = ring.max_entries // _FULL_SHARE
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._hurried = threading.Event()
+        self._hurried = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name=f"otel-gpu-{ring.name}", daemon=True)
         self._thread.start()
 
@@ -55,28 +62,47 @@ class RingReader:
 
     def hurry(self) -> None:
         """Let records gather no longer this time."""
-        self._hurried.set()
+        with self._lock:
+            if self._ring:
+                os.eventfd_write(self._hurried, 1)
 
     def close(self) -> None:
         """Stop reading; idempotent."""
         self._stop.set()
-        self._hurried.set()
+        self.hurry()
         if self._thread.is_alive():
             self._thread.join()
         with self._lock:
             if self._ring:
                 self._lib.ring_buffer__free(self._ring)
                 self._ring = None
+                self._positions.close()
+                os.close(self._hurried)
 
     def _run(self) -> None:
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        while not self._stop.is_set():
-            # It looks by itself too: programs need not wake it.
-            if poll.poll(_POLL_MS):
-                self._hurried.wait(self._gather_s())
-                self._hurried.clear()
-            self.drain()
+        with select.epoll() as wakes:
+            # By edge: what gathers is there all the time, and wakes nobody.
+            wakes.register(self._fd, select.EPOLLIN | select.EPOLLET)
+            wakes.register(self._hurried, select.EPOLLIN)
+            while not self._stop.is_set():
+                # It looks by itself too: programs need not wake it.
+                if wakes.poll(_POLL_S):
+                    self._gather(wakes)
+                self.drain()
+
+    def _gather(self, wakes: select.epoll) -> None:
+        deadline = time.monotonic() + self._gather_s()
+        while not self._is_hurried() and self._positions.waiting_bytes() < self._full_bytes:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            wakes.poll(left)
+
+    def _is_hurried(self) -> bool:
+        try:
+            return os.eventfd_read(self._hurried) > 0
+        except BlockingIOError:
+            return False
 
     def _take(self, _context: int, data: int, size: int) -> int:
         try:
@@ -87,3 +113,19 @@ class RingReader:
             # An exception cannot pass through C; one bad record must not cost the others.
             _log.exception("a record of the ring buffer could not be handled")
         return 0
+
+
+class _Positions:
+    """How far the kernel has written and the agent read: the first two pages of the buffer's mapping."""
+
+    def __init__(self, fd: int) -> None:
+        page = mmap.PAGESIZE
+        self._read = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ, offset=0)
+        self._written = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
+
+    def close(self) -> None:
+        self._read.close()
+        self._written.close()
+
+    def waiting_bytes(self) -> int:
+        return int.from_bytes(self._written[:8], "little") - int.from_bytes(self._read[:8], "little")

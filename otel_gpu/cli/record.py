@@ -68,12 +68,14 @@ def run(arguments: argparse.Namespace) -> int:
         recorder.wait(arguments.duration, told_to_stop)
         profiles = recorder.finish()
         complete, truncated = recorder.truncated
+        dropped = recorder.dropped
     if not profiles:
         raise OtelGpuError(_nothing(arguments.type, pids, who))
     write_profile(profiles, output)
     stacks = complete + truncated
     share = f", {truncated} of them cut short" if truncated else ", all complete"
-    print(f"wrote {arguments.output}: {stacks} stacks{share if stacks else ''}", file=sys.stderr)
+    lost = f"; {dropped} more came faster than they could be read, and are in the totals only" if dropped else ""
+    print(f"wrote {arguments.output}: {stacks} stacks{share if stacks else ''}{lost}", file=sys.stderr)
     return 0
 
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -105,6 +105,7 @@ class CudaReceiver:
         self._ring = RingReader(self._object.map("events"), self._facts.handle)
         self._patience = Patience(self._facts.awaits_name)
         self._unexpanded = 0
+        self._before_forgetting: Callable[[Collection[Process]], None] = lambda _: None
 
     def _load(self, map_entries: int, only: tuple[int, ...], *, busy_time: bool) -> None:
         self._object.set_variables(
@@ -172,9 +173,14 @@ class CudaReceiver:
         """Return a kernel's name, or its handle where the name is not known."""
         return self._facts.kernel_name(process, self._facts.key_of(process, handle))
 
+    def before_forgetting(self, tell: Callable[[Collection[Process]], None]) -> None:
+        """Tell whoever else knows of processes of those that have ended, while their kernels still have names."""
+        self._before_forgetting = tell
+
     def collect(self) -> list[Measurement]:
         """Return what was counted since the last call; what is kept of ended processes is dropped."""
         ended = self._processes.ended()
+        self._before_forgetting(ended)
         rows = [*self._rows.read(), *self._overflow.read()]
         # Events after rows: what a row counts was made known before it was counted.
         self._ring.drain()

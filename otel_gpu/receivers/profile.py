@@ -231,7 +231,7 @@ class ProfileReceiver:
         self._ring.drain()
         with self._lock:
             if last:
-                self._add_remainders([o.process for o in self._observed.values()])
+                self._add_remainders()
             for observed in self._observed.values():
                 if not observed.process.ended:
                     self._sums.add_held(observed.process, observed.held)
@@ -249,8 +249,8 @@ class ProfileReceiver:
             return
         self._ring.drain()
         with self._lock:
+            self._add_remainders(set(ended))
             mine = [(program, o) for program, o in self._observed.items() if o.process in ended]
-            self._add_remainders([o.process for _, o in mine])
             for program, observed in mine:
                 self._sums.name_launches(observed.process)
                 self._gpu_time.name(observed.process)
@@ -332,21 +332,30 @@ class ProfileReceiver:
             self.loader.look_again(sample.tgid)
         return stack
 
-    def _add_remainders(self, processes: Collection[Process]) -> None:
-        """Count what no stack stands for yet, and count it once."""
-        by_pid = {p.pid: p for p in processes}
+    def _add_remainders(self, ended: Collection[Process] | None = None) -> None:
+        """Count what no stack stands for yet, and count it once: of programs that have ended, or of all."""
         table = self._object.map("samplers")
         keys, values = table.read(abi.SAMPLER_KEY, abi.SAMPLER)
-        for i in np.nonzero(values["value"])[0].tolist():
-            process = by_pid.get(int(keys[i]["pid_tgid"]) >> 32)
-            if process is not None:
-                # Of submissions the device stands above the type.
-                device, kind = divmod(int(keys[i]["type"]), 1 << 8)
+        programs = keys["pid_tgid"] >> 32 << 32 | keys["incarnation"]
+        pids = None if ended is None else {p.pid for p in ended}
+        for number in np.unique(programs).tolist():
+            program = divmod(number, 1 << 32)
+            if program not in self._observed and pids is not None and program[0] not in pids:
+                continue
+            # Also of a program of which no stack has come.
+            process = self._of(program).process
+            if ended is not None and process not in ended:
+                continue
+            mine = programs == number
+            # Of submissions the device stands above the type.
+            devices, kinds = np.divmod(keys["type"][mine], 1 << 8)
+            columns = devices, kinds, values["value"][mine], values["calls"][mine]
+            for device, kind, value, calls in zip(*(c.tolist() for c in columns), strict=True):
                 if kind == SampleType.SUBMISSION:
-                    self._gpu_time.add_remainder(process, device, int(values[i]["calls"]))
+                    self._gpu_time.add_remainder(process, device, calls)
                 else:
-                    self._sums.add_remainder(process, kind, int(values[i]["value"]))
-                table.delete(keys[i].tobytes())
+                    self._sums.add_remainder(process, kind, value)
+            table.delete_many(keys[mine])
 
     def _of(self, program: Program) -> _Observed:
         observed = self._observed.get(program)

@@ -44,6 +44,8 @@ _SAMPLED = {
     int(SampleType.LAUNCH): GPU_LAUNCHES,
     int(SampleType.WAIT): GPU_WAIT,
     int(SampleType.COPY): GPU_COPY,
+    int(SampleType.ALLOC): GPU_ALLOC_SPACE,
+    int(SampleType.CPU): CPU,
     int(SampleType.OFF_CPU): OFF_CPU,
     int(SampleType.TENSOR): TENSOR_ALLOC_SPACE,
 }
@@ -133,7 +135,7 @@ class ProfileSums:
                 self._put(process, OFF_CPU, stack, sample.value)
 
     def add_remainder(self, process: Process, kind: int, value: int) -> None:
-        """Add what a thread did since its last stack of one type."""
+        """Add what no stack of one type stands for."""
         self._put(process, _SAMPLED[kind], (NOT_SAMPLED,), value)
 
     def add_held(self, process: Process, held: Iterable[Held]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -14,11 +16,15 @@ import pytest
 from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.exporters.settings import Protocol
 from otel_gpu.profiles import (
+    CPU,
     GPU_ALLOC_SPACE,
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
+    GPU_TIME_LOWER,
+    GPU_TIME_UPPER,
     GPU_WAIT,
+    OFF_CPU,
     Profile,
     merge,
 )
@@ -156,6 +162,50 @@ def test_metrics_go_on_beside_profiles(tmp_path: Path) -> None:
     assert states["truncated"] <= states["complete"] / 100
     lost = metrics.by("otel_gpu.events.lost", "event")
     assert {event: n for event, n in lost.items() if n} == {}
+
+
+_ALL = """
+receivers: {{cuda: {{}}, profile: {{types: [launch, wait, copy, alloc, cpu, offcpu, gputime]}}}}
+exporters: {{file: {{path: {out}}}}}
+"""
+
+
+def test_what_stacks_without_room_stood_for_is_in_every_total(tmp_path: Path) -> None:
+    config, out = tmp_path / "agent.yaml", tmp_path / "out"
+    config.write_text(_ALL.format(out=out))
+    storm = [ground.part("programs") / "launch_storm", "--gate", "--threads", "8", "--launches", "100000"]
+    # So slow that what the copies take is what is waited for.
+    slow = {"MOCKCUDA_COPY_GBPS": "2"}
+    with Program([*storm, "--memory", "50"], tmp_path, slow) as program:
+        program.ready()
+        with Agent(["--config", config, "--pid", str(program.pid)], tmp_path) as agent:
+            agent.wait_attached()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            # Nobody reads the buffer until the program has ended.
+            agent.process.send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            program.run_phase()
+            elapsed_s = time.monotonic() - began
+            truth = program.finish()
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            agent.process.send_signal(signal.SIGCONT)
+            assert agent.wait() == 0, agent.error_text
+
+    metrics = read_metrics(out)
+    assert metrics.by("otel_gpu.events.lost", "event")["profile_events_full"] > 0
+    profiles = merge(read_profiles(out / "profiles.jsonl"))
+    _assert_true(profiles, truth)
+    found = {name: profile.total for name, profile in _of(profiles, truth.pid).items()}
+    busy = metrics.of(truth.pid).by("gpu.cuda.busy.time", "bound")
+    assert found[GPU_TIME_LOWER.name] == pytest.approx(busy["lower"] * 1e9, abs=1e3)
+    assert found[GPU_TIME_UPPER.name] == pytest.approx(busy["upper"] * 1e9, abs=1e3)
+    # Of the others two clocks, or one and a sample now and then, are compared.
+    waited_s = metrics.of(truth.pid).total("gpu.cuda.synchronize.duration")
+    assert found[GPU_WAIT.name] == pytest.approx(waited_s * 1e9, rel=0.1)
+    cpu_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    assert found[CPU.name] * CPU.every(1_000_000_000 // 49).period == pytest.approx(cpu_s * 1e9, rel=0.5)
+    # Its first thread waits for the others all the time.
+    assert found[OFF_CPU.name] > 0.8e9 * elapsed_s
 
 
 def test_nothing_of_profiles_is_loaded_unless_asked_for(tmp_path: Path) -> None:

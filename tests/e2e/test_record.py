@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -20,12 +21,13 @@ from tests.e2e.processes import PATIENCE_S, Program
 from tests.e2e.stack_truth import captured, launching, python_part, truths
 
 _STORM = ("--gate", "--threads", "2", "--launches", "3000")
+_AT_ONCE = 500
 
 
 @contextmanager
-def _storms(directory: Path, count: int) -> Iterator[list[Program]]:
+def _storms(directory: Path, count: int, *words: str) -> Iterator[list[Program]]:
     with ExitStack() as stack:
-        storm = [ground.part("programs") / "launch_storm", *_STORM]
+        storm = [ground.part("programs") / "launch_storm", *_STORM, *words]
         programs = [stack.enter_context(Program(storm, directory)) for _ in range(count)]
         for program in programs:
             program.ready()
@@ -33,15 +35,15 @@ def _storms(directory: Path, count: int) -> Iterator[list[Program]]:
 
 
 @contextmanager
-def _recording(pids: Sequence[int], duration: str, out: Path) -> Iterator[subprocess.Popen[str]]:
+def _recording(pids: Sequence[int], duration: str, out: Path, kind: str = "launch") -> Iterator[subprocess.Popen[str]]:
     """Run `otel-gpu record`; yields it once it records."""
-    command = [sys.executable, "-m", "otel_gpu", "record", "--duration", duration, "-o", str(out)]
+    command = [sys.executable, "-m", "otel_gpu", "record", "--duration", duration, "--type", kind, "-o", str(out)]
     for pid in pids:
         command += ["--pid", str(pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as recording:
         try:
             line = recording.stderr.readline()
-            assert line.startswith("recording launch of process"), line + recording.stderr.read()
+            assert line.startswith(f"recording {kind} of process"), line + recording.stderr.read()
             yield recording
         finally:
             recording.kill()
@@ -70,6 +72,43 @@ def test_a_recording_ends_with_the_last_of_its_processes(tmp_path: Path) -> None
             for program in programs:
                 program.run_phase()
                 truths.append(program.finish())
+            assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
+
+    assert _totals(tmp_path / "a.otlp.json") == {t.pid: t.launches.total() for t in truths}
+
+
+_TOTALS = {
+    "launch": lambda truth: truth.launches.total(),
+    "copy": lambda truth: truth.copied.sum,
+    "alloc": lambda truth: truth.allocated.total(),
+}
+
+
+@pytest.mark.parametrize("kind", _TOTALS)
+def test_what_stacks_without_room_stood_for_is_in_the_totals(kind: str, tmp_path: Path) -> None:
+    with _storms(tmp_path, 4, "--memory", "100") as programs:
+        pids = [p.pid for p in programs]
+        with _recording(pids, "3600", tmp_path / "a.otlp.json", kind) as recording:
+            # Nobody reads the buffer until the programs have ended.
+            recording.send_signal(signal.SIGSTOP)
+            for program in programs:
+                program.go()
+            truths = [p.finish() for p in programs]
+            recording.send_signal(signal.SIGCONT)
+            said = recording.communicate(timeout=PATIENCE_S)[1]
+
+    assert recording.returncode == 0, said
+    assert re.search("[1-9][0-9]* more came faster than they could be read", said)
+    assert _totals(tmp_path / "a.otlp.json") == {t.pid: _TOTALS[kind](t) for t in truths}
+
+
+def test_processes_that_end_at_once_each_have_their_total(tmp_path: Path) -> None:
+    with _storms(tmp_path, _AT_ONCE) as programs:
+        pids = [p.pid for p in programs]
+        with _recording(pids, "3600", tmp_path / "a.otlp.json") as recording:
+            for program in programs:
+                program.go()
+            truths = [p.finish() for p in programs]
             assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
 
     assert _totals(tmp_path / "a.otlp.json") == {t.pid: t.launches.total() for t in truths}
