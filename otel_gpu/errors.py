@@ -11,11 +11,19 @@ OtelGpuError
 
 from __future__ import annotations
 
+from .printable import one_line
+
+_MAX_MESSAGE = 2_000
+
 
 class OtelGpuError(Exception):
     """The base of every error that otel-gpu raises on purpose."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        # Here for all of them: a message may quote a path, a symbol or an answer of a stranger.
+        super().__init__(one_line(message, _MAX_MESSAGE))
 
 
 class ConfigError(OtelGpuError):

@@ -7,6 +7,7 @@ A verb has NAME, HELP, add_arguments(parser) and run(arguments), which returns t
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import traceback
@@ -15,8 +16,11 @@ from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
 from ..errors import ConfigError, LoadError, OtelGpuError
+from ..printable import one_line
+from . import logs
 
 VERBS = ("run", "record", "demo", "doctor", "inspect")
+_MAX_COMPLAINT = 2_000
 
 
 class Verb(Protocol):
@@ -46,11 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in argv
     try:
         verb, arguments = _parse(argv)
+        logs.configure(logging.DEBUG if debug else logging.WARNING)
         return verb.run(arguments)
     except OtelGpuError as e:
         _complain(str(e), debug)
         if debug and isinstance(e, LoadError) and e.verifier_log:
-            print(e.verifier_log, file=sys.stderr)
+            print(logs.indented(e.verifier_log), file=sys.stderr)
         return e.exit_code
     except KeyboardInterrupt:
         return 130
@@ -73,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _complain(message: str, debug: bool) -> None:
     if debug:
-        traceback.print_exc()
-    print(f"otel-gpu: {' '.join(message.split())}", file=sys.stderr)
+        print(logs.indented(traceback.format_exc()), file=sys.stderr)
+    print(f"otel-gpu: {one_line(message, _MAX_COMPLAINT)}", file=sys.stderr)
 
 
 def _parse(argv: Sequence[str]) -> tuple[Verb, argparse.Namespace]:

@@ -8,6 +8,7 @@ import json
 
 from ..config import Config
 from ..host_checks import Check, check_host
+from ..printable import escaped
 
 NAME = "doctor"
 HELP = "say whether this host can run the agent, and what to mend"
@@ -35,5 +36,5 @@ def run(arguments: argparse.Namespace) -> int:
 def render(check: Check) -> str:
     """Return the lines that say one check."""
     mark = "ok  " if check.ok else "FAIL" if check.required else "--  "
-    fix = "" if check.fix is None else f"\n{'':22}-> {check.fix}"
-    return f"{mark}  {check.check:<16}{check.detail}{fix}"
+    fix = "" if check.fix is None else f"\n{'':22}-> {escaped(check.fix)}"
+    return f"{mark}  {check.check:<16}{escaped(check.detail)}{fix}"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from ..config import Config, CudaSettings
 from ..inspection import InspectedProbe, inspect
+from ..printable import escaped
 from .run import pid
 
 NAME = "inspect"
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def render(library: str, kind: str, probes: list[InspectedProbe]) -> Iterator[str]:
     """Yield the lines that say one library."""
+    library = escaped(library)
     functions = [p for p in probes if p.symbol is not None]
     if not functions:
         yield from (f"{library} ({kind}): not probed: {p.why}" for p in probes)

@@ -9,11 +9,14 @@ from pathlib import Path
 from ..config import Config, CudaSettings
 from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
+from ..printable import escaped
 from ..profiles import CHOICES
 from .run import pid, seconds, stop_signals
 
 NAME = "record"
 HELP = "take one profile of a live process, or draw the difference of two"
+
+_MAX_LINE = 2_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     stacks = complete + truncated
     share = f", {truncated} of them cut short" if truncated else ", all complete"
     lost = f"; {dropped} more came faster than they could be read, and are in the totals only" if dropped else ""
-    print(f"wrote {arguments.output}: {stacks} stacks{share if stacks else ''}{lost}", file=sys.stderr)
+    print(f"wrote {escaped(arguments.output)}: {stacks} stacks{share if stacks else ''}{lost}", file=sys.stderr)
     return 0
 
 
@@ -103,5 +106,5 @@ def _difference(paths: list[str], output: Path) -> int:
             "{0} ({2}) and {1} ({3}) have no type in common".format(*paths, *types) + "; record both alike"
         )
     write_difference(before, after, output)
-    print(f"wrote {output}: what changed from {paths[0]} to {paths[1]}", file=sys.stderr)
+    print(escaped(f"wrote {output}: what changed from {paths[0]} to {paths[1]}", _MAX_LINE), file=sys.stderr)
     return 0

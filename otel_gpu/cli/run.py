@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from types import FrameType
 
 from ..config import Config
 from ..errors import ConfigError, OtelGpuError
+from . import logs
 
 NAME = "run"
 HELP = "observe GPU processes and export what they do"
@@ -47,11 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         duration_s=arguments.duration,
         profiles=arguments.profiles,
     )
-    logging.basicConfig(
-        level=logging.DEBUG if arguments.debug else _LEVELS[config.log_level],
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
+    logs.configure(logging.DEBUG if arguments.debug else _LEVELS[config.log_level], timestamps=True)
     if config.disabled:
         _log.warning("OTEL_SDK_DISABLED is true: nothing is observed")
         return 0

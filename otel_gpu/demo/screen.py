@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..exporters.printable import one_line, quantity
+from ..exporters.quantities import quantity
+from ..printable import one_line
 from .figures import Figures, Kernel, Sum
 
 _NONE = Kernel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import tempfile
@@ -34,8 +33,7 @@ _PLAIN_WIDTH = 120
 
 def show(duration_s: float, output: Path | None, told_to_stop: threading.Event) -> None:
     """Run the demo; OtelGpuError where it cannot be."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
     found = ground.find()
     with ExitStack() as parts:
         with console.status("starting a program and attaching to it"):

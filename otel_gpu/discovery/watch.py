@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 
 from ..errors import ElfError, ProcessGoneError
+from ..printable import escaped
 from . import procfs
 from .events import Executed, Exited, Forked, Lost, Mapped, ProcessEvents
 from .libraries import Library, LibraryCatalogue
@@ -124,4 +125,4 @@ class Watcher:
             with file:
                 self._on_library(process, library, f"/proc/self/fd/{file.fileno()}")
             return
-        _log.debug("%s of process %d cannot be opened any more", mapping.path, pid)
+        _log.debug("%s of process %d cannot be opened any more", escaped(mapping.path), pid)

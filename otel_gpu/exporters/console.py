@@ -10,8 +10,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
 from ..model import Buckets, Instrument
+from ..printable import one_line
 from . import ExporterStats
-from .printable import one_line, quantity
+from .quantities import quantity
 from .statistics import Tally
 
 if TYPE_CHECKING:
@@ -94,7 +95,9 @@ class ConsoleExporter:
 
     def _row(self, series: Series, now_ns: int) -> Row:
         metric, value = series.metric, series.value
-        shown = " ".join(f"{key}={one_line(str(v), _MAX_ATTRIBUTE)}" for key, v in series.attributes)
+        shown = " ".join(
+            f"{one_line(key, _MAX_ATTRIBUTE)}={one_line(str(v), _MAX_ATTRIBUTE)}" for key, v in series.attributes
+        )
         rate = ""
         seconds = (now_ns - self._before_ns) / 1e9
         if metric.instrument in (Instrument.COUNTER, Instrument.HISTOGRAM) and self._before_ns and seconds > 0:

@@ -6,9 +6,9 @@ from typing import Any
 
 import grpc
 
+from ..printable import one_line
 from .endpoint import METHODS, Target
 from .identity import USER_AGENT
-from .printable import one_line
 from .responses import MAX_RESPONSE_BYTES, accepted
 from .retry import RETRYABLE_GRPC
 from .rpc_status import read_status

@@ -8,9 +8,9 @@ import re
 import requests
 import urllib3
 
+from ..printable import one_line
 from .endpoint import Target
 from .identity import USER_AGENT
-from .printable import one_line
 from .responses import MAX_RESPONSE_BYTES, accepted
 from .retry import RETRYABLE_HTTP, retry_after_s
 from .rpc_status import read_status

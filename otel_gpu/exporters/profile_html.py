@@ -60,9 +60,9 @@ class _Page:
         kind = last.type
         self._graphs.append(
             {
-                "title": kind.title,
-                "description": kind.description,
-                "unit": kind.unit,
+                "title": clean(kind.title),
+                "description": clean(kind.description),
+                "unit": clean(kind.unit),
                 "nanosecondsEach": _nanoseconds_each(kind),
                 "process": process,
                 "processIndex": self._processes.setdefault(last.resource, len(self._processes)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
-from .printable import one_line
+from ..printable import one_line
 from .sender import Accepted
 
 MAX_RESPONSE_BYTES = 65_536

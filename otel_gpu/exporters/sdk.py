@@ -16,9 +16,9 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from .. import __version__
 from ..errors import ConfigError
 from ..model import Buckets, Instrument
+from ..printable import one_line
 from . import ExporterStats, Payload
 from .identity import SCHEMA_URL, SCOPE_NAME
-from .printable import one_line
 from .sender import Accepted, Refused, Sender
 from .settings import RetrySettings, SdkSettings
 

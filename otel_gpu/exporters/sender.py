@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
+from ..printable import one_line
 from . import Payload
-from .printable import one_line
 from .retry import waits
 from .settings import RetrySettings
 from .statistics import ExporterStats, Tally

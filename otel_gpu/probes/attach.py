@@ -18,6 +18,7 @@ from typing import Protocol
 from ..bpf.links import Link, Placement
 from ..elf import ElfFile, Symbol
 from ..errors import AttachError, ElfError
+from ..printable import escaped
 from .hook import Hook
 from .sites import Cost, Policy, has_fast_nops, site_for_symbol
 from .table import function_number
@@ -148,7 +149,7 @@ class AttachedLibrary:
         except AttachError as e:
             if len(probes) == 1 or not os.path.exists(self._opener):
                 self.failures |= {p.symbol: str(e) for p in probes}
-                _log.warning("%d probes of %s are not placed: %s", len(probes), self.path, e)
+                _log.warning("%d probes of %s are not placed: %s", len(probes), escaped(self.path), e)
                 return
             # One bad site refuses the whole link: find it by halves.
             middle = len(probes) // 2

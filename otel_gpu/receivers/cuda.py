@@ -22,6 +22,7 @@ from ..discovery.processes import Process, ProcessTable
 from ..elf import ElfFile
 from ..errors import ElfError, UnsupportedKernelError
 from ..model import Measurement
+from ..printable import escaped
 from ..probes.attach import AttachedLibrary, PlannedProbe, plan
 from ..probes.sites import Policy
 from ..probes.table import BUSY_PROGRAMS, TABLES
@@ -143,10 +144,10 @@ class CudaReceiver:
                 with self._placing():
                     attached = AttachedLibrary(library.path, probes, self._linker, opener)
             except (ElfError, OSError) as e:
-                _log.warning("cannot attach to %s: %s", library.path, e)
+                _log.warning("cannot attach to %s: %s", escaped(library.path), e)
                 return None
             self._libraries[library.id] = attached
-        _log.info("attached %d probes to %s", attached.attached, library.path)
+        _log.info("attached %d probes to %s", attached.attached, escaped(library.path))
         return attached
 
     @contextmanager

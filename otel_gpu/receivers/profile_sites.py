@@ -12,6 +12,7 @@ from ..discovery import procfs
 from ..discovery.libraries import FileId, Library, LibraryKind
 from ..elf import ElfFile
 from ..errors import ElfError, ProcessGoneError
+from ..printable import escaped
 from ..probes.attach import AttachedLibrary, plan
 from ..probes.profile import hooks_for
 from ..probes.sites import Policy
@@ -58,7 +59,7 @@ class ProfileSites:
                     probes = plan(elf, hooks, policy=self._policy, allow_single_step=self._allow_single_step)
                 self._libraries[library.id] = AttachedLibrary(library.path, probes, self._linker, opener)
             except (ElfError, OSError) as e:
-                _log.warning("cannot profile %s: %s", library.path, e)
+                _log.warning("cannot profile %s: %s", escaped(library.path), e)
 
     def look_for_torch(self, pid: int) -> None:
         """Place the programs in the PyTorch of a process, if it has one."""
@@ -90,7 +91,7 @@ class ProfileSites:
                 )
             library = self._libraries[found] = AttachedLibrary(path, probes, self._linker, opener)
         except (ElfError, OSError) as e:
-            _log.warning("cannot profile %s: %s", path, e)
+            _log.warning("cannot profile %s: %s", escaped(path), e)
             return
         for symbol, reason in library.failures.items():
-            _log.warning("%s: no probe on %s: %s", path, symbol, reason)
+            _log.warning("%s: no probe on %s: %s", escaped(path), escaped(symbol), escaped(reason))

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from ..elf import ElfFile
+from ..printable import escaped
 from .cache import SymbolCache
 from .device_names import device_names
 from .driver_records import Path, Texts, confirmed, contradicts, follow, is_path, might_be_supported, supported, texts
@@ -50,7 +51,9 @@ class DriverBook:
             paths |= confirmed({handle: texts(memory, handle) for handle in handles}, told)
         if paths != before:
             paths = frozenset(sorted(paths)[:_MAX_PATHS])
-            _log.info("names of kernels in %s: %s", driver.path, sorted(paths) or "no way leads to them any more")
+            _log.info(
+                "names of kernels in %s: %s", escaped(driver.path), sorted(paths) or "no way leads to them any more"
+            )
             self._paths[_file(driver)] = paths
             self._cache.write(driver, _CACHE_KIND, sorted(paths))
         return paths

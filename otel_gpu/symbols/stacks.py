@@ -8,6 +8,7 @@ from collections import OrderedDict
 
 from ..elf import PT_LOAD, ElfFile
 from ..errors import OtelGpuError, ProcessGoneError
+from ..printable import escaped
 from ..profiles import FileMapping, Frame, FrameKind, Stack, truncation
 from ..unwind.address_space import Region, RegionIndex, open_elf
 from ..unwind.loader import WalkedProcess
@@ -217,10 +218,10 @@ class FileNames:
                 self._files[key] = NamedFile(open_elf(process.pid, region, process.root), region.path)
             except (ProcessGoneError, FileNotFoundError, ProcessLookupError) as e:
                 # Another process may still have it.
-                _log.debug("%s has no names: %s", region.path, e)
+                _log.debug("%s has no names: %s", escaped(region.path), e)
                 return None
             except (OtelGpuError, OSError) as e:
-                _log.debug("%s has no names: %s", region.path, e)
+                _log.debug("%s has no names: %s", escaped(region.path), e)
                 self._files[key] = None
             if len(self._files) > _MAX_FILES:
                 _, old = self._files.popitem(last=False)

@@ -48,3 +48,21 @@ def test_probes_are_attached_while_an_agent_runs_and_gone_afterwards(tmp_path: P
     launch = next(row for row in during if row["symbol"] == "cuLaunchKernel")
     assert (launch["site"], launch["cost"], launch["attached"], launch["why"]) == (10, "emulated", True, None)
     assert all(row["attached"] == (row["offset"] is not None) for row in during)
+
+
+def test_the_path_of_a_library_forges_no_line(tmp_path: Path) -> None:
+    hostile = tmp_path / "\x1b[2J\n2026-11-21 00:00:00,000 ERROR forged"
+    hostile.mkdir()
+    driver = Path(shutil.copy(ground.part("mock") / "libcuda.so.1", hostile))
+
+    with Program([sys.executable, "-c", _MAPS_THE_DRIVER, driver], tmp_path) as program:
+        program.ready()
+        with Agent(["--pid", str(program.pid), "--output", "console", "--debug"], tmp_path) as agent:
+            agent.wait_for(r"attached .* probes to .*\\x1b\[2J\\n2026")
+            agent.stop()
+        command = [sys.executable, "-m", "otel_gpu", "inspect", str(program.pid)]
+        inspected = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    lines = [*"".join(agent.errors).split("\n"), *inspected.split("\n")]
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("2026-11-21 00:00:00,000") for line in lines)

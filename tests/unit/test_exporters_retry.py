@@ -8,7 +8,6 @@ from google.protobuf import any_pb2, duration_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.exporters.printable import one_line
 from otel_gpu.exporters.responses import accepted
 from otel_gpu.exporters.retry import retry_after_s, waits
 from otel_gpu.exporters.rpc_status import MAX_STATUS_BYTES, read_status
@@ -81,11 +80,3 @@ def test_any_bytes_as_status_or_answer_never_raise(noise: bytes) -> None:
 
 def test_oversized_status_is_not_read() -> None:
     assert read_status(b"\x12" * (MAX_STATUS_BYTES + 1)) is None
-
-
-def test_receivers_text_is_one_short_line_without_control_characters() -> None:
-    line = one_line("a\x1b[31m\n\tb" + "x" * 10_000)
-
-    assert line.startswith("a [31m b")
-    assert line.isprintable()
-    assert len(line) < 310

@@ -1,16 +1,9 @@
-"""How are texts and numbers shown to a person? Texts come from targets and receivers, and are not trusted."""
+"""How are numbers shown to a person? With units, scaled to be read."""
 
 from __future__ import annotations
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-
-
-def one_line(text: str, limit: int = 300) -> str:
-    """Make a text fit for a terminal or a log: short, and without control characters."""
-    printable = "".join(c if c.isprintable() else " " for c in text[: 2 * limit])
-    short = " ".join(printable.split())
-    return short if len(short) <= limit else short[: limit - 1] + "…"
 
 
 def quantity(value: float, unit: str) -> str:
