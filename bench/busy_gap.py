@@ -12,8 +12,9 @@ from pathlib import Path
 
 from bench import ground
 from bench.results import Result
-from otel_gpu.discovery.libraries import classify
+from otel_gpu.discovery.drivers import libraries_at
 from otel_gpu.discovery.processes import ProcessTable
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda import CudaReceiver
 from otel_gpu.receivers.cuda_busy import BusyReader
 
@@ -45,9 +46,13 @@ def _bounds(options: list[str], batches: int) -> tuple[int, int, int]:
     """Return nanoseconds: lower bound, truth, upper bound."""
     library = str((ground.mock_driver() / "libcuda.so.1").resolve())
     program = ground.part("programs") / "busy_mix"
-    with tempfile.TemporaryDirectory() as directory, closing(CudaReceiver(ProcessTable({}), map_entries=4096)) as ours:
-        kind = classify(library, library)
-        if kind is None or ours.attach(kind, library) is None:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Parsers() as parsers,
+        closing(CudaReceiver(ProcessTable({}), parsers, map_entries=4096)) as ours,
+    ):
+        found = list(libraries_at(parsers, [library]))
+        if not found or ours.attach(*found[0]) is None:
             raise ground.UnavailableError(f"no probes in {library}")
         truth = Path(directory) / "truth.json"
         process = subprocess.Popen(

@@ -27,8 +27,9 @@ from otel_gpu.bpf.object import BpfObject
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import AttachedLibrary, PlannedProbe, plan
-from otel_gpu.probes.sites import Policy
+from otel_gpu.probes.sites import Policy, SiteRules
 from otel_gpu.probes.table import DRIVER
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda import CudaReceiver, CudaTables
 
 Placed = AbstractContextManager[object]
@@ -56,7 +57,7 @@ def planned(library: Path, functions: Sequence[str], policy: Policy = "fast") ->
     """Return where our probes of these functions go."""
     with ElfFile(library) as elf:
         hooks = [hook for hook in DRIVER if any(symbol in functions for symbol, _ in hook.symbols())]
-        probes = plan(elf, hooks, policy=policy)
+        probes = plan(elf, hooks, SiteRules.here(policy))
     return [probe for probe in probes if probe.symbol in functions and probe.placeable]
 
 
@@ -64,10 +65,12 @@ class Ours:
     """Our programs, loaded once."""
 
     def __init__(self) -> None:
-        self._receiver = CudaReceiver(ProcessTable({}), map_entries=65_536)
+        self.parsers = Parsers()
+        self._receiver = CudaReceiver(ProcessTable({}), self.parsers, map_entries=65_536)
 
     def close(self) -> None:
         self._receiver.close()
+        self.parsers.close()
 
     @property
     def tables(self) -> CudaTables:

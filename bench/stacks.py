@@ -22,6 +22,7 @@ from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import AttachedLibrary, plan
 from otel_gpu.probes.profile import hooks_for
+from otel_gpu.probes.sites import SiteRules
 from otel_gpu.profiles import CPU, GPU_LAUNCHES, GPU_TIMES, Profile, ProfileType
 from otel_gpu.receivers.profile import ProfileReceiver
 
@@ -57,6 +58,7 @@ def _receiver(
 ) -> Iterator[ProfileReceiver]:
     receiver = ProfileReceiver(
         ProcessTable({}),
+        ours.parsers,
         types,
         tables=ours.tables,
         kernel_name=lambda _process, _handle: "deep",
@@ -75,7 +77,9 @@ def _receiver(
 def _launch_profile(receiver: ProfileReceiver, library: Path) -> Iterator[None]:
     with ElfFile(library) as elf:
         probes = [
-            p for p in plan(elf, list(hooks_for([GPU_LAUNCHES], LibraryKind.DRIVER))) if p.symbol == "cuLaunchKernel"
+            p
+            for p in plan(elf, list(hooks_for([GPU_LAUNCHES], LibraryKind.DRIVER)), SiteRules.here())
+            if p.symbol == "cuLaunchKernel"
         ]
     with closing(AttachedLibrary(str(library), probes, receiver.linker, str(library))) as attached:
         if attached.attached != 1:

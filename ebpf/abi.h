@@ -334,6 +334,7 @@ enum row_kind {
 	ROW_SIGNAL,
 	ROW_OUTERMOST,
 	ROW_SP_LARGE,
+	ROW_UNREAD,
 };
 
 /* An executable mapping of a process. Each process has a run of them in one array, sorted by start. */

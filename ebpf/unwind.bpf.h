@@ -555,6 +555,8 @@ static long step(u64 round, struct unwind *u)
 	row = find_row(m, (u32)(u->at->pc - u->at->is_return - m->bias));
 	if (!row || row->kind == ROW_END)
 		return step_without_rules(u, m, STOP_NO_ROW);
+	if (row->kind == ROW_UNREAD)
+		return stop(u, STOP_NO_TABLE);
 	return step_by_row(u, row);
 }
 

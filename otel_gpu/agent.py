@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from .exporters.build import Exporters, build
 from .exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
 from .model import Resource, attributes
 from .pipeline import Pipeline, Point
+from .process.files import MappedFile
+from .process.parsers import Parsers
 from .processors import Processor
 from .processors.devices import DeviceNames
 from .processors.hip_devices import HipDeviceNames
@@ -54,6 +57,7 @@ class Agent:
         """Take the configuration; nothing is touched before `start`."""
         self._config = config or Config()
         self._processes = ProcessTable(self._config.shared_attributes)
+        self._parsers = Parsers()
         self._cuda: CudaReceiver | None = None
         self._nvml: NvmlReceiver | None = None
         self._devices: DeviceBook | None = None
@@ -100,8 +104,10 @@ class Agent:
         if settings or profile is not None:
             # Profiles need the counts' knowledge of kernels and captures, whether or not the counts are exported.
             cuda = settings[0] if settings else CudaSettings()
+            self._parsers.start()
             self._cuda = CudaReceiver(
                 self._processes,
+                self._parsers,
                 map_entries=cuda.map_entries,
                 policy=cuda.site,
                 allow_single_step=cuda.arm64_single_step or not drivers.is_arm64(),
@@ -111,12 +117,19 @@ class Agent:
             )
             if profile is not None:
                 self._start_profiles(profile, cuda, pids)
-            for library, path in drivers.installed(cuda.libraries):
-                self._cuda.attach(library, path)
             self._devices = DeviceBook(self._processes, self._cuda.device_uuids)
             self._watcher = Watcher(
-                self._processes, self._on_library, pids=pids, on_exit=self._on_exit, on_map=self._on_map
+                self._processes,
+                self._parsers,
+                self._on_library,
+                pids=pids,
+                on_exit=self._on_exit,
+                on_map=self._on_map,
+                on_unused=self._on_unused,
             )
+            for library, file in drivers.installed(self._parsers, cuda.libraries):
+                self._cuda.attach(library, file)
+                self._watcher.keep(library, os.fsdecode(file.path))
             self._watcher.scan()
             self._watcher.start()
         # The exporters come last: their libraries take longer to load than everything above.
@@ -156,6 +169,7 @@ class Agent:
         try:
             self._profile = ProfileReceiver(
                 self._processes,
+                self._parsers,
                 types_of(settings),
                 tables=self._cuda.tables,
                 kernel_name=self._cuda.kernel_name,
@@ -221,6 +235,7 @@ class Agent:
         if self._nvml is not None:
             self._nvml.close()
             self._nvml = None
+        self._parsers.close()
 
     def snapshot(self) -> list[Point]:
         """Return every series as it stands now, without any exporter."""
@@ -229,17 +244,23 @@ class Agent:
         self._collect()
         return self._pipeline.snapshot()
 
-    def _on_library(self, process: Process, library: Library, opener: str) -> None:
+    def _on_library(self, process: Process, library: Library, file: MappedFile) -> None:
         # Its unwinding tables are read meanwhile.
         if self._profile is not None:
             self._profile.observe(process.pid)
         # What the process does before the probes are there is not seen.
         if self._cuda is not None:
-            self._cuda.attach(library, opener)
+            self._cuda.attach(library, file)
         if self._profile is not None:
-            self._profile.attach(library, opener)
+            self._profile.attach(library, file)
         if self._devices is not None:
             self._devices.observe(process)
+
+    def _on_unused(self, library: Library) -> None:
+        if self._cuda is not None:
+            self._cuda.detach(library)
+        if self._profile is not None:
+            self._profile.detach(library)
 
     def _on_map(self, pid: int) -> None:
         if self._profile is not None:

@@ -1,20 +1,21 @@
 """What does this ELF file say? Bounded, lazy reading of files that may be hostile.
 
-Only what is asked for is read, through one read-only mapping, so that the 1 GB libraries of a
-training process cost a few pages. Every offset is checked against the file; anything absurd is an
-`ElfError`. 64-bit little-endian only: CUDA runs on nothing else.
+Only what is asked for is read, so that the 1 GB libraries of a training process cost little. Every offset is checked
+against the file; anything absurd is an `ElfError`. 64-bit little-endian only: CUDA runs on nothing else.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Protocol
 
 from .errors import ElfError
+from .process.files import FileId
 
 EM_X86_64 = 62
 EM_AARCH64 = 183
@@ -26,6 +27,11 @@ STT_FUNC, STT_OBJECT, STT_GNU_IFUNC = 2, 1, 10
 _MAX_SECTIONS = 65_536
 _MAX_SEGMENTS = 4_096
 _MAX_NAME = 4_096
+_MAX_READ = 1 << 30
+"""At once: what a file claims to hold, and a sparse one does."""
+_MAX_SECTION_NAMES = 16 << 20
+_MAX_NOTES = 1 << 18
+"""Bytes of all segments of notes: several may be the same bytes again."""
 _PAGE = 4_096
 _PHDR = struct.Struct("<IIQQQQQQ")
 _SHDR = struct.Struct("<IIQQQQIIQQ")
@@ -72,36 +78,89 @@ class Symbol:
     """Index of the section it is defined in."""
 
 
+class Source(Protocol):
+    """Where the bytes of a file come from."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def id(self) -> FileId | None: ...
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return what stands at an offset, less where the file ends."""
+
+
+class _Memory:
+    """A file that is in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+        self.id: FileId | None = None
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._data[offset : offset + size]
+
+
+class _File:
+    """A file that is open. It is read and never mapped: whoever shortens a mapped file ends who looks into it."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise ElfError(f"{path}: not a regular file, so it is no ELF file")
+        self.size = status.st_size
+        self.id = FileId.of(status)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, offset)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 class ElfFile:
-    """One ELF file, mapped read-only. Use as a context manager, or close it."""
+    """One ELF file. Use as a context manager, or close it.
+
+    A file of a stranger's is read in a child without rights (process/parser_child.py): what it claims of itself costs time
+    and memory, within the child's limits.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open `path`; raises ElfError for what is no 64-bit little-endian ELF file, OSError if unreadable."""
-        self.path = os.fspath(path)
-        with open(path, "rb") as f:
-            self.stat = os.fstat(f.fileno())
-            try:
-                self.data: mmap.mmap | bytes = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-            except ValueError as e:
-                raise ElfError(f"{self.path}: the file is empty, so it is no ELF file") from e
+        self._file: _File | None = _File(os.fspath(path))
         try:
-            self._read_header()
+            self._begin(self._file, os.fspath(path))
         except Exception:
             self.close()
             raise
-        self._sections: list[Section] | None = None
-        self._by_name: dict[str, Section] = {}
+
+    @classmethod
+    def of(cls, source: Source, path: str) -> ElfFile:
+        """Read a file that somebody else has opened, and closes."""
+        self = cls.__new__(cls)
+        self._file = None
+        self._begin(source, path)
+        return self
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str = "<memory>") -> ElfFile:
         """Read an ELF image that is already in memory (a vDSO, a cubin)."""
-        self = cls.__new__(cls)
+        return cls.of(_Memory(data), path)
+
+    def _begin(self, source: Source, path: str) -> None:
         self.path = path
-        self.data = data
+        self._source = source
+        self.size = source.size
+        self.id = source.id
+        self._sections: list[Section] | None = None
+        self._by_name: dict[str, Section] = {}
         self._read_header()
-        self._sections = None
-        self._by_name = {}
-        return self
 
     def __enter__(self) -> ElfFile:
         return self
@@ -110,16 +169,12 @@ class ElfFile:
         self.close()
 
     def close(self) -> None:
-        """Unmap the file; idempotent."""
-        if isinstance(self.data, mmap.mmap):
-            try:
-                self.data.close()
-            except BufferError:
-                # An array still looks into the mapping; it goes with the last one.
-                pass
+        """Close the file; idempotent."""
+        if self._file is not None:
+            self._file.close()
 
     def _read_header(self) -> None:
-        head = self.data[:64]
+        head = self.peek(0, 64)
         if len(head) < 64 or head[:4] != b"\x7fELF":
             raise ElfError(f"{self.path}: not an ELF file")
         if head[4] != 2 or head[5] != 1:
@@ -136,17 +191,18 @@ class ElfFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes at a file offset; ElfError if they are not all there."""
-        if offset < 0 or size < 0 or offset + size > len(self.data):
+        if not 0 <= offset <= offset + size <= self.size:
             raise ElfError(f"{self.path}: {size} bytes at offset {offset:#x} lie outside the file")
-        return self.data[offset : offset + size]
+        if size > _MAX_READ:
+            raise ElfError(f"{self.path}: {size} bytes at offset {offset:#x} are more than is read at once")
+        data = self._source.read(offset, size)
+        if len(data) != size:
+            raise ElfError(f"{self.path}: the file was cut off while it was read")
+        return data
 
-    def forget(self, offset: int, size: int) -> None:
-        """Let the kernel take back the pages of what was read: a library may be larger than the agent may grow."""
-        if isinstance(self.data, mmap.mmap):
-            start = offset - offset % mmap.PAGESIZE
-            end = min(offset + size, len(self.data))
-            if end > start:
-                self.data.madvise(mmap.MADV_DONTNEED, start, end - start)
+    def peek(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes at a file offset, less where the file ends."""
+        return self._source.read(offset, max(min(size, self.size - offset, _MAX_READ), 0))
 
     def to_offset(self, vaddr: int) -> int:
         """Convert a link-time address into a file offset; ElfError where no segment holds it."""
@@ -211,6 +267,8 @@ class ElfFile:
         raw = list(_SHDR.iter_unpack(self.read(self._shoff, number * _SHDR.size)))
         if strndx >= len(raw):
             raise ElfError(f"{self.path}: the section name table is missing")
+        if raw[strndx][5] > _MAX_SECTION_NAMES:
+            raise ElfError(f"{self.path}: section names of {raw[strndx][5]} bytes are not believable")
         names = self.read(raw[strndx][4], raw[strndx][5])
         return [
             Section(_name(names, n), t, fl, va, off, sz, link, info, ent)
@@ -233,9 +291,11 @@ class ElfFile:
 
     def build_id(self) -> str | None:
         """Return the GNU build id in hexadecimal."""
+        left = _MAX_NOTES
         for s in self.segments:
-            if s.type != PT_NOTE or s.file_size > 1 << 20:
+            if s.type != PT_NOTE or s.file_size > left:
                 continue
+            left -= s.file_size
             data = self.read(s.offset, s.file_size)
             at = 0
             while at + 12 <= len(data):

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 
 from .bpf.placed import PlacedProgram, placed_programs
 from .config import CudaSettings
-from .discovery import drivers, procfs
-from .discovery.libraries import FileId, Library, LibraryCatalogue
-from .elf import ElfFile
-from .errors import ElfError, OtelGpuError, ProcessGoneError
-from .probes.attach import PlannedProbe, plan
+from .discovery import drivers
+from .discovery.catalogue import LibraryCatalogue
+from .discovery.libraries import Library, LibraryKind
+from .errors import OtelGpuError, ProcessGoneError
+from .probes.attach import PlannedProbe
+from .probes.planning import PLANNING, PlanRequest, plan_library
+from .probes.sites import SiteRules
 from .probes.table import TABLES
+from .process.files import FileId, MappedFile
+from .process.mappings import executable_mappings
+from .process.parsers import Parsers, WorkError
 
 _KERNEL_NAME = 15
 
@@ -40,50 +45,46 @@ class InspectedProbe:
 def inspect(pid: int, settings: CudaSettings | None = None) -> list[InspectedProbe]:
     """Return what is probed in a process, by library; OtelGpuError where it cannot be looked at."""
     settings = settings or CudaSettings()
-    try:
-        mappings = procfs.executable_mappings(pid)
-    except ProcessGoneError as e:
-        raise OtelGpuError(f"process {pid}: there is no such process; give the pid of a running one") from e
-    except PermissionError as e:
-        raise OtelGpuError(f"process {pid}: its memory map may not be read; run as root or with CAP_SYS_PTRACE") from e
-    placed = _placed()
-    catalogue = LibraryCatalogue()
-    seen: set[FileId] = set()
-    rows: list[InspectedProbe] = []
-    for mapping in mappings:
-        openers = (mapping.opener(pid), f"/proc/{pid}/root{mapping.path}", mapping.path)
-        library = catalogue.look_up(mapping.device, mapping.inode, mapping.path, openers)
-        if library is not None and library.id not in seen:
-            seen.add(library.id)
-            rows += _library(library, openers, settings, placed)
-    return rows
+    with Parsers() as parsers:
+        try:
+            mappings = executable_mappings(parsers, pid)
+        except ProcessGoneError as e:
+            raise OtelGpuError(f"process {pid}: there is no such process; give the pid of a running one") from e
+        except PermissionError as e:
+            raise OtelGpuError(
+                f"process {pid}: its memory map may not be read; run as root or with CAP_SYS_PTRACE"
+            ) from e
+        placed = _placed()
+        seen: set[FileId] = set()
+        rows: list[InspectedProbe] = []
+        for file, library in LibraryCatalogue(parsers).look_up([m for m in mappings if m.inode]):
+            if library.kind is not LibraryKind.TORCH and library.id not in seen:
+                seen.add(library.id)
+                rows += _library(parsers, library, file, settings, placed)
+        return rows
 
 
 def _library(
-    library: Library, openers: tuple[str, ...], settings: CudaSettings, placed: list[PlacedProgram] | None
+    parsers: Parsers,
+    library: Library,
+    file: MappedFile,
+    settings: CudaSettings,
+    placed: list[PlacedProgram] | None,
 ) -> Iterator[InspectedProbe]:
     if library.kind not in TABLES:
         yield _unprobed(library, "the driver is probed, which every runtime calls")
         return
-    for opener in openers:
-        try:
-            with ElfFile(opener) as elf:
-                probes = plan(
-                    elf,
-                    TABLES[library.kind],
-                    policy=settings.site,
-                    allow_single_step=settings.arm64_single_step or not drivers.is_arm64(),
-                )
-        except OSError:
-            continue
-        except ElfError as e:
-            yield _unprobed(library, str(e))
-            return
-        here = None if placed is None else {(p.program, p.offset) for p in placed if _same_file(p.path, library)}
-        for probe in probes:
-            yield _row(library, probe, here)
+    rules = SiteRules.here(settings.site, allow_single_step=settings.arm64_single_step or not drivers.is_arm64())
+    try:
+        plans = list(parsers.run(plan_library, [file], PlanRequest("counts", rules, library.kind), limits=PLANNING))
+    except WorkError as e:
+        yield _unprobed(library, str(e))
         return
-    yield _unprobed(library, "the file cannot be opened any more")
+    if not plans:
+        yield _unprobed(library, "the file cannot be opened any more")
+    here = None if placed is None else {(p.program, p.offset) for p in placed if _same_file(p.path, library)}
+    for probe in (probe for plan in plans for probe in plan.probes):
+        yield _row(library, probe, here)
 
 
 def _row(library: Library, probe: PlannedProbe, here: set[tuple[str, int]] | None) -> InspectedProbe:
@@ -114,9 +115,10 @@ def _same_file(path: str, library: Library) -> bool:
     if path == library.path:
         return True
     try:
-        return FileId.of(os.stat(path)) == library.id
+        status = os.stat(path)
     except OSError:
         return False
+    return (status.st_dev, status.st_ino) == (library.id.device, library.id.inode)
 
 
 def _placed() -> list[PlacedProgram] | None:

@@ -15,6 +15,9 @@ from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
 from .discovery.watch import Watcher
 from .errors import OtelGpuError
+from .process.files import MappedFile
+from .process.mappings import executable_mappings
+from .process.parsers import Parsers
 from .profiles import Profile, ProfileType, merge
 from .receivers.cuda import CudaReceiver
 from .receivers.profile import ProfileReceiver
@@ -39,11 +42,16 @@ class Recorder:
     ) -> None:
         """Attach to the processes; OtelGpuError where that cannot be."""
         self._pids = (pids,) if isinstance(pids, int) else tuple(pids)
-        for pid in self._pids:
-            _require(pid)
         settings = cuda or CudaSettings()
         self._types = tuple(types)
         self._processes = ProcessTable()
+        self._parsers = Parsers()
+        try:
+            for pid in self._pids:
+                self._require(pid)
+        except BaseException:
+            self._parsers.close()
+            raise
         for pid in self._pids:
             self._processes.observe(pid, late=True)
         self._watcher: Watcher | None = None
@@ -52,6 +60,7 @@ class Recorder:
         single_step = settings.arm64_single_step or not drivers.is_arm64()
         self._cuda = CudaReceiver(
             self._processes,
+            self._parsers,
             map_entries=settings.map_entries,
             policy=settings.site,
             allow_single_step=single_step,
@@ -61,6 +70,7 @@ class Recorder:
         try:
             self._profile = ProfileReceiver(
                 self._processes,
+                self._parsers,
                 types,
                 tables=self._cuda.tables,
                 kernel_name=self._cuda.kernel_name,
@@ -75,7 +85,14 @@ class Recorder:
             self._cuda.before_forgetting(self._profile.finish)
             if not self.settle():
                 _log.warning("not every unwinding table is ready: some stacks will be cut")
-            self._watcher = Watcher(self._processes, self._on_library, pids=self._pids, on_map=self._profile.observe)
+            self._watcher = Watcher(
+                self._processes,
+                self._parsers,
+                self._on_library,
+                pids=self._pids,
+                on_map=self._profile.observe,
+                on_unused=self._on_unused,
+            )
             self._watcher.scan()
             self._watcher.start()
         except BaseException:
@@ -97,6 +114,7 @@ class Recorder:
             self._profile.close()
             self._profile = None
         self._cuda.close()
+        self._parsers.close()
 
     @property
     def truncated(self) -> tuple[int, int]:
@@ -151,17 +169,21 @@ class Recorder:
         self._cuda.collect()
         return merge(self._profile.profiles(last=True))
 
-    def _on_library(self, _process: Process, library: Library, opener: str) -> None:
-        self._cuda.attach(library, opener)
+    def _on_library(self, _process: Process, library: Library, file: MappedFile) -> None:
+        self._cuda.attach(library, file)
         if self._profile is not None:
-            self._profile.attach(library, opener)
+            self._profile.attach(library, file)
 
+    def _on_unused(self, library: Library) -> None:
+        self._cuda.detach(library)
+        if self._profile is not None:
+            self._profile.detach(library)
 
-def _require(pid: int) -> None:
-    """Raise OtelGpuError where a process cannot be recorded."""
-    if not procfs.is_alive(pid):
-        raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")
-    try:
-        procfs.executable_mappings(pid)
-    except PermissionError as e:
-        raise OtelGpuError(f"process {pid} may not be looked at; run as root or with CAP_SYS_PTRACE") from e
+    def _require(self, pid: int) -> None:
+        """Raise OtelGpuError where a process cannot be recorded."""
+        if not procfs.is_alive(pid):
+            raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")
+        try:
+            executable_mappings(self._parsers, pid)
+        except PermissionError as e:
+            raise OtelGpuError(f"process {pid} may not be looked at; run as root or with CAP_SYS_PTRACE") from e

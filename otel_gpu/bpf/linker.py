@@ -28,6 +28,11 @@ class ObjectLinker:
         self._object = bpf_object
         self._programs: dict[str, int] = {}
 
+    @property
+    def descriptors_per_site(self) -> int:
+        """How many descriptors a site takes; 0 where all sites of a program take one together."""
+        return {"multi": 0, "perf": 2}.get(self.mode, 1)
+
     def attach_type(self, _program: str) -> int | None:
         """Return the attach type to load a program with."""
         return BPF_TRACE_UPROBE_MULTI if self.mode == "multi" else None

@@ -6,16 +6,21 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..bpf.libbpf import machine
-from .libraries import Library, LibraryKind, classify
+from ..process.batches import each
+from ..process.files import RootedFile
+from ..process.parsers import Parsers
+from .libraries import CLASSIFICATION, Library, LibraryKind, classify
 
 _NAMES = ("libcuda.so.1", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 _KINDS = (LibraryKind.DRIVER, LibraryKind.HIP)
 
 
-def installed(configured: Iterable[str], environ: Mapping[str, str] = os.environ) -> Iterator[tuple[Library, str]]:
-    """Yield the drivers and HIP runtimes of this host, and those configured, each with the path to open it by."""
+def installed(
+    parsers: Parsers, configured: Iterable[str], environ: Mapping[str, str] = os.environ
+) -> Iterator[tuple[Library, RootedFile]]:
+    """Yield the drivers and HIP runtimes of this host, and those configured, each with where it lies."""
     directories = [
-        *filter(None, environ.get("LD_LIBRARY_PATH", "").split(":")),
+        *filter(os.path.isabs, environ.get("LD_LIBRARY_PATH", "").split(":")),
         f"/usr/lib/{machine()}-linux-gnu",
         "/usr/lib64",
         "/usr/lib",
@@ -27,15 +32,23 @@ def installed(configured: Iterable[str], environ: Mapping[str, str] = os.environ
         "/home/kubernetes/bin/nvidia/lib64",
         "/opt/rocm/lib",
     ]
+    paths = [*map(os.path.abspath, configured), *(os.path.join(d, name) for d in directories for name in _NAMES)]
     seen = set()
-    for path in (*configured, *(os.path.join(d, name) for d in directories for name in _NAMES)):
-        try:
-            library = classify(path, path)
-        except OSError:
-            continue
-        if library is not None and library.kind in _KINDS and library.id not in seen:
+    for library, file in libraries_at(parsers, dict.fromkeys(paths)):
+        if library.kind in _KINDS and library.id not in seen:
             seen.add(library.id)
-            yield library, path
+            yield library, file
+
+
+def libraries_at(parsers: Parsers, paths: Iterable[str]) -> Iterator[tuple[Library, RootedFile]]:
+    """Yield the libraries of interest among files of this host."""
+    files = [RootedFile(-1, os.fsencode(path)) for path in paths]
+    for outcome in each(parsers, classify, files, None, CLASSIFICATION):
+        if outcome.answer is None or outcome.opened is None or outcome.opened.id is None:
+            continue
+        library = outcome.answer.library(outcome.opened.id, files[outcome.number].shown)
+        if library is not None:
+            yield library, files[outcome.number]
 
 
 def is_arm64() -> bool:

@@ -41,7 +41,9 @@ class Mapped:
     offset: int
     device: tuple[int, int]
     inode: int
-    path: str
+    generation: int
+    """Of the inode: tells it from others that had its number before, where the file system keeps such; else 0."""
+    path: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +158,13 @@ class _Ring:
 
 def _decode(kind: int, misc: int, body: bytes) -> Event | None:
     if kind == _MMAP2:
-        pid, _tid, start, length, offset, major, minor, inode, _gen, prot, _flags = struct.unpack_from(
+        pid, _tid, start, length, offset, major, minor, inode, generation, prot, _flags = struct.unpack_from(
             "<IIQQQIIQQII", body
         )
         if not prot & _PROT_EXEC or not inode:
             return None
-        path = os.fsdecode(body[64:].split(b"\0", 1)[0])
-        return Mapped(pid, start, start + length, offset, (major, minor), inode, path)
+        path = body[64:].split(b"\0", 1)[0]
+        return Mapped(pid, start, start + length, offset, (major, minor), inode, generation, path)
     if kind == _COMM:
         if not misc & _MISC_COMM_EXEC:
             return None

@@ -1,7 +1,7 @@
 """What is this file to us? A CUDA driver, a CUDA or HIP runtime, a program with a static runtime, or nothing.
 
 Files are told by what they export, through the hash table that the dynamic linker itself uses, so that a
-renamed copy is recognised and a library of thousands of symbols costs a few reads. Answers are kept by file.
+renamed copy is recognised and a library of thousands of symbols costs a few reads.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 import enum
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..elf import PT_DYNAMIC, PT_LOAD, ElfFile
 from ..errors import ElfError
+from ..process.confinement import Limits
+from ..process.files import FileId
+from ..process.work import OpenFile, work
 
 _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH, _DT_HASH = 5, 6, 0x6FFFFEF5, 4
-_MAX_CHAIN = 4096
+_MAX_CHAIN = 512
+_MAX_DYNAMIC = 1 << 16
 
 
 class LibraryKind(enum.Enum):
@@ -26,6 +30,8 @@ class LibraryKind(enum.Enum):
     RUNTIME = "CUDA runtime"
     STATIC_RUNTIME = "static CUDA runtime"
     HIP = "HIP runtime"
+    TORCH = "PyTorch"
+    """Of interest in processes that have one of the others."""
 
 
 _EXPORTS = (
@@ -33,20 +39,11 @@ _EXPORTS = (
     (LibraryKind.RUNTIME, ("cudaLaunchKernel", "cudaMalloc")),
     (LibraryKind.HIP, ("hipLaunchKernel", "hipModuleLaunchKernel", "hipMalloc")),
 )
+_TORCH = frozenset({"libtorch_cpu.so", "libc10_cuda.so"})
+"""The files of PyTorch's that have functions to probe (probes/torch.py), which no other library is called by."""
 _FATBIN_SECTIONS = (".nv_fatbin", ".nvFatBinSegment", "__nv_relfatbin")
 
-
-@dataclass(frozen=True, slots=True)
-class FileId:
-    """Which file, however it was reached: the same through bind mounts and overlays of one layer."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> FileId:
-        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+CLASSIFICATION = Limits(answer_s=1.0, cpu_s=5, memory_bytes=256 << 20, answer_bytes=1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +57,33 @@ class Library:
     build_id: str | None
 
 
-def classify(opener: str, path: str) -> Library | None:
-    """Say what the file behind `opener` is; None for files of no interest and for what is no ELF file."""
-    try:
-        with ElfFile(opener) as elf:
-            kind = _kind(elf)
-            if kind is None:
-                return None
-            return Library(FileId.of(elf.stat), kind, path, elf.build_id())
-    except (ElfError, struct.error):
-        return None
+@dataclass(frozen=True, slots=True)
+class Class:
+    """What a file is, by its content."""
+
+    kind: LibraryKind | None
+    build_id: str | None = None
+
+    def library(self, found: FileId, path: str) -> Library | None:
+        """Return the file as a library; None for one of no interest."""
+        return None if self.kind is None else Library(found, self.kind, path, self.build_id)
+
+
+@work(type(None), Class)
+def classify(files: Sequence[OpenFile], _: None) -> Iterator[Class]:
+    """Yield what each file is: nothing, for what is no ELF file."""
+    for file in files:
+        if file.descriptor >= 0:
+            try:
+                yield class_of(ElfFile.of(file, file.path), os.path.basename(file.path))
+            except (ElfError, struct.error):
+                yield Class(None)
+
+
+def class_of(elf: ElfFile, name: str = "") -> Class:
+    """Return what an ELF file is; `name` is its own, without the directories."""
+    kind = LibraryKind.TORCH if name in _TORCH else _kind(elf)
+    return Class(kind, None if kind is None else elf.build_id())
 
 
 def _kind(elf: ElfFile) -> LibraryKind | None:
@@ -96,7 +110,7 @@ def exports(elf: ElfFile, names: Iterable[str]) -> bool:
 def _dynamic(elf: ElfFile) -> dict[int, int] | None:
     for s in elf.segments:
         if s.type == PT_DYNAMIC:
-            data = elf.read(s.offset, min(s.file_size, 1 << 16) // 16 * 16)
+            data = elf.read(s.offset, min(s.file_size, _MAX_DYNAMIC) // 16 * 16)
             return dict(struct.iter_unpack("<QQ", data))
     return None
 
@@ -150,27 +164,6 @@ def _sysv_lookup(elf: ElfFile, dynamic: dict[int, int], name: bytes) -> bool:
             return True
         (index,) = struct.unpack("<I", elf.read_vaddr(table + 8 + 4 * (buckets + index), 4))
     return False
-
-
-class LibraryCatalogue:
-    """Remembers what each mapped file is, by the device and inode that mappings show."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[tuple[int, int], int, str], Library | None] = {}
-
-    def look_up(self, device: tuple[int, int], inode: int, path: str, openers: Iterable[str]) -> Library | None:
-        """Say what a mapped file is, opening it by the first of `openers` that works if it is new."""
-        key = (device, inode, path)
-        if key in self._known:
-            return self._known[key]
-        for opener in openers:
-            try:
-                library = classify(opener, path)
-            except OSError:
-                continue
-            self._known[key] = library
-            return library
-        return None
 
 
 def loaded_size(elf: ElfFile) -> int:

@@ -1,57 +1,83 @@
-"""Which process just mapped a library of interest? Scans once, then follows the kernel's events."""
+"""Which process just mapped a library of interest, and which library is mapped by nobody any more?
+
+Scans once, then follows the kernel's events. What takes time, opening files and placing probes, is done for each process
+apart, so that one that keeps its observers waiting holds up no other.
+"""
 
 from __future__ import annotations
 
 import logging
-import struct
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
-from ..errors import ElfError, ProcessGoneError
-from ..printable import escaped
+from ..errors import OtelGpuError
+from ..process.files import MappedFile
+from ..process.mappings import executable_mappings, mappings_of_all
+from ..process.parsers import Parsers
 from . import procfs
-from .events import Executed, Exited, Forked, Lost, Mapped, ProcessEvents
-from .libraries import Library, LibraryCatalogue
+from .catalogue import LibraryCatalogue
+from .events import Event, Executed, Exited, Forked, Lost, Mapped, ProcessEvents
+from .libraries import Library, LibraryKind
+from .looks import Looks
 from .processes import Process, ProcessTable
+from .users import LibraryUsers
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.5
+_END_S = 5.0
+_SCAN_S = 30.0
+"""How long the agent's start waits for what runs already to be looked at; what takes longer goes on beside."""
 
-OnLibrary = Callable[[Process, Library, str], None]
-"""(process, library, a path under which the library can be opened until the call returns)."""
+OnLibrary = Callable[[Process, Library, MappedFile], None]
+"""(process, library, where the process has it mapped)."""
 
 
 class Watcher:
-    """Follows the processes of this host in a thread of its own and reports who maps what."""
+    """Follows the processes of this host in threads of its own and reports who maps what."""
 
     def __init__(
         self,
         table: ProcessTable,
+        parsers: Parsers,
         on_library: OnLibrary,
         *,
         pids: Collection[int] = (),
         on_exit: Callable[[Process], None] = lambda _process: None,
         on_map: Callable[[int], None] = lambda _pid: None,
+        on_unused: Callable[[Library], None] = lambda _library: None,
     ) -> None:
         """Subscribe; nothing is reported before `scan` or `start`. `pids` limits who is reported.
 
-        `on_map` is told of every executable mapping that an observed process makes.
+        `on_map` is told of executable mappings that an observed process has made, `on_unused` of a library that no
+        observed process has mapped any more. All but `on_exit` may be called from several threads at once.
         """
         self._table = table
+        self._parsers = parsers
         self._on_library = on_library
         self._on_exit = on_exit
         self._on_map = on_map
+        self._on_unused = on_unused
         self._pids = set(pids)
-        self._catalogue = LibraryCatalogue()
+        self._catalogue = LibraryCatalogue(parsers)
+        self._users = LibraryUsers()
+        self._aside: dict[int, list[tuple[MappedFile, Library]]] = {}
+        """What processes have mapped that is of interest only once they have mapped something else."""
+        self._looks = Looks("otel-gpu-look")
         self._events = ProcessEvents()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="otel-gpu-discovery", daemon=True)
 
-    def scan(self, pids: Iterable[int] | None = None) -> None:
-        """Look at processes as they are now: all, or these."""
-        for pid in self._pids or procfs.pids() if pids is None else pids:
-            if self._wants(pid):
-                self._look(pid, late=True)
+    def scan(self) -> None:
+        """Look at the processes as they are now, and return when that is done."""
+        pids = [pid for pid in (self._pids or procfs.pids()) if self._wants(pid)]
+        for pid, files in mappings_of_all(self._parsers, pids):
+            self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
+        self._looks.settle(_SCAN_S)
+
+    def keep(self, library: Library, path: str) -> None:
+        """Do not report a library as unused as long as it is the file at a path of this host."""
+        self._users.keep(library, path)
 
     def start(self) -> None:
         """Follow events from here on."""
@@ -60,8 +86,9 @@ class Watcher:
     def stop(self) -> None:
         """Stop following; idempotent."""
         self._stop.set()
+        self._looks.close(_END_S)
         if self._thread.is_alive():
-            self._thread.join(timeout=5)
+            self._thread.join(timeout=_END_S)
         self._events.close()
 
     def _wants(self, pid: int) -> bool:
@@ -69,60 +96,67 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            for event in self._events.wait(_POLL_S):
-                try:
-                    self._handle(event)
-                except (ProcessGoneError, ElfError, OSError, struct.error) as e:
-                    _log.debug("%s: %s", event, e)
+            self._handle(self._events.wait(_POLL_S))
+            for library in self._users.take_unused():
+                self._catalogue.forget(library)
+                self._on_unused(library)
 
-    def _handle(self, event: object) -> None:
-        match event:
-            case Mapped() if self._wants(event.pid):
-                mapping = procfs.FileMapping(
-                    event.start, event.end, event.offset, event.device, event.inode, event.path
-                )
-                self._look_at(event.pid, mapping, late=False)
-                if self._table.known(event.pid):
-                    self._on_map(event.pid)
-            case Forked() if event.parent != event.pid and self._wants(event.pid) and self._table.known(event.parent):
-                # A copy of an observed process: its mappings are there without having been made.
-                self._look(event.pid, late=True)
-            case Executed():
-                self._table.executed(event.pid, event.comm)
-            case Exited() if self._table.known(event.pid) and not procfs.is_alive(event.pid):
-                if (process := self._table.exited(event.pid)) is not None:
-                    self._on_exit(process)
-            case Lost():
-                _log.warning("the kernel dropped %d process events: looking at every process again", event.count)
-                self.scan()
-            case _:
-                pass
+    def _handle(self, events: Sequence[Event]) -> None:
+        """Take in what happened: what takes time is left to the looks, the mappings of each process together."""
+        mapped: dict[int, list[Mapped]] = {}
+        for event in events:
+            match event:
+                case Mapped() if self._wants(event.pid):
+                    mapped.setdefault(event.pid, []).append(event)
+                case Forked() if event.parent != event.pid and self._wants(event.pid):
+                    self._look_at_mapped(event.parent, mapped)
+                    self._looks.submit(event.parent, partial(self._forked, event.pid, event.parent))
+                case Executed():
+                    self._look_at_mapped(event.pid, mapped)
+                    self._aside.pop(event.pid, None)
+                    self._table.executed(event.pid, event.comm)
+                case Exited() if self._knows(event.pid) and not procfs.is_alive(event.pid):
+                    self._aside.pop(event.pid, None)
+                    if (process := self._table.exited(event.pid)) is not None:
+                        self._on_exit(process)
+                case Lost():
+                    _log.warning("the kernel dropped %d process events: looking at every process again", event.count)
+                    self.scan()
+                case _:
+                    pass
+        for pid in list(mapped):
+            self._look_at_mapped(pid, mapped)
 
-    def _look(self, pid: int, *, late: bool) -> None:
+    def _knows(self, pid: int) -> bool:
+        return pid in self._aside or self._table.known(pid)
+
+    def _look_at_mapped(self, pid: int, mapped: dict[int, list[Mapped]]) -> None:
+        if events := mapped.pop(pid, []):
+            files = [MappedFile(pid, e.start, e.end, e.offset, e.device, e.inode, e.path) for e in events]
+            generations = [e.generation for e in events]
+            self._looks.submit(pid, partial(self._look_at, pid, files, generations, late=False))
+
+    def _forked(self, pid: int, parent: int) -> None:
+        """A copy of an observed process: its mappings are there without having been made."""
+        if self._table.known(parent):
+            files = executable_mappings(self._parsers, pid)
+            self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
+
+    def _look_at(self, pid: int, files: Sequence[MappedFile], generations: Sequence[int], *, late: bool) -> None:
         try:
-            mappings = procfs.executable_mappings(pid)
-        except (ProcessGoneError, PermissionError) as e:
-            _log.debug("%s", e)
-            return
-        for mapping in mappings:
-            self._look_at(pid, mapping, late=late)
+            for file, library in self._catalogue.look_up([f for f in files if f.inode], generations):
+                if library.kind is LibraryKind.TORCH and not self._table.known(pid):
+                    self._aside.setdefault(pid, []).append((file, library))
+                    continue
+                self._report(pid, file, library, late=late)
+                for other, torch in self._aside.pop(pid, ()):
+                    self._report(pid, other, torch, late=late)
+        except (OtelGpuError, OSError) as e:
+            _log.debug("process %d: %s", pid, e)
+        if not late and self._table.known(pid):
+            self._on_map(pid)
 
-    def _look_at(self, pid: int, mapping: procfs.FileMapping, *, late: bool) -> None:
-        openers = (mapping.opener(pid), f"/proc/{pid}/root{mapping.path}", mapping.path)
-        library = self._catalogue.look_up(mapping.device, mapping.inode, mapping.path, openers)
-        if library is None:
-            return
+    def _report(self, pid: int, file: MappedFile, library: Library, *, late: bool) -> None:
         process = self._table.observe(pid, late=late)
-        if library.path in process.libraries:
-            return
-        process.libraries.add(library.path)
-        for opener in openers:
-            try:
-                file = open(opener, "rb")  # noqa: SIM115 - closed below
-            except OSError:
-                continue
-            # Held open: placing hundreds of probes takes longer than some processes live.
-            with file:
-                self._on_library(process, library, f"/proc/self/fd/{file.fileno()}")
-            return
-        _log.debug("%s of process %d cannot be opened any more", escaped(mapping.path), pid)
+        if self._users.add(process, library):
+            self._on_library(process, library, file)

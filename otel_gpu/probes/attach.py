@@ -20,7 +20,7 @@ from ..elf import ElfFile, Symbol
 from ..errors import AttachError, ElfError
 from ..printable import escaped
 from .hook import Hook
-from .sites import Cost, Policy, has_fast_nops, site_for_symbol
+from .sites import Cost, SiteRules, site_for_symbol
 from .table import function_number
 
 _log = logging.getLogger(__name__)
@@ -55,12 +55,14 @@ class PlannedProbe:
 class Linker(Protocol):
     """Places programs; made for the kernel's abilities by the receiver's object."""
 
+    @property
+    def descriptors_per_site(self) -> int:
+        """How many descriptors a probe takes; 0 where all sites of a program together take one."""
+
     def place(self, program: str, path: str, sites: Sequence[Placement], *, at_return: bool) -> Link: ...
 
 
-def plan(
-    elf: ElfFile, hooks: Iterable[Hook], *, policy: Policy = "fast", allow_single_step: bool = True
-) -> list[PlannedProbe]:
+def plan(elf: ElfFile, hooks: Iterable[Hook], rules: SiteRules) -> list[PlannedProbe]:
     """Resolve the table in one file. Aliases of one address are planned once."""
     exported = {s.name: s for s in elf.symbols()}
     taken: dict[int, str] = {}
@@ -71,7 +73,7 @@ def plan(
             symbol = exported.get(name)
             if symbol is None:
                 continue
-            probe = _plan_one(elf, hook, symbol, hook.cookie(number, per_thread=per_thread), policy, allow_single_step)
+            probe = _plan_one(elf, hook, symbol, hook.cookie(number, per_thread=per_thread), rules)
             if probe.offset is not None:
                 first = taken.setdefault(probe.offset, name)
                 if first != name:
@@ -80,10 +82,8 @@ def plan(
     return probes
 
 
-def _plan_one(
-    elf: ElfFile, hook: Hook, symbol: Symbol, cookie: int, policy: Policy, allow_single_step: bool
-) -> PlannedProbe:
-    site = site_for_symbol(elf, symbol, policy=policy, allow_single_step=allow_single_step, fast_nops=has_fast_nops())
+def _plan_one(elf: ElfFile, hook: Hook, symbol: Symbol, cookie: int, rules: SiteRules) -> PlannedProbe:
+    site = site_for_symbol(elf, symbol, rules)
     offset = None
     reason = site.reason
     if site.cost is not Cost.NONE:
@@ -102,6 +102,14 @@ def _plan_one(
         cookie,
         reason,
     )
+
+
+def descriptors_for(probes: Iterable[PlannedProbe], linker: Linker) -> int:
+    """Return how many descriptors the probes of a library take."""
+    placed = [p for p in probes if p.placeable]
+    programs = {p.program for p in placed} | {p.return_program for p in placed if p.return_program}
+    sites = len(placed) + sum(p.return_program is not None for p in placed)
+    return linker.descriptors_per_site * sites or len(programs)
 
 
 class AttachedLibrary:
@@ -131,6 +139,8 @@ class AttachedLibrary:
         ):
             self._place(program, group, at_return)
         self.attached = sum(p.placeable and p.symbol not in self.failures for p in probes)
+        self.sites = frozenset(p.offset for p in probes if p.offset is not None and p.symbol not in self.failures)
+        """File offsets of the probes that are in place."""
 
     def close(self) -> None:
         """Detach; idempotent.

@@ -17,7 +17,7 @@ from .prologue import Cost, Prologue, Step
 from .prologue_arm64 import Arm64Prologue
 from .prologue_x86 import X86Prologue
 
-__all__ = ["Cost", "Site", "find_site", "has_fast_nops", "site_for_symbol"]
+__all__ = ["Cost", "Site", "SiteRules", "find_site", "has_fast_nops", "site_for_symbol"]
 
 Policy = Literal["fast", "entry"]
 
@@ -34,6 +34,21 @@ class Site:
     instruction: str
     cost: Cost
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRules:
+    """How the instructions are chosen that probes sit on."""
+
+    policy: Policy = "fast"
+    allow_single_step: bool = True
+    fast_nops: bool = False
+    """As `has_fast_nops` says of the kernel."""
+
+    @classmethod
+    def here(cls, policy: Policy = "fast", *, allow_single_step: bool = True) -> SiteRules:
+        """Return the rules for this kernel."""
+        return cls(policy, allow_single_step, has_fast_nops())
 
 
 def find_site(
@@ -73,14 +88,7 @@ def find_site(
     return Site(0, entry.text, entry.cost, why_not_cheaper)
 
 
-def site_for_symbol(
-    elf: ElfFile,
-    symbol: Symbol,
-    *,
-    allow_single_step: bool = True,
-    policy: Policy = "fast",
-    fast_nops: bool = False,
-) -> Site:
+def site_for_symbol(elf: ElfFile, symbol: Symbol, rules: SiteRules) -> Site:
     """Choose the site for a function of an ELF file."""
     if symbol.type == STT_GNU_IFUNC:
         return Site(0, "", Cost.NONE, "the symbol is a resolver that runs once, not the function")
@@ -89,15 +97,15 @@ def site_for_symbol(
         if segment.type == PT_LOAD and segment.flags & PF_X and segment.vaddr <= symbol.value < end:
             size = min(symbol.size or _LOOKED_AT, _LOOKED_AT, end - symbol.value)
             offset = symbol.value - segment.vaddr + segment.offset
-            size = min(size, len(elf.data) - offset)
+            size = min(size, elf.size - offset)
             code = elf.read(offset, max(size, 0)) if size > 0 else b""
             return find_site(
                 code,
                 symbol.value,
                 elf.machine,
-                allow_single_step=allow_single_step,
-                policy=policy,
-                fast_nops=fast_nops,
+                allow_single_step=rules.allow_single_step,
+                policy=rules.policy,
+                fast_nops=rules.fast_nops,
             )
     return Site(0, "", Cost.NONE, f"address {symbol.value:#x} is in no executable segment")
 

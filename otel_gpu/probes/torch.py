@@ -19,7 +19,7 @@ from .. import abi
 from ..elf import EM_AARCH64, EM_X86_64, SHT_NOBITS, STT_FUNC, ElfFile, Symbol
 from ..profiles import TENSOR_ALLOC_SPACE, TENSOR_INUSE_SPACE, ProfileType
 from .attach import PlannedProbe
-from .sites import Cost, Policy, has_fast_nops, site_for_symbol
+from .sites import Cost, SiteRules, site_for_symbol
 
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
@@ -83,14 +83,7 @@ def torch_hooks(types: Iterable[ProfileType]) -> tuple[TorchHook, ...]:
     return (*_BACKWARD, *(_TENSORS if names & {TENSOR_ALLOC_SPACE.name, TENSOR_INUSE_SPACE.name} else ()))
 
 
-def is_torch(path: str, hooks: Iterable[TorchHook]) -> bool:
-    """Say whether a file is one of PyTorch's that has functions to probe."""
-    return basename(path) in {hook.library for hook in hooks}
-
-
-def plan_torch(
-    elf: ElfFile, name: str, hooks: Iterable[TorchHook], *, policy: Policy = "fast", allow_single_step: bool = True
-) -> list[PlannedProbe]:
+def plan_torch(elf: ElfFile, name: str, hooks: Iterable[TorchHook], rules: SiteRules) -> list[PlannedProbe]:
     """Resolve the functions of one library; what cannot be probed has a reason."""
     probes: list[PlannedProbe] = []
     for hook in hooks:
@@ -102,15 +95,13 @@ def plan_torch(
             reason = f"{basename(name)} has no symbol for it: it is stripped, or of another version of PyTorch"
             probes.append(PlannedProbe(what, hook.program, None, None, "", 0, Cost.NONE, hook.cookie, reason))
         for symbol in found:
-            probes += _plan(elf, symbol, hook, policy, allow_single_step)
+            probes += _plan(elf, symbol, hook, rules)
     return probes
 
 
-def _plan(
-    elf: ElfFile, symbol: Symbol, hook: TorchHook, policy: Policy, allow_single_step: bool
-) -> Iterator[PlannedProbe]:
-    site = site_for_symbol(elf, symbol, policy=policy, allow_single_step=allow_single_step, fast_nops=has_fast_nops())
-    returns = list(_returns(elf, symbol)) if hook.return_program and allow_single_step else []
+def _plan(elf: ElfFile, symbol: Symbol, hook: TorchHook, rules: SiteRules) -> Iterator[PlannedProbe]:
+    site = site_for_symbol(elf, symbol, rules)
+    returns = list(_returns(elf, symbol)) if hook.return_program and rules.allow_single_step else []
     reason = site.reason
     if hook.return_program and not returns:
         reason = "no return instruction in it can be probed"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -17,15 +16,17 @@ from ..bpf.linker import LinkMode, ObjectLinker
 from ..bpf.maps import BpfMap, possible_cpus
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader
-from ..discovery.libraries import FileId, Library, LibraryKind
+from ..discovery.libraries import Library
 from ..discovery.processes import Process, ProcessTable
-from ..elf import ElfFile
-from ..errors import ElfError, UnsupportedKernelError
+from ..errors import UnsupportedKernelError
 from ..model import Measurement
-from ..printable import escaped
-from ..probes.attach import AttachedLibrary, PlannedProbe, plan
-from ..probes.sites import Policy
-from ..probes.table import BUSY_PROGRAMS, TABLES
+from ..probes.attach import AttachedLibrary, PlannedProbe
+from ..probes.libraries import ProbedLibraries
+from ..probes.planning import PlanRequest
+from ..probes.sites import Policy, SiteRules
+from ..probes.table import TABLES
+from ..process.files import File
+from ..process.parsers import Parsers
 from ..symbols.kernels import KernelBook
 from ..symbols.origins import Origins
 from . import hip, hip_errors
@@ -66,6 +67,7 @@ class CudaReceiver:
     def __init__(
         self,
         processes: ProcessTable,
+        parsers: Parsers,
         *,
         map_entries: int,
         policy: Policy = "fast",
@@ -83,13 +85,16 @@ class CudaReceiver:
                 "CONFIG_UPROBE_EVENTS"
             )
         self._processes = processes
-        self._policy: Policy = policy
-        self._allow_single_step = allow_single_step
+        self._rules = SiteRules.here(policy, allow_single_step=allow_single_step)
         self._object = BpfObject("cuda")
-        self._linker = ObjectLinker(self._object, link)
+        linker = ObjectLinker(self._object, link)
+        self._attach_type = linker.attach_type
         self._busy_time = busy_time
-        self._lock = threading.Lock()
-        self._libraries: dict[FileId, AttachedLibrary] = {}
+        self._placing_lock = threading.Lock()
+        self._are_placing = 0
+        self._libraries = ProbedLibraries(
+            parsers, linker, self._request, left_out=self._without_loops, placing=self._placing
+        )
         try:
             self._load(map_entries, only, busy_time=busy_time)
         except BaseException:
@@ -116,7 +121,7 @@ class CudaReceiver:
         large = map_entries * possible_cpus() * abi.ROW.itemsize > _PREALLOCATE_BYTES
         self._object.configure_map("rows", max_entries=map_entries, extra_flags=1 if large else 0)
         self._left_out = frozenset() if probe().bpf_loop else _LOOPING
-        self._object.load(attach_type=self._linker.attach_type, skip=self._left_out)
+        self._object.load(attach_type=self._attach_type, skip=self._left_out)
         targets = self._object.map("targets")
         for pid in only:
             targets.put(pid.to_bytes(4, "little"), b"\1")
@@ -125,45 +130,38 @@ class CudaReceiver:
         """Detach from everything and unload; idempotent."""
         self._ring.close()
         self._origins.close()
-        with self._lock:
-            for library in self._libraries.values():
-                library.close()
-            self._libraries.clear()
-            self._object.close()
+        self._libraries.close()
+        self._object.close()
 
-    def attach(self, library: Library, opener: str) -> AttachedLibrary | None:
+    def attach(self, library: Library, file: File) -> AttachedLibrary | None:
         """Place the probes in a library, once; None for libraries without any."""
+        return self._libraries.attach(library, file)
+
+    def detach(self, library: Library) -> None:
+        """Take the probes out of a library that nobody uses any more."""
+        self._libraries.detach(library)
+
+    def _request(self, library: Library) -> PlanRequest | None:
         if library.kind not in TABLES:
             return None
-        with self._lock:
-            if (known := self._libraries.get(library.id)) is not None:
-                return known
-            try:
-                with ElfFile(opener) as elf:
-                    probes = self.plan(elf, library.kind)
-                with self._placing():
-                    attached = AttachedLibrary(library.path, probes, self._linker, opener)
-            except (ElfError, OSError) as e:
-                _log.warning("cannot attach to %s: %s", escaped(library.path), e)
-                return None
-            self._libraries[library.id] = attached
-        _log.info("attached %d probes to %s", attached.attached, escaped(library.path))
-        return attached
+        return PlanRequest("counts", self._rules, library.kind, self._busy_time)
+
+    def _without_loops(self, probe: PlannedProbe) -> PlannedProbe:
+        return probe.left_out(_TOO_OLD) if probe.program in self._left_out else probe
 
     @contextmanager
     def _placing(self) -> Iterator[None]:
         placed = self._object.map("placed")
-        placed.put(bytes(4), _NEVER)
+        with self._placing_lock:
+            self._are_placing += 1
+            placed.put(bytes(4), _NEVER)
         try:
             yield
         finally:
-            placed.put(bytes(4), time.clock_gettime_ns(time.CLOCK_BOOTTIME).to_bytes(8, "little"))
-
-    def plan(self, elf: ElfFile, kind: LibraryKind = LibraryKind.DRIVER) -> list[PlannedProbe]:
-        """Say where the probes of a library go."""
-        hooks = [hook for hook in TABLES[kind] if self._busy_time or hook.program not in BUSY_PROGRAMS]
-        probes = plan(elf, hooks, policy=self._policy, allow_single_step=self._allow_single_step)
-        return [p.left_out(_TOO_OLD) if p.program in self._left_out else p for p in probes]
+            with self._placing_lock:
+                self._are_placing -= 1
+                if not self._are_placing:
+                    placed.put(bytes(4), time.clock_gettime_ns(time.CLOCK_BOOTTIME).to_bytes(8, "little"))
 
     @property
     def tables(self) -> CudaTables:
@@ -267,10 +265,4 @@ class CudaReceiver:
 
     def probes(self) -> tuple[int, dict[str, int]]:
         """Return how many probes are in place, and how many failed, by reason."""
-        with self._lock:
-            attached = sum(library.attached for library in self._libraries.values())
-            failed: dict[str, int] = defaultdict(int)
-            for library in self._libraries.values():
-                for reason in library.failures.values():
-                    failed[reason] += 1
-        return attached, dict(failed)
+        return self._libraries.probes()

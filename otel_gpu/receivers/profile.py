@@ -23,7 +23,9 @@ from ..discovery.libraries import Library
 from ..discovery.processes import Process, ProcessTable
 from ..errors import UnsupportedKernelError
 from ..probes.profile import OFF_CPU_PROGRAMS, SUBMISSION_PROGRAMS
-from ..probes.sites import Policy
+from ..probes.sites import Policy, SiteRules
+from ..process.files import File
+from ..process.parsers import Parsers
 from ..profiles import CPU, GPU_TIMES, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
 from ..symbols.stacks import COMPLETE, NO_MAPPING, NO_TABLE, STOPS, FileNames, StackNamer
 from ..unwind.cache import TableCache
@@ -75,6 +77,7 @@ class ProfileReceiver:
     def __init__(
         self,
         processes: ProcessTable,
+        parsers: Parsers,
         types: Sequence[ProfileType],
         *,
         tables: CudaTables,
@@ -118,7 +121,8 @@ class ProfileReceiver:
         )
         self._files = FileNames()
         self._lock = threading.RLock()
-        self._sites = ProfileSites(self.linker, types, policy, allow_single_step=allow_single_step)
+        rules = SiteRules.here(policy, allow_single_step=allow_single_step)
+        self._sites = ProfileSites(parsers, self.linker, types, rules)
         self._observed: dict[Program, _Observed] = {}
         self._sums = ProfileSums(types, kernel_name)
         self._gpu_time = GpuTime(kernel_name)
@@ -186,9 +190,13 @@ class ProfileReceiver:
         self._files.close()
         self._object.close()
 
-    def attach(self, library: Library, opener: str) -> None:
-        """Place the programs in a driver, once."""
-        self._sites.attach(library, opener)
+    def attach(self, library: Library, file: File) -> None:
+        """Place the programs in a library, once."""
+        self._sites.attach(library, file)
+
+    def detach(self, library: Library) -> None:
+        """Take the programs out of a library that nobody uses any more."""
+        self._sites.detach(library)
 
     def observe(self, pid: int) -> None:
         """Make a process's stacks walkable; again after it mapped more code."""
@@ -196,7 +204,6 @@ class ProfileReceiver:
             self._new_until = time.monotonic() + _NEW_S
             self._ring.hurry()
         self.loader.watch(pid)
-        self._sites.look_for_torch(pid)
 
     def _gather_s(self) -> float:
         return _GATHER_NEW_S if time.monotonic() < self._new_until else _GATHER_S
@@ -223,9 +230,6 @@ class ProfileReceiver:
 
         With `last`, what the calls after the last stack of each thread add up to is there too, under a marker.
         """
-        # PyTorch may have been mapped right behind the driver.
-        for pid in {o.process.pid for o in list(self._observed.values()) if not o.process.ended}:
-            self._sites.look_for_torch(pid)
         for record in self._going_on():
             self._take(record)
         self._ring.drain()

@@ -29,8 +29,7 @@ def build_id(elf: ElfFile) -> BuildId:
 
 def htlhash(elf: ElfFile) -> str:
     """Hash the head, the tail and the length of a file."""
-    size = len(elf.data)
-    digest = hashlib.sha256(elf.data[:_EDGE])
-    digest.update(elf.data[max(0, size - _EDGE) :])
-    digest.update(size.to_bytes(8, "big"))
+    digest = hashlib.sha256(elf.peek(0, _EDGE))
+    digest.update(elf.peek(max(0, elf.size - _EDGE), _EDGE))
+    digest.update(elf.size.to_bytes(8, "big"))
     return digest.digest()[:16].hex()

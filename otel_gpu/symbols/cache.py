@@ -84,4 +84,4 @@ def _name(elf: ElfFile, kind: str) -> str | None:
         build_id = elf.build_id()
     except ElfError:
         return None
-    return f"{build_id}-{len(elf.data):x}.{kind}" if build_id else None
+    return f"{build_id}-{elf.size:x}.{kind}" if build_id else None

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 
 from ..elf import ElfFile
 from ..printable import escaped
+from ..process.files import FileId
 from .cache import SymbolCache
 from .device_names import device_names
 from .driver_records import Path, Texts, confirmed, contradicts, follow, is_path, might_be_supported, supported, texts
@@ -25,8 +26,7 @@ _MAX_LOOKED_AT = 64
 _UNEXPLAINED = 3
 """Names that no believed path leads to, before others are looked for: handles may be of two kinds."""
 
-_File = tuple[int, int, int]
-"""(inode, size, mtime)."""
+_File = FileId | None
 
 
 class DriverBook:
@@ -77,4 +77,4 @@ def supported_by_code(pid: int, memory: Memory, handles: Collection[int], told: 
 
 
 def _file(driver: ElfFile) -> _File:
-    return driver.stat.st_ino, driver.stat.st_size, driver.stat.st_mtime_ns
+    return driver.id

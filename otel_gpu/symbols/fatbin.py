@@ -7,10 +7,9 @@ has a budget, and what cannot be read is counted.
 
 from __future__ import annotations
 
-import mmap
 import re
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from ..elf import SHT_NOBITS, ElfFile
@@ -20,6 +19,9 @@ from .stubs import MAX_KERNELS, MAX_NAME, clean_name
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 FATBIN_MAGIC = 0xBA55ED50
+_MAGIC = FATBIN_MAGIC.to_bytes(4, "little")
+_ALIGNED = 8
+_STEP = 1 << 20
 CUBIN_MACHINE = 190
 
 _PTX, _CUBIN = 1, 2
@@ -34,6 +36,10 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _PTX_KERNEL = re.compile(rb"\.entry\s+([\w$]{1,%d})" % MAX_NAME)
 _CUBIN_KERNEL = b".nv.constant0."
 _CUBIN_CODE = b".text."
+
+
+Read = Callable[[int, int], bytes]
+"""Returns so many bytes at an offset, less where there are none."""
 
 
 class FatbinError(OtelGpuError):
@@ -81,10 +87,9 @@ def kernels_of_library(elf: ElfFile) -> DeviceCode:
         section = elf.section(name)
         if section is None or section.type == SHT_NOBITS:
             continue
-        end = min(section.offset + section.size, len(elf.data))
-        for entry in entries(elf.data, section.offset, end):
-            budget = _read_entry(elf.data, entry, code, budget)
-            elf.forget(entry.offset, entry.size)
+        end = min(section.offset + section.size, elf.size)
+        for entry in entries(elf.peek, section.offset, end):
+            budget = _read_entry(elf.peek, entry, code, budget)
     return code
 
 
@@ -92,8 +97,8 @@ def kernels_of_image(image: bytes, budget: int = _MAX_DECOMPRESSED) -> DeviceCod
     """Return the kernels in what a program gives to cuModuleLoadData: a fatbin, a cubin or PTX."""
     code = DeviceCode()
     if image[:4] == FATBIN_MAGIC.to_bytes(4, "little"):
-        for entry in entries(image, 0, len(image)):
-            budget = _read_entry(image, entry, code, budget)
+        for entry in entries(_part_of(image), 0, len(image)):
+            budget = _read_entry(_part_of(image), entry, code, budget)
         return code
     kind = _CUBIN if image[:4] == b"\x7fELF" else _PTX
     code.entries = 1
@@ -101,18 +106,20 @@ def kernels_of_image(image: bytes, budget: int = _MAX_DECOMPRESSED) -> DeviceCod
     return code
 
 
-def entries(data: mmap.mmap | bytes, start: int, end: int) -> Iterator[Entry]:
+def _part_of(image: bytes) -> Read:
+    return lambda offset, size: image[offset : offset + size]
+
+
+def entries(read: Read, start: int, end: int) -> Iterator[Entry]:
     """Yield the entries of all fatbins in a range; stops where the headers no longer fit in."""
     at = start
-    while at + _HEADER.size <= end:
-        magic, _, header_size, size = _HEADER.unpack_from(data, at)
-        if magic != FATBIN_MAGIC:
-            at += 8
-            continue
+    while (found := _next_fatbin(read, at, end)) is not None:
+        at = found
+        _, _, header_size, size = _HEADER.unpack(read(at, _HEADER.size))
         position = at + header_size
         at = min(position + size, end)
         while position + _ENTRY.size <= at:
-            kind, _, entry_header, padded, compressed, sm, _, _, raw_size = _ENTRY.unpack_from(data, position)
+            kind, _, entry_header, padded, compressed, sm, _, _, raw_size = _ENTRY.unpack(read(position, _ENTRY.size))
             stored = position + entry_header
             if not _ENTRY.size <= entry_header <= _MAX_ENTRY_HEADER or stored + padded > at or not padded:
                 break
@@ -121,12 +128,24 @@ def entries(data: mmap.mmap | bytes, start: int, end: int) -> Iterator[Entry]:
             position = stored + padded
 
 
-def _read_entry(data: mmap.mmap | bytes, entry: Entry, code: DeviceCode, budget: int) -> int:
+def _next_fatbin(read: Read, start: int, end: int) -> int | None:
+    """Return where the next fatbin begins, which is aligned as its header is."""
+    for at in range(start, end, _STEP):
+        piece = read(at, min(_STEP + _HEADER.size, end - at))
+        found = piece.find(_MAGIC)
+        while found >= 0:
+            if found % _ALIGNED == 0 and found < _STEP and at + found + _HEADER.size <= end:
+                return at + found
+            found = piece.find(_MAGIC, found + 1)
+    return None
+
+
+def _read_entry(read: Read, entry: Entry, code: DeviceCode, budget: int) -> int:
     code.entries += 1
     if entry.raw_size > min(_MAX_IMAGE, budget):
         code.unreadable += 1
         return budget
-    stored = data[entry.offset : entry.offset + entry.size]
+    stored = read(entry.offset, entry.size)
     try:
         image = decompress(stored, entry.raw_size) if entry.raw_size else stored
     except FatbinError:

@@ -97,7 +97,6 @@ def read_code(elf: ElfFile, chunk: int, overlap: int) -> Iterator[tuple[int, byt
             start = elf.to_offset(span.start)
         except ElfError:
             continue  # a section that is not loaded
-        size = min(span.end - span.start, len(elf.data) - start)
+        size = min(span.end - span.start, elf.size - start)
         for at in range(0, size, chunk):
             yield span.start + at, elf.read(start + at, min(chunk + overlap, size - at))
-            elf.forget(start + at, chunk)

@@ -62,7 +62,6 @@ class LoadedPointers:
             for at in range(0, section.size - section.size % _ROW, _PIECE):
                 size = min(_PIECE, section.size - section.size % _ROW - at)
                 rows = np.frombuffer(self._elf.read(section.offset + at, size), "<i8").reshape(-1, 3)
-                self._elf.forget(section.offset + at, size)
                 kind, symbol = rows[:, 1] & 0xFFFF_FFFF, rows[:, 1] >> 32
                 relative = kind == in_file
                 named = ((kind == table_entry) | (kind == absolute)) & (symbol >= 0) & (symbol < len(addresses))
@@ -84,6 +83,4 @@ class LoadedPointers:
         if section is None:
             return np.zeros(0, np.int64)
         data = self._elf.section_data(section)
-        addresses = np.frombuffer(data[: len(data) // _ROW * _ROW], "<i8").reshape(-1, 3)[:, 1].copy()
-        self._elf.forget(section.offset, section.size)
-        return addresses
+        return np.frombuffer(data[: len(data) // _ROW * _ROW], "<i8").reshape(-1, 3)[:, 1].copy()

@@ -117,7 +117,7 @@ class NativeSymbols:
         start = int(function["name"])
         if start >= table.size:
             return ""
-        raw = table.elf.data[table.strings + start : table.strings + min(table.size, start + _MAX_NAME)]
+        raw = table.elf.peek(table.strings + start, min(table.size - start, _MAX_NAME))
         # Static symbol tables append the version: memcpy@@GLIBC_2.14.
         return raw.partition(b"\0")[0].partition(b"@")[0].decode("utf-8", "replace")
 
@@ -203,7 +203,6 @@ class NativeSymbols:
         count = min(_BLOCK, number - first)
         begin, size = offset + first * _SYMBOL.itemsize, count * _SYMBOL.itemsize
         symbols = np.frombuffer(elf.read(begin, size), _SYMBOL)
-        elf.forget(begin, size)
         kind, binding = symbols["info"] & 15, symbols["info"] >> 4
         is_function = (kind == STT_FUNC) | (kind == STT_GNU_IFUNC)
         # Entry points written in assembly have no type; local labels of that kind are no functions.

@@ -24,6 +24,7 @@ from functools import partial
 from ..discovery import procfs
 from ..elf import PT_LOAD, ElfFile
 from ..errors import ElfError, OtelGpuError
+from ..process.files import FileId
 from .cache import SymbolCache
 from .driver_names import DriverNames
 from .kernel_strings import KernelStrings
@@ -89,7 +90,7 @@ class Origins:
         self._driver = DriverNames(kernels, self._cache)
         self._queue: queue.Queue[Launch | _Judgement | None] = queue.Queue(_MAX_QUEUE)
         self._programs: dict[Program, _Known] = {}
-        self._stubs: dict[tuple[int, int, int], StubMap | None] = {}
+        self._stubs: dict[FileId | None, StubMap | None] = {}
         self._callers: dict[tuple[Program, int], str] = {}
         self._waiting: dict[tuple[Program, int], list[float]] = {}
         self._parked: list[Launch] = []
@@ -291,7 +292,7 @@ class Origins:
         known.handles_read = 0.0
 
     def _stub_map(self, elf: ElfFile) -> StubMap:
-        key = (elf.stat.st_ino, elf.stat.st_size, elf.stat.st_mtime_ns)
+        key = elf.id
         if key in self._stubs:
             return self._stubs[key] or StubMap()
         stubs = None

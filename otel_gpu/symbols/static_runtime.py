@@ -51,7 +51,6 @@ def _find_strings(elf: ElfFile, names: set[bytes]) -> dict[int, str]:
             piece = elf.read(offset + at, min(_PIECE + longest + 1, size - at))
             for match in pattern.finditer(piece):
                 found[vaddr + at + match.start()] = match[1].decode()
-            elf.forget(offset + at, _PIECE)
     return found
 
 
@@ -69,7 +68,7 @@ def _constant_data(elf: ElfFile) -> list[tuple[int, int, int]]:
     found = []
     for span in merge(sections or segments):
         try:
-            found.append((elf.to_vaddr(span.start), span.start, min(span.end, len(elf.data)) - span.start))
+            found.append((elf.to_vaddr(span.start), span.start, min(span.end, elf.size) - span.start))
         except ElfError:
             continue  # a section that is not loaded
     return found

@@ -168,12 +168,9 @@ class _StubReader:
         if self._budget >= 0:
             try:
                 offset = self._elf.to_offset(start)
-                code = self._elf.read(offset, end - start)
+                return self._elf.read(offset, end - start)
             except ElfError:
                 pass
-            else:
-                self._elf.forget(offset, len(code))
-                return code
         self._unread += 1
         return b""
 
@@ -192,8 +189,7 @@ class _StubReader:
             start = self._elf.to_offset(vaddr)
         except ElfError:
             return None
-        raw = self._elf.data[start : start + MAX_NAME + 1]
-        self._elf.forget(start, len(raw))
+        raw = self._elf.peek(start, MAX_NAME + 1)
         text = raw.partition(b"\0")[0]
         return clean_name(text) if text else None
 

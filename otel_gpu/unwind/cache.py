@@ -101,7 +101,6 @@ def _name(elf: ElfFile) -> str:
     origin = hashlib.blake2b(repr(described).encode(), digest_size=16)
     for at in range(offset, offset + size, _BLOCK):
         origin.update(elf.read(at, min(_BLOCK, offset + size - at)))
-    elf.forget(offset, size)
     return f"{elf.build_id() or 'none'}-{origin.hexdigest()}.rows"
 
 

@@ -19,7 +19,7 @@ from .frame_programs import (
     Rules,
     execute,
 )
-from .frame_records import Bools, Bytes, FrameRecords, Ints, Programs, read_records
+from .frame_records import Bools, Bytes, FrameRecords, FrameSection, Ints, Programs, read_records
 from .rows import RBP_AT_RBP, ROW, RowKind, UnwindError, UnwindTable
 
 _CHUNK = 1 << 18
@@ -33,13 +33,28 @@ _PADDING = 16
 
 def compile_table(elf: ElfFile) -> UnwindTable:
     """Compile all frame descriptions of a file; UnwindError where that cannot be done."""
+    base = _base(elf)
+    return _compile(elf, base, read_records(elf), has_entry=True)
+
+
+def compile_part(elf: ElfFile, section: FrameSection, functions: Ints) -> UnwindTable:
+    """Compile some of a file's frame descriptions, by their offsets in the section."""
+    base = _base(elf)
+    return _compile(elf, base, read_records(elf, section, functions), has_entry=False)
+
+
+def _base(elf: ElfFile) -> int:
+    """Return the address that rows count from; UnwindError where rows cannot reach all of the file's code."""
     if elf.machine != EM_X86_64:
         raise UnwindError(f"{elf.path}: unwinding tables are made for x86-64 only, this is machine {elf.machine}")
     base = min((s.vaddr for s in elf.segments if s.type == PT_LOAD), default=0)
     top = max((s.vaddr + s.mem_size for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X), default=0)
     if top - base >= 1 << 32:
         raise UnwindError(f"{elf.path}: its code spans {top - base:#x} bytes; 32-bit rows reach 4 GiB")
-    records = read_records(elf)
+    return base
+
+
+def _compile(elf: ElfFile, base: int, records: FrameRecords, *, has_entry: bool) -> UnwindTable:
     skipped = Counter(records.skipped)
     limit, order = _disjoint(records, skipped)
     initial, cie_bad = _initial_rules(records)
@@ -48,7 +63,7 @@ def compile_table(elf: ElfFile) -> UnwindTable:
     skipped["its program is malformed"] += int(np.count_nonzero(bad & (limit > records.start)))
     rows.append(_ends(records.start[order] - base, limit[order] - base))
     end_pc = int(limit[order[-1]]) - base if order.size else 0
-    for pc, kind in _entry(elf, records.start[order], limit[order]):
+    for pc, kind in _entry(elf, records.start[order], limit[order]) if has_entry else ():
         rows.append(_pack(np.array([pc - base], np.int64), np.array([kind])))
         end_pc = max(end_pc, pc - base)
     functions = int(np.count_nonzero(~bad & (limit > records.start)))

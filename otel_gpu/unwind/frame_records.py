@@ -87,7 +87,7 @@ def locate(elf: ElfFile) -> tuple[int, int, int]:
         offset, size = elf.to_offset(vaddr), segment.vaddr + segment.file_size - vaddr
     if size > _MAX_SECTION:
         raise UnwindError(f"{elf.path}: an .eh_frame of {size} bytes is not believable")
-    if offset + size > len(elf.data):
+    if offset + size > elf.size:
         raise ElfError(f"{elf.path}: its .eh_frame lies outside the file")
     return offset, size, vaddr
 
@@ -102,13 +102,26 @@ def _from_header(elf: ElfFile) -> int:
     raise UnwindError(f"{elf.path}: no .eh_frame; its frames can be walked by frame pointers only")
 
 
-def read_records(elf: ElfFile) -> FrameRecords:
-    """Walk the section and read all headers."""
-    offset, size, vaddr = locate(elf)
-    raw = elf.read(offset, size)
-    elf.forget(offset, size)
+@dataclass(frozen=True, slots=True)
+class FrameSection:
+    """An `.eh_frame` as it stands in the file."""
+
+    raw: bytes
+    vaddr: int
+
+    @classmethod
+    def of(cls, elf: ElfFile) -> FrameSection:
+        """Read the section; UnwindError where there is none."""
+        offset, size, vaddr = locate(elf)
+        return cls(elf.read(offset, size), vaddr)
+
+
+def read_records(elf: ElfFile, section: FrameSection | None = None, only: Ints | None = None) -> FrameRecords:
+    """Read the headers of all records of the section, or only of those functions' that begin at these offsets in it."""
+    section = section or FrameSection.of(elf)
+    raw, vaddr = section.raw, section.vaddr
     skipped: Counter[str] = Counter()
-    at, cie_at = _walk(raw, skipped)
+    at, cie_at = _walk(raw, skipped) if only is None else _chosen(raw, only)
     data = np.frombuffer(raw, np.uint8)
 
     offsets, which = np.unique(cie_at, return_inverse=True)
@@ -156,6 +169,20 @@ def read_records(elf: ElfFile) -> FrameRecords:
         stop=stop[good],
         skipped=+skipped,
     )
+
+
+def _chosen(raw: bytes, only: Ints) -> tuple[Ints, Ints]:
+    """Return the offsets of those FDEs that are some, and of the CIEs they name."""
+    at: list[int] = []
+    cie_at: list[int] = []
+    for p in np.sort(only).tolist():
+        if not 0 <= p <= len(raw) - 8:
+            continue
+        length, pointer = struct.unpack_from("<II", raw, p)
+        if pointer and 8 <= length < 0xFFFFFFF0 and p + 4 + length <= len(raw):
+            at.append(p)
+            cie_at.append(p + 4 - pointer)
+    return np.array(at, np.int64), np.array(cie_at, np.int64)
 
 
 def _walk(raw: bytes, skipped: Counter[str]) -> tuple[Ints, Ints]:

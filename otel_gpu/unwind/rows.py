@@ -15,6 +15,7 @@ Where the caller's frame (CFA), its return address and its frame pointer are, by
 | SIGNAL | registers in the rt_sigframe at rsp | |
 | UNSUPPORTED | – | a rule these rows cannot say: stop, the stack is cut |
 | OUTERMOST | – | the return address is marked undefined: the stack is complete |
+| UNREAD | – | not read from the file yet: stop, the stack is cut and the agent reads it |
 
 The return address is at CFA - 8. The caller's rbp is unchanged where `rbp` is 0, at *(rbp) where it is 1, else at CFA + 8 · rbp.
 """
@@ -50,6 +51,7 @@ class RowKind(enum.IntEnum):
     SIGNAL = 7
     OUTERMOST = 8
     RSP_LARGE = 9
+    UNREAD = 10
 
 
 class UnwindError(OtelGpuError):

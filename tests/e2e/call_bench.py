@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from otel_gpu.abi import Family
-from otel_gpu.discovery.libraries import LibraryKind, classify
+from otel_gpu.discovery.drivers import libraries_at
+from otel_gpu.discovery.libraries import LibraryKind
 from otel_gpu.discovery.processes import ProcessTable
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda import CudaReceiver
 from otel_gpu.receivers.rows import RowDelta
 from tests.e2e import ground
@@ -42,14 +44,14 @@ class Bench:
 @contextlib.contextmanager
 def open_bench(path: Path, directory: Path) -> Iterator[Bench]:
     """Attach to a driver library and start the program that calls it."""
-    library = classify(str(path), str(path))
-    assert library is not None
-    assert library.kind is LibraryKind.DRIVER
-    with Program([sys.executable, ground.PROGRAMS / "call_driver.py", path], directory) as program:
+    program_line = [sys.executable, ground.PROGRAMS / "call_driver.py", path]
+    with Program(program_line, directory) as program, Parsers() as parsers:
         program.ready()
-        receiver = CudaReceiver(ProcessTable(), map_entries=4096, only=(program.pid,))
+        ((library, file),) = libraries_at(parsers, [str(path)])
+        assert library.kind is LibraryKind.DRIVER
+        receiver = CudaReceiver(ProcessTable(), parsers, map_entries=4096, only=(program.pid,))
         try:
-            attached = receiver.attach(library, str(path))
+            attached = receiver.attach(library, file)
             assert attached is not None
             assert attached.failures == {}
             yield Bench(receiver, program)

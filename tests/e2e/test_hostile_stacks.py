@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.discovery.processes import ProcessTable
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.profiles import CPU, GPU_LAUNCHES, FrameKind, is_truncated
 from otel_gpu.receivers.cuda import CudaReceiver
 from otel_gpu.receivers.profile import ProfileReceiver
@@ -83,11 +84,12 @@ def test_a_library_that_only_says_it_is_python_costs_its_process_no_stack(tmp_pa
 @pytest.fixture
 def receiver() -> Iterator[ProfileReceiver]:
     table = ProcessTable({})
-    cuda = CudaReceiver(table, map_entries=1024)
-    profile = ProfileReceiver(table, (CPU,), tables=cuda.tables, kernel_name=lambda _process, _handle: "")
-    yield profile
-    profile.close()
-    cuda.close()
+    with Parsers() as parsers:
+        cuda = CudaReceiver(table, parsers, map_entries=1024)
+        profile = ProfileReceiver(table, parsers, (CPU,), tables=cuda.tables, kernel_name=lambda _process, _handle: "")
+        yield profile
+        profile.close()
+        cuda.close()
 
 
 def test_processes_that_vanish_while_they_are_learnt_leave_nothing(receiver: ProfileReceiver) -> None:

@@ -13,9 +13,12 @@ from pathlib import Path
 from otel_gpu.discovery.libraries import Library
 from otel_gpu.discovery.processes import Process, ProcessTable
 from otel_gpu.discovery.watch import Watcher
+from otel_gpu.process.files import MappedFile
+from otel_gpu.process.parsers import Parsers
+from otel_gpu.receivers.cuda import CudaReceiver
 from tests.e2e import comparison, ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import Agent, Program
+from tests.e2e.processes import PATIENCE_S, Agent, Program
 
 SETTLE_S = 0.5
 """From the driver's mapping to the first call: more than twice the 200 ms within which the agent attaches."""
@@ -147,24 +150,27 @@ def test_only_the_asked_for_process_is_counted(tmp_path: Path) -> None:
     assert everything.of(other.pid).samples == []
 
 
-def test_a_library_can_be_read_when_the_process_that_mapped_it_has_ended(tmp_path: Path) -> None:
+def test_a_library_is_probed_although_the_process_that_mapped_it_has_ended(tmp_path: Path) -> None:
     driver = shutil.copy(ground.part("mock") / "libcuda.so.1", tmp_path)
-    read: list[bytes] = []
+    seen: list[tuple[Library, MappedFile]] = []
 
-    def on_library(process: Process, _library: Library, opener: str) -> None:
-        os.kill(process.pid, signal.SIGKILL)
-        program.wait()
-        os.unlink(driver)
-        read.append(Path(opener).read_bytes())
+    def on_library(process: Process, library: Library, file: MappedFile) -> None:
+        if not seen:
+            os.kill(process.pid, signal.SIGKILL)
+            program.wait()
+        seen.append((library, file))
 
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, "LD_PRELOAD": driver}) as program:
-        expected = Path(driver).read_bytes()
-        watcher = Watcher(ProcessTable(), on_library, pids=(program.pid,))
-        deadline = time.monotonic() + 10
-        while not read and time.monotonic() < deadline:
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, "LD_PRELOAD": driver}) as program, Parsers() as parsers:
+        watcher = Watcher(ProcessTable(), parsers, on_library, pids=(program.pid,))
+        deadline = time.monotonic() + PATIENCE_S
+        while not seen and time.monotonic() < deadline:
             watcher.scan()
         watcher.stop()
-    assert read == [expected]
+        receiver = CudaReceiver(ProcessTable(), parsers, map_entries=64, only=(1,))
+        attached = receiver.attach(*seen[0])
+        receiver.close()
+    assert attached is not None
+    assert attached.attached > 100
 
 
 def test_the_agent_ends_with_a_process_that_never_used_a_gpu(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.discovery.libraries import LibraryKind, classify
+from otel_gpu.discovery.libraries import LibraryKind, class_of
 from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import PlannedProbe, plan
 from otel_gpu.probes.hip import HIP
 from otel_gpu.probes.hook import Hook
-from otel_gpu.probes.sites import Cost
+from otel_gpu.probes.sites import Cost, SiteRules
 from tests.e2e import ground
 
 HOOKS: dict[str, Hook] = {symbol: hook for hook in HIP for symbol, _ in hook.symbols()}
@@ -48,7 +48,7 @@ def library() -> Path:
 @pytest.fixture(scope="module")
 def planned(library: Path) -> dict[str, PlannedProbe]:
     with ElfFile(str(library)) as elf:
-        return {probe.symbol: probe for probe in plan(elf, HIP)}
+        return {probe.symbol: probe for probe in plan(elf, HIP, SiteRules.here())}
 
 
 def declared() -> dict[str, tuple[str, ...]]:
@@ -76,10 +76,8 @@ def _size(kind: str) -> int | str:
 
 
 def test_the_library_is_recognised_by_what_it_exports(library: Path) -> None:
-    found = classify(str(library), str(library))
-
-    assert found is not None
-    assert found.kind is LibraryKind.HIP
+    with ElfFile(library) as elf:
+        assert class_of(elf).kind is LibraryKind.HIP
 
 
 def test_it_exports_what_the_table_names_but_for_later_functions(planned: dict[str, PlannedProbe]) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.abi import Family
-from otel_gpu.discovery.libraries import LibraryKind, classify
+from otel_gpu.discovery.libraries import LibraryKind, class_of
 from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import PlannedProbe, plan
-from otel_gpu.probes.sites import Cost
+from otel_gpu.probes.sites import Cost, SiteRules
 from otel_gpu.probes.table import DRIVER
 from tests.e2e import abi_calls, ground
 from tests.e2e.abi_calls import Call
@@ -24,7 +24,7 @@ NOT_INITIALIZED = 3
 
 def _plan(path: Path) -> dict[str, PlannedProbe]:
     with ElfFile(str(path)) as elf:
-        return {probe.symbol: probe for probe in plan(elf, DRIVER)}
+        return {probe.symbol: probe for probe in plan(elf, DRIVER, SiteRules.here())}
 
 
 def test_the_real_driver_exports_what_the_table_and_its_own_header_name() -> None:
@@ -94,6 +94,5 @@ def test_a_file_is_known_by_what_it_holds_whatever_its_name(
     renamed = tmp_path / "some-name"
     shutil.copyfile(ground.part(part) / below if below else ground.part(part), renamed)
 
-    found = classify(str(renamed), str(renamed))
-
-    assert (found.kind if found else None) is kind
+    with ElfFile(renamed) as elf:
+        assert class_of(elf).kind is kind

@@ -16,6 +16,7 @@ import pytest
 from otel_gpu.elf import ElfFile
 from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.probes.attach import plan
+from otel_gpu.probes.sites import SiteRules
 from otel_gpu.probes.table import DRIVER
 from otel_gpu.profiles import GPU_LAUNCHES, FrameKind, is_truncated
 from tests.gpu.hardware import Gpu, missing
@@ -110,7 +111,7 @@ def torch(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 def test_every_site_in_this_driver_is_emulated(gpu: Gpu) -> None:
     with ElfFile(gpu.path) as elf:
-        probes = plan(elf, DRIVER)
+        probes = plan(elf, DRIVER, SiteRules.here())
 
     sites = Counter((p.site, p.instruction.split()[0], p.cost.value) for p in probes)
     print(f"{gpu}: {len(probes)} functions", *sites.items(), sep="\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -11,19 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.discovery.libraries import (
-    FileId,
-    LibraryCatalogue,
-    LibraryKind,
-    classify,
-    exports,
-    loaded_size,
-)
+from otel_gpu.discovery.catalogue import LibraryCatalogue
+from otel_gpu.discovery.drivers import libraries_at
+from otel_gpu.discovery.libraries import LibraryKind, class_of, exports, loaded_size
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
+from otel_gpu.process.files import FileId, MappedFile
+from otel_gpu.process.parsers import Parsers
 
 DRIVER = ("cuInit", "cuLaunchKernel", "cuCtxSynchronize")
 RUNTIME = ("cudaLaunchKernel", "cudaMalloc")
+
+
+def kind_of(file: Path) -> LibraryKind | None:
+    with ElfFile(file) as elf:
+        return class_of(elf, file.name).kind
 
 
 def build(directory: Path, names: tuple[str, ...], *flags: str, extra: str = "") -> Path:
@@ -45,16 +48,16 @@ def test_a_library_is_known_by_what_it_exports(
     library = build(tmp_path, names, f"-Wl,--hash-style={style}")
     subprocess.run(["strip", library], check=True)
 
-    found = classify(str(library), "/as/the/process/sees/it")
+    with Parsers() as parsers:
+        ((found, file),) = libraries_at(parsers, [str(library)])
 
-    assert found is not None
-    assert (found.kind, found.path) == (kind, "/as/the/process/sees/it")
+    assert (found.kind, found.path, file.path) == (kind, str(library), os.fsencode(library))
     assert found.id == FileId.of(library.stat())
     assert found.build_id
 
 
 def test_a_library_that_lacks_one_function_is_not_it(tmp_path: Path) -> None:
-    assert classify(str(build(tmp_path, DRIVER[:2])), "") is None
+    assert kind_of(build(tmp_path, DRIVER[:2])) is None
 
 
 def test_a_library_that_only_uses_the_functions_is_not_it(tmp_path: Path) -> None:
@@ -65,16 +68,13 @@ def test_a_library_that_only_uses_the_functions_is_not_it(tmp_path: Path) -> Non
     with ElfFile(library) as elf:
         assert not exports(elf, DRIVER)
         assert exports(elf, ("use_cuInit", "f199"))
-    assert classify(str(library), "") is None
+    assert kind_of(library) is None
 
 
 def test_a_program_with_device_code_has_a_runtime_of_its_own(tmp_path: Path) -> None:
     extra = '__attribute__((section(".nv_fatbin"))) int device_code = 1;\n'
 
-    found = classify(str(build(tmp_path, (), extra=extra)), "")
-
-    assert found is not None
-    assert found.kind is LibraryKind.STATIC_RUNTIME
+    assert kind_of(build(tmp_path, (), extra=extra)) is LibraryKind.STATIC_RUNTIME
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01\x01" + b"\xff" * 100])
@@ -82,7 +82,8 @@ def test_what_is_no_elf_file_is_nothing(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "file"
     file.write_bytes(content)
 
-    assert classify(str(file), "") is None
+    with Parsers() as parsers:
+        assert list(libraries_at(parsers, [str(file)])) == []
 
 
 def test_the_size_in_memory_reaches_from_the_first_to_the_last_segment(tmp_path: Path) -> None:
@@ -92,16 +93,43 @@ def test_the_size_in_memory_reaches_from_the_first_to_the_last_segment(tmp_path:
         assert 1 << 20 < loaded_size(elf) < 1 << 22
 
 
-def test_files_are_opened_once_by_the_first_way_that_works(tmp_path: Path) -> None:
+def mapping(file: Path, *, inode: int | None = None) -> MappedFile:
+    """Say that this process has a file mapped; the kernel knows nothing of it, so it is opened by its path."""
+    status = file.stat()
+    device = os.major(status.st_dev), os.minor(status.st_dev)
+    return MappedFile(os.getpid(), 0x1000, 0x2000, 0, device, inode or status.st_ino, os.fsencode(file))
+
+
+def test_a_file_is_looked_at_once_however_many_map_it(tmp_path: Path) -> None:
+    file = mapping(build(tmp_path, DRIVER))
+    with Parsers() as parsers:
+        catalogue = LibraryCatalogue(parsers)
+        ((shown, first),) = catalogue.look_up([file, file], [1, 1])
+        parsers.close()
+
+        assert shown is file
+        assert list(catalogue.look_up([file], [1])) == [(file, first)]
+
+
+def test_a_file_that_is_not_the_one_that_is_mapped_is_not_believed(tmp_path: Path) -> None:
     library = build(tmp_path, DRIVER)
-    catalogue = LibraryCatalogue()
+    with Parsers() as parsers:
+        catalogue = LibraryCatalogue(parsers)
 
-    found = catalogue.look_up((1, 2), 3, "/lib", ["/not/there", str(library)])
-    library.unlink()
+        assert list(catalogue.look_up([mapping(library, inode=library.stat().st_ino + 1)], [1])) == []
+        assert [found.kind for _, found in catalogue.look_up([mapping(library)], [1])] == [LibraryKind.DRIVER]
 
-    assert found is not None
-    assert catalogue.look_up((1, 2), 3, "/lib", ["/not/there"]) is found
-    assert catalogue.look_up((1, 2), 4, "/lib", ["/not/there"]) is None
+
+def test_one_bad_file_costs_the_others_nothing(tmp_path: Path) -> None:
+    library = build(tmp_path, DRIVER)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "device").symlink_to("/dev/watchdog")
+    (tmp_path / "text").write_text("no library")
+    files = [mapping(tmp_path / "fifo"), mapping(tmp_path / "text"), mapping(library)]
+    with Parsers() as parsers:
+        found = list(LibraryCatalogue(parsers).look_up(files))
+
+    assert [(file.path, library.kind) for file, library in found] == [(os.fsencode(library), LibraryKind.DRIVER)]
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +148,16 @@ def test_a_damaged_library_is_told_or_is_nothing(
     file = tmp_path_factory.getbasetemp() / f"damaged-{os.getpid()}"
     file.write_bytes(bytes(data[: len(data) - cut % len(data) // 2]))
 
-    found = classify(str(file), "")
-
-    assert found is None or found.kind in LibraryKind
+    try:
+        found = kind_of(file)
+    except (ElfError, struct.error):
+        return
+    assert found is None or found in LibraryKind
 
 
 def test_a_file_of_another_machines_width_is_refused(tmp_path: Path, image: bytes) -> None:
     file = tmp_path / "narrow"
     file.write_bytes(image[:4] + b"\x01" + image[5:])
 
-    assert classify(str(file), "") is None
     with pytest.raises(ElfError):
         ElfFile(file)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.elf import EM_AARCH64, EM_X86_64, STT_FUNC, STT_GNU_IFUNC, ElfFile, Symbol
-from otel_gpu.probes.sites import Cost, Site, find_site, has_fast_nops, site_for_symbol
+from otel_gpu.probes.sites import Cost, Site, SiteRules, find_site, has_fast_nops, site_for_symbol
 
 DRIVER_GUARD = "81 3d 00 10 00 00 00 ba 1c 32"
 ENDBR64 = "f3 0f 1e fa"
@@ -197,8 +197,8 @@ def test_the_kernel_is_asked_for_fast_nops_without_failing() -> None:
 
 def test_resolvers_and_data_get_no_site(tmp_path: Path) -> None:
     with ElfFile(_true_binary()) as elf:
-        resolver = site_for_symbol(elf, Symbol("memcpy", elf.entry, 16, STT_GNU_IFUNC, is_global=True))
-        outside = site_for_symbol(elf, Symbol("data", 1 << 60, 16, STT_FUNC, is_global=True))
+        resolver = site_for_symbol(elf, Symbol("memcpy", elf.entry, 16, STT_GNU_IFUNC, is_global=True), SiteRules())
+        outside = site_for_symbol(elf, Symbol("data", 1 << 60, 16, STT_FUNC, is_global=True), SiteRules())
 
     assert resolver.cost is Cost.NONE
     assert outside.cost is Cost.NONE
@@ -216,7 +216,7 @@ def test_functions_compiled_by_gcc_have_a_site(tmp_path: Path, flags: list[str])
 
     with ElfFile(library) as elf:
         symbol = next(s for s in elf.symbols() if s.name == "f")
-        chosen = site_for_symbol(elf, symbol)
+        chosen = site_for_symbol(elf, symbol, SiteRules())
 
     assert chosen.cost is Cost.EMULATED
 
@@ -231,7 +231,7 @@ def test_the_real_driver_is_probed_behind_its_guard(name: str) -> None:
 
     with ElfFile(library) as elf:
         symbol = next(s for s in elf.symbols() if s.name == name)
-        chosen = site_for_symbol(elf, symbol)
+        chosen = site_for_symbol(elf, symbol, SiteRules())
 
     assert (chosen.offset, chosen.cost) == (10, Cost.EMULATED)
 

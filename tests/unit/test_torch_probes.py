@@ -5,7 +5,8 @@ import struct
 from pathlib import Path
 
 from otel_gpu.elf import ElfFile
-from otel_gpu.probes.torch import is_torch, plan_torch, torch_hooks
+from otel_gpu.probes.sites import SiteRules
+from otel_gpu.probes.torch import plan_torch, torch_hooks
 from otel_gpu.profiles import CPU, GPU_LAUNCHES, TENSOR_INUSE_SPACE
 
 MALLOC = b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator6mallocEPPvamP11CUstream_st"
@@ -46,7 +47,7 @@ def library(path: Path, names: list[bytes]) -> Path:
 def test_an_allocation_is_seen_at_its_entry_and_at_each_way_out(tmp_path: Path) -> None:
     path = library(tmp_path / "libc10_cuda.so", [b"other", MALLOC, FREE])
     with ElfFile(path) as elf:
-        probes = plan_torch(elf, os.fspath(path), torch_hooks([TENSOR_INUSE_SPACE]))
+        probes = plan_torch(elf, os.fspath(path), torch_hooks([TENSOR_INUSE_SPACE]), SiteRules())
 
     placed = [(p.program, p.offset - 120) for p in probes if p.offset is not None]
     start = len(CODE)
@@ -63,7 +64,7 @@ def test_an_allocation_is_seen_at_its_entry_and_at_each_way_out(tmp_path: Path) 
 def test_what_is_not_there_has_a_reason(tmp_path: Path) -> None:
     path = library(tmp_path / "libc10_cuda.so", [FREE])
     with ElfFile(path) as elf:
-        probes = plan_torch(elf, os.fspath(path), torch_hooks([TENSOR_INUSE_SPACE]))
+        probes = plan_torch(elf, os.fspath(path), torch_hooks([TENSOR_INUSE_SPACE]), SiteRules())
 
     missing = [p for p in probes if p.offset is None]
     assert len(missing) == 2
@@ -73,7 +74,7 @@ def test_what_is_not_there_has_a_reason(tmp_path: Path) -> None:
 def test_without_single_steps_returns_cannot_be_seen(tmp_path: Path) -> None:
     path = library(tmp_path / "libc10_cuda.so", [MALLOC])
     with ElfFile(path) as elf:
-        probes = plan_torch(elf, os.fspath(path), torch_hooks([TENSOR_INUSE_SPACE]), allow_single_step=False)
+        probes = plan_torch(elf, os.fspath(path), torch_hooks([TENSOR_INUSE_SPACE]), SiteRules(allow_single_step=False))
 
     assert not any(p.placeable for p in probes)
 
@@ -81,11 +82,9 @@ def test_without_single_steps_returns_cannot_be_seen(tmp_path: Path) -> None:
 def test_another_library_has_none_of_it(tmp_path: Path) -> None:
     path = library(tmp_path / "libc.so.6", [MALLOC])
     with ElfFile(path) as elf:
-        assert plan_torch(elf, os.fspath(path), torch_hooks([GPU_LAUNCHES, TENSOR_INUSE_SPACE])) == []
+        assert plan_torch(elf, os.fspath(path), torch_hooks([GPU_LAUNCHES, TENSOR_INUSE_SPACE]), SiteRules()) == []
 
 
 def test_the_allocator_is_left_alone_unless_it_is_needed() -> None:
-    assert is_torch("/x/torch/lib/libtorch_cpu.so", torch_hooks([CPU]))
-    assert not is_torch("/x/torch/lib/libc10_cuda.so", torch_hooks([GPU_LAUNCHES]))
-    assert is_torch("/x/torch/lib/libc10_cuda.so", torch_hooks([TENSOR_INUSE_SPACE]))
-    assert not is_torch("/usr/lib/libc.so.6", torch_hooks([GPU_LAUNCHES, TENSOR_INUSE_SPACE]))
+    assert {hook.library for hook in torch_hooks([CPU, GPU_LAUNCHES])} == {"libtorch_cpu.so"}
+    assert {hook.library for hook in torch_hooks([TENSOR_INUSE_SPACE])} == {"libtorch_cpu.so", "libc10_cuda.so"}

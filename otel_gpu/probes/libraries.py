@@ -1,0 +1,171 @@
+"""Which libraries are probed? Each file once, however many processes map it and by whatever path, for as long as it is used."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from ..discovery.libraries import Library
+from ..process.files import File, FileId
+from ..process.parsers import Parsers, WorkError
+from .attach import AttachedLibrary, Linker, PlannedProbe, descriptors_for
+from .planning import PLANNING, Plan, PlanRequest, plan_library
+
+_log = logging.getLogger(__name__)
+_SPARE_DESCRIPTORS = 48
+"""Left for files, connections and children."""
+
+Request = Callable[[Library], PlanRequest | None]
+"""What is to be probed in a library; None for nothing."""
+LeftOut = Callable[[PlannedProbe], PlannedProbe]
+
+
+class ProbedLibraries:
+    """Places the probes of libraries and takes them away. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        parsers: Parsers,
+        linker: Linker,
+        request: Request,
+        *,
+        left_out: LeftOut = lambda probe: probe,
+        placing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`left_out` may take planned probes out again; probes are placed within `placing`."""
+        self._parsers = parsers
+        self._linker = linker
+        self._request = request
+        self._left_out = left_out
+        self._placing = placing
+        self._lock = threading.Lock()
+        self._locks: dict[tuple[int, int], threading.Lock] = defaultdict(threading.Lock)
+        """By device and inode: what is the same file is not probed by two threads at once."""
+        self._probed: dict[FileId, AttachedLibrary] = {}
+        self._postponed: dict[FileId, tuple[Library, File]] = {}
+        self._closed = False
+
+    def attach(self, library: Library, file: File) -> AttachedLibrary | None:
+        """Place the probes in a library, once; None where there are none to place, or they cannot be."""
+        request = self._request(library)
+        if request is None:
+            return None
+        with self._lock:
+            lock = self._locks[library.id.device, library.id.inode]
+        with lock:
+            with self._lock:
+                if (known := self._probed.get(library.id)) is not None or self._closed:
+                    return known
+                others = [(i, a) for i, a in self._probed.items() if _may_be_the_same(i, library.id)]
+            try:
+                return self._attach(library, file, request, others)
+            except (WorkError, OSError) as e:
+                _log.warning("cannot attach to %s: %s", library.path, e)
+                return None
+
+    def detach(self, library: Library) -> None:
+        """Take the probes of a library away that nobody uses any more."""
+        with self._lock:
+            self._postponed.pop(library.id, None)
+            attached = self._probed.pop(library.id, None)
+            if attached is None or attached in self._probed.values():
+                return
+            self._locks.pop((library.id.device, library.id.inode), None)
+            postponed, self._postponed = list(self._postponed.values()), {}
+        attached.close()
+        _log.info("took %d probes out of %s: nothing uses it any more", attached.attached, attached.path)
+        for waiting, file in postponed:
+            self.attach(waiting, file)
+
+    def close(self) -> None:
+        """Take all probes away; idempotent."""
+        with self._lock:
+            self._closed = True
+            probed, self._probed = set(self._probed.values()), {}
+        for attached in probed:
+            attached.close()
+
+    def probes(self) -> tuple[int, dict[str, int]]:
+        """Return how many probes are in place, and how many failed, by reason."""
+        failed: dict[str, int] = defaultdict(int)
+        with self._lock:
+            probed = set(self._probed.values())
+            if self._postponed:
+                failed["no descriptors left"] = len(self._postponed)
+        for attached in probed:
+            for reason in attached.failures.values():
+                failed[reason] += 1
+        return sum(attached.attached for attached in probed), dict(failed)
+
+    def _attach(
+        self, library: Library, file: File, request: PlanRequest, others: Sequence[tuple[FileId, AttachedLibrary]]
+    ) -> AttachedLibrary | None:
+        with self._parsers.begin(
+            plan_library, [file], request, limits=PLANNING, keep=True, execute=bool(others)
+        ) as job:
+            plans = list(job.answers())
+            if not plans or job.opened[0].id != library.id:
+                reason = job.opened[0].reason or "it has been changed or replaced since it was mapped"
+                _log.warning("cannot attach to %s: %s", library.path, reason)
+                return None
+            probes = [self._left_out(p) for p in plans[0].probes]
+            for known, attached in others:
+                if _is_placed(plans[0], attached):
+                    # A file that is probed, by another identity: an overlay of the same layer, or its name was changed.
+                    with self._lock:
+                        self._probed[library.id] = attached
+                    return attached
+                if (known.device, known.inode) == (library.id.device, library.id.inode):
+                    _log.warning("%s was written anew where it lies: its probes are placed anew", library.path)
+                    self._forget(attached)
+            if not self._has_descriptors(probes):
+                with self._lock:
+                    self._postponed[library.id] = (library, file)
+                return None
+            with self._placing():
+                attached = AttachedLibrary(library.path, probes, self._linker, f"/proc/self/fd/{job.kept[0]}")
+        with self._lock:
+            if self._closed:
+                attached.close()
+                return None
+            self._probed[library.id] = attached
+        _log.info("attached %d probes to %s", attached.attached, library.path)
+        return attached
+
+    def _forget(self, attached: AttachedLibrary) -> None:
+        with self._lock:
+            for known in [i for i, a in self._probed.items() if a is attached]:
+                del self._probed[known]
+        attached.close()
+
+    def _has_descriptors(self, probes: list[PlannedProbe]) -> bool:
+        """Tell whether there is room for a library's links: probes that are placed by halves count wrongly."""
+        needed = descriptors_for(probes, self._linker)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        left = limit - len(os.listdir("/proc/self/fd")) - _SPARE_DESCRIPTORS
+        if needed > left:
+            _log.warning(
+                "no probes on a library: they take %d descriptors, and %d of %d are left until another library is no longer "
+                "used; raise the limit (LimitNOFILE, ulimit -n)",
+                needed,
+                max(left, 0),
+                limit,
+            )
+        return needed <= left
+
+
+def _may_be_the_same(known: FileId, new: FileId) -> bool:
+    """Tell whether two identities may be one file: changed since, or seen through overlays, whose devices differ."""
+    is_overlay = not os.major(known.device) and not os.major(new.device)
+    return known.inode == new.inode and (known.device == new.device or is_overlay)
+
+
+def _is_placed(plan: Plan, attached: AttachedLibrary) -> bool:
+    """Tell whether the kernel shows the probes of a library in the file that was planned."""
+    sites = {p.offset for p in plan.probes if p.offset is not None}
+    return attached.attached > 0 and plan.placed >= attached.attached and sites >= attached.sites

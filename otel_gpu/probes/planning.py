@@ -1,0 +1,72 @@
+"""Where would the probes of a library go? Worked out by a child, as it takes decoding what a stranger compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..discovery.libraries import LibraryKind
+from ..elf import ElfFile
+from ..process.confinement import Limits
+from ..process.work import OpenFile, work
+from ..profiles import ProfileType
+from .attach import PlannedProbe, plan
+from .hook import Hook
+from .profile import hooks_for
+from .sites import SiteRules
+from .table import BUSY_PROGRAMS, TABLES
+from .torch import plan_torch, torch_hooks
+
+PLANNING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=8 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Which functions are to be probed, and how."""
+
+    purpose: Literal["counts", "profiles", "torch"]
+    rules: SiteRules
+    kind: LibraryKind = LibraryKind.DRIVER
+    busy_time: bool = True
+    types: tuple[ProfileType, ...] = ()
+    """Of profiles."""
+    name: str = ""
+    """The library's file name, by which PyTorch's are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The probes of one library."""
+
+    probes: tuple[PlannedProbe, ...]
+    placed: int
+    """How many of their sites have a probe already, if it was asked for."""
+
+
+@work(PlanRequest, Plan)
+def plan_library(files: Sequence[OpenFile], request: PlanRequest) -> Iterator[Plan]:
+    """Yield where the probes of each file go."""
+    for file in files:
+        if file.descriptor >= 0:
+            probes = tuple(_probes(ElfFile.of(file, file.path), request))
+            yield Plan(probes, sum(_is_placed(file, p.offset) for p in probes if p.offset is not None))
+
+
+def hooks_of(request: PlanRequest) -> Sequence[Hook]:
+    """Return the rows of the table that a request is about."""
+    if request.purpose == "profiles":
+        return tuple(hooks_for(request.types, request.kind))
+    table = TABLES.get(request.kind, ())
+    return [hook for hook in table if request.busy_time or hook.program not in BUSY_PROGRAMS]
+
+
+def _probes(elf: ElfFile, request: PlanRequest) -> list[PlannedProbe]:
+    if request.purpose == "torch":
+        return plan_torch(elf, request.name, torch_hooks(request.types), request.rules)
+    return plan(elf, hooks_of(request), request.rules)
+
+
+def _is_placed(file: OpenFile, offset: int) -> bool:
+    """Tell whether the kernel has put something else in the place of an instruction."""
+    return file.code is not None and file.code[offset : offset + 1] != file.read(offset, 1)

@@ -1,0 +1,1 @@
+"""What does a process hold? Its files and its memory, opened confined and read where they can do no harm."""
