@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from .config_values import nearest, parse_pairs
 from .errors import ConfigError
 from .exporters.settings import Compression, OtlpSettings, Protocol, Signal, Temporality
+from .redaction import endpoint_without_credentials
 
 _TEMPORALITIES: dict[str, Temporality] = {"cumulative": "cumulative", "delta": "delta", "lowmemory": "delta"}
 _LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error"}
@@ -124,8 +125,7 @@ def _usual_protocol(endpoint: str | None) -> Protocol:
         return "grpc"
     try:
         port = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}").port
-    except ValueError as e:
-        raise ConfigError(
-            f"OTEL_EXPORTER_OTLP_ENDPOINT: {endpoint!r} is no address ({e}); write http://host:4317"
-        ) from e
+    except ValueError:
+        shown = endpoint_without_credentials(endpoint)
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_ENDPOINT: {shown!r} is no address; write http://host:4317") from None
     return "http/protobuf" if port == 4318 else "grpc"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -12,6 +13,11 @@ from .errors import ConfigError
 
 _MAX_BYTES = 1 << 20
 _MAX_VALUES = 100_000
+_QUOTED = re.compile(r"'[^']{2,}'")
+
+
+class _TwiceError(yaml.constructor.ConstructorError):
+    """A key that is written twice."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -22,7 +28,7 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = key_node.value
             if isinstance(key_node, yaml.ScalarNode) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands here twice", key_node.start_mark)
+                raise _TwiceError(None, None, f"{key!r} stands here twice", key_node.start_mark)
             if isinstance(key_node, yaml.ScalarNode):
                 seen.add(key)
         return super().construct_mapping(node, deep)
@@ -47,9 +53,13 @@ def parse(data: bytes, path: str, environ: Mapping[str, str]) -> dict[str, objec
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
-        raise ConfigError(f"{path}: {place}: {e.problem or e.context}; mend the YAML there") from e
+        problem = str(e.problem or e.context)
+        if not isinstance(e, _TwiceError):
+            # A value that begins with * or ! is an alias or a tag to YAML, and quoted: it may be a password.
+            problem = _QUOTED.sub("'…'", problem)
+        raise ConfigError(f"{path}: {place}: {problem}; mend the YAML there, or quote the value") from None
     except (yaml.YAMLError, ValueError, RecursionError) as e:
-        raise ConfigError(f"{path}: not YAML ({e}); mend the file".replace("\n", " ")) from e
+        raise ConfigError(f"{path}: not YAML ({type(e).__name__}); mend the file") from None
     if document is None:
         return {}
     if not isinstance(document, dict):

@@ -134,7 +134,8 @@ class _Exporters:
         elif kind == "file" and argument:
             self.by_id["file"] = FileSettings(argument)
         else:
-            raise ConfigError(f"--output {output}: not understood; write file:DIRECTORY, console or otlp")
+            shown = f"{kind}:…" if argument else output  # an endpoint, perhaps, with credentials in it
+            raise ConfigError(f"--output {shown}: not understood; write file:DIRECTORY, console or otlp")
 
     def add(self, component: str, value: object) -> None:
         """Add one of the file's exporters."""

@@ -21,6 +21,7 @@ from .errors import ConfigError
 from .exporters.settings import MAX_REQUEST_BYTES, Compression, OtlpSettings, RetrySettings, SdkSettings, Temporality
 
 _Section = TypeVar("_Section")
+_KINDS = {str: "text", list: "a list", bool: "true or false", int: "a number", float: "a number"}
 _AT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 
 
@@ -52,7 +53,7 @@ def _checked(schema: type, data: object, where: str) -> dict[str, object]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise ConfigError(f"{where}: expected keys and values, found {data!r:.60}")
+        raise ConfigError(f"{where}: expected keys and values, found {_KINDS.get(type(data), 'a value')}")
     hints = _hints(schema)
     cleaned: dict[str, object] = {}
     for key, value in data.items():

@@ -21,6 +21,7 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _REFERENCE = re.compile(r"\$\$|\$\{(?P<body>[^{}]*)\}")
 _VARIABLE = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_PROVIDER = re.compile(r"[a-z]+:")
 _MAX_PAIRS = 1_000
 
 
@@ -43,7 +44,12 @@ def expand(text: str, environ: Mapping[str, str], where: str) -> str:
             return "$"
         variable = _VARIABLE.fullmatch(body)
         if variable is None:
-            raise ConfigError(f"{where}: ${{{body}}} is not understood; write ${{env:NAME}} or ${{env:NAME:-default}}")
+            # What else stands there may be part of a password.
+            provider = _PROVIDER.match(body)
+            raise ConfigError(
+                f"{where}: ${{{provider[0] if provider else ''}…}} is not understood; write ${{env:NAME}} or "
+                "${env:NAME:-default}, and $$ for a dollar sign"
+            )
         value = environ.get(variable["name"])
         if not value and variable["default"] is not None:
             return variable["default"]
@@ -60,10 +66,15 @@ def expand(text: str, environ: Mapping[str, str], where: str) -> str:
 def parse_pairs(text: str, where: str) -> tuple[tuple[str, str], ...]:
     """Return the pairs of `key=value,key=value`, percent-decoded, as OTLP headers and resource attributes are written."""
     pairs = []
-    for member in filter(None, (m.strip() for m in text.split(","))):
+    for position, member in enumerate(text.split(","), 1):
+        if not member.strip():
+            continue
         key, equals, value = member.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{where}: {member!r} is no key=value; separate pairs by commas, write a comma as %2C")
+            # It is not quoted: a header's value is a credential.
+            raise ConfigError(
+                f"{where}: member {position} is no key=value; separate pairs by commas, write a comma as %2C"
+            )
         pairs.append((unquote(key.strip()), unquote(value.strip())))
         if len(pairs) > _MAX_PAIRS:
             raise ConfigError(f"{where}: more than {_MAX_PAIRS} pairs are not believable")

@@ -12,6 +12,7 @@ OtelGpuError
 from __future__ import annotations
 
 from .printable import one_line
+from .redaction import without_credentials
 
 _MAX_MESSAGE = 2_000
 
@@ -22,8 +23,8 @@ class OtelGpuError(Exception):
     exit_code = 1
 
     def __init__(self, message: str) -> None:
-        # Here for all of them: a message may quote a path, a symbol or an answer of a stranger.
-        super().__init__(one_line(message, _MAX_MESSAGE))
+        # Here for all of them: a message may quote a path, a symbol or an answer of a stranger, or a URL.
+        super().__init__(one_line(without_credentials(message), _MAX_MESSAGE))
 
 
 class ConfigError(OtelGpuError):

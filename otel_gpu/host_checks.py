@@ -190,7 +190,7 @@ def _driver() -> Check:
 
 
 def _endpoint(component: str, settings: OtlpSettings) -> Check:
-    where = target(settings, "metrics").address
+    where = target(settings, "metrics").address.partition("?")[0]  # a query may hold a credential
     url = urlsplit(where if "://" in where else f"//{where}")
     if not url.hostname:
         return Check(f"endpoint {component}", ok=True, required=False, detail=f"{where} is for gRPC to resolve")

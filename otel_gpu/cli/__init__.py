@@ -17,6 +17,7 @@ from typing import NoReturn, Protocol, cast
 
 from ..errors import ConfigError, LoadError, OtelGpuError
 from ..printable import one_line
+from ..redaction import without_credentials
 from . import logs
 
 VERBS = ("run", "record", "demo", "doctor", "inspect")
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _complain(message: str, debug: bool) -> None:
     if debug:
         print(logs.indented(traceback.format_exc()), file=sys.stderr)
-    print(f"otel-gpu: {one_line(message, _MAX_COMPLAINT)}", file=sys.stderr)
+    print(f"otel-gpu: {one_line(without_credentials(message), _MAX_COMPLAINT)}", file=sys.stderr)
 
 
 def _parse(argv: Sequence[str]) -> tuple[Verb, argparse.Namespace]:

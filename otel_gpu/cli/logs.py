@@ -1,7 +1,7 @@
 """How does the log look? One line a record, on standard error, whatever stands in it.
 
-Names and paths of observed programs are escaped where they enter a message; here is the last line of defence, for what
-was forgotten and for the messages of libraries.
+Names and paths of observed programs are escaped, and credentials left out, where a message is made; here is the last
+line of defence, for what was forgotten and for the messages of libraries.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import logging
 import sys
 
 from ..printable import escaped
+from ..redaction import without_credentials
 
 _MAX_LINE = 4_000
+_PACKAGE = __name__.partition(".")[0]
 _PLAIN = "%(levelname)s %(message)s"
 _TIMESTAMPED = f"%(asctime)s {_PLAIN}"
 
@@ -20,7 +22,7 @@ class EscapingFormatter(logging.Formatter):
     """Escapes control characters. Tracebacks keep their line breaks, and are indented: no line of theirs is a record."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
-        record.message = escaped(record.message, _MAX_LINE)
+        record.message = escaped(without_credentials(record.message), _MAX_LINE)
         return super().formatMessage(record)
 
     def formatException(self, ei: object) -> str:  # noqa: N802 - the name in logging
@@ -32,7 +34,8 @@ class EscapingFormatter(logging.Formatter):
 
 def indented(text: str) -> str:
     """Return lines of a traceback, printable each, that cannot be taken for lines of another kind."""
-    return "\n".join(f"  {escaped(line, _MAX_LINE)}" for line in text.rstrip("\n").split("\n"))
+    lines = without_credentials(text).rstrip("\n").split("\n")
+    return "\n".join(f"  {escaped(line, _MAX_LINE)}" for line in lines)
 
 
 def configure(level: int, *, timestamps: bool = False) -> None:
@@ -45,4 +48,6 @@ def configure(level: int, *, timestamps: bool = False) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(EscapingFormatter(_TIMESTAMPED if timestamps else _PLAIN))
     root.addHandler(handler)
-    root.setLevel(level)
+    root.setLevel(max(level, logging.INFO))
+    # What libraries say for their own developers holds URLs whole.
+    logging.getLogger(_PACKAGE).setLevel(level)

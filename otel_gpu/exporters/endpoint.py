@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError
+from ..printable import one_line
+from ..redaction import endpoint_without_credentials, without_credentials
 from .settings import OtlpSettings, Signal
 
 PATHS: dict[Signal, str] = {
@@ -36,6 +38,12 @@ class Target:
     address: str
     tls: bool
     headers: tuple[tuple[str, str], ...]
+
+    def shown(self, text: str) -> str:
+        """Return words about a request as they may be logged: one line, without what the request was authorized by."""
+        values = [value for _, value in self.headers]
+        secrets = [*values, *(word for value in values for word in value.split()), self.address.partition("?")[2]]
+        return one_line(without_credentials(text, secrets))
 
 
 def target(settings: OtlpSettings, signal: Signal) -> Target:
@@ -92,10 +100,11 @@ def _parts(endpoint: str) -> tuple[str, str, int | None, str]:
     try:
         url = urlsplit(text)
         host, port = url.hostname, url.port
-    except ValueError as error:
-        raise _bad(endpoint, str(error)) from error
+    except ValueError:
+        # The parser's own words quote what it takes for the port: the password, where the host was forgotten.
+        raise _bad(endpoint, "its host or port cannot be read") from None
     if url.scheme not in ("", "http", "https"):
-        raise _bad(endpoint, f"the scheme {url.scheme!r} is neither http nor https")
+        raise _bad(endpoint, "its scheme is neither http nor https")
     if not host or any(c.isspace() for c in text):
         raise _bad(endpoint, "it names no host")
     if url.username is not None:
@@ -106,16 +115,19 @@ def _parts(endpoint: str) -> tuple[str, str, int | None, str]:
 
 
 def _bad(endpoint: str, why: str) -> ConfigError:
-    return ConfigError(f"the OTLP endpoint {endpoint!r} cannot be used: {why}; write it like http://localhost:4317")
+    shown = endpoint_without_credentials(endpoint)
+    return ConfigError(f"the OTLP endpoint {shown!r} cannot be used: {why}; write it like http://localhost:4317")
 
 
 def _headers(settings: OtlpSettings, signal: Signal) -> tuple[tuple[str, str], ...]:
     headers = {name.strip().lower(): value.strip() for name, value in settings.headers}
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            raise ConfigError(f"the OTLP header name {name!r} cannot be sent: use letters, digits, '-', '_' and '.'")
+            # What follows a wrong separator is the value, which may be a credential.
+            known = _HEADER_NAME.match(name)
+            shown = f"{known[0] if known else ''}…"
+            raise ConfigError(f"the OTLP header name {shown!r} cannot be sent: use letters, digits, '-', '_' and '.'")
         if not _HEADER_VALUE.fullmatch(value):
-            # The value may be a credential: it is not repeated.
             raise ConfigError(f"the value of the OTLP header {name!r} cannot be sent: use printable ASCII")
     if signal == "profiles":
         headers.setdefault(*PROFILES_VERSION)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+# What its C core writes to standard error by itself holds URLs whole, a proxy's password among them, and it is raw. Read
+# when the core starts; the reasons of failures come with the call.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
-from ..printable import one_line
 from .endpoint import METHODS, Target
 from .identity import USER_AGENT
 from .responses import MAX_RESPONSE_BYTES, accepted
@@ -46,10 +50,10 @@ class GrpcTransport:
         except grpc.RpcError as error:
             if self._trust_any:
                 self.close()  # the server may have a new certificate by now
-            return _refused(error)
+            return self._refused(error)
         except OSError as error:
-            return Refused(f"TLS to {self._target.address}: {one_line(str(error))}", retryable=True)
-        return accepted(answer)
+            return Refused(f"TLS to {self._target.address}: {self._target.shown(str(error))}", retryable=True)
+        return accepted(answer, self._target.shown)
 
     def close(self) -> None:
         channel, self._channel, self._call = self._channel, None, None
@@ -72,12 +76,11 @@ class GrpcTransport:
         self._call = self._channel.unary_unary(METHODS[self._target.signal])
         return self._call
 
-
-def _refused(error: Any) -> Refused:
-    code = error.code().name
-    reason = f"gRPC {code}: {one_line(error.details() or 'no details')}"
-    details = dict(error.trailing_metadata() or ()).get(_STATUS_DETAILS)
-    status = read_status(details) if isinstance(details, bytes) else None
-    delay_s = status.retry_delay_s if status is not None else None
-    retryable = code in RETRYABLE_GRPC or (code == "RESOURCE_EXHAUSTED" and delay_s is not None)
-    return Refused(reason, retryable, delay_s)
+    def _refused(self, error: Any) -> Refused:
+        code = error.code().name
+        reason = f"gRPC {code}: {self._target.shown(error.details() or 'no details')}"
+        details = dict(error.trailing_metadata() or ()).get(_STATUS_DETAILS)
+        status = read_status(details) if isinstance(details, bytes) else None
+        delay_s = status.retry_delay_s if status is not None else None
+        retryable = code in RETRYABLE_GRPC or (code == "RESOURCE_EXHAUSTED" and delay_s is not None)
+        return Refused(reason, retryable, delay_s)

@@ -8,7 +8,6 @@ import re
 import requests
 import urllib3
 
-from ..printable import one_line
 from .endpoint import Target
 from .identity import USER_AGENT
 from .responses import MAX_RESPONSE_BYTES, accepted
@@ -31,7 +30,7 @@ class HttpTransport:
 
     def __init__(self, target: Target, settings: OtlpSettings) -> None:
         check_readable(settings)
-        self._url = target.address
+        self._target = target
         self._session = requests.Session()
         # Proxies from the environment are wanted; ~/.netrc, which comes with them, would replace our headers.
         self._session.auth = lambda request: request
@@ -57,35 +56,39 @@ class HttpTransport:
         try:
             # `verify` is given here because REQUESTS_CA_BUNDLE would override the session's.
             with self._session.post(
-                self._url, body, timeout=timeout_s, verify=self._verify, allow_redirects=False, stream=True
+                self._target.address, body, timeout=timeout_s, verify=self._verify, allow_redirects=False, stream=True
             ) as response:
                 answer = response.raw.read(MAX_RESPONSE_BYTES, decode_content=True)
         except (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError) as error:
-            return Refused(_cause(error, timeout_s), retryable=True)
+            return Refused(self._target.shown(_cause(error, timeout_s)), retryable=True)
+        except requests.exceptions.InvalidURL:
+            # Its words quote what stands for the host: part of the password, where that holds a slash.
+            return Refused(
+                "the URL of the endpoint, or of the proxy in the environment, cannot be used", retryable=False
+            )
         except (requests.RequestException, OSError) as error:
-            return Refused(f"{type(error).__name__}: {one_line(str(error))}", retryable=False)
+            return Refused(f"{type(error).__name__}: {self._target.shown(str(error))}", retryable=False)
         if response.status_code == requests.codes.ok:
-            return accepted(answer)
-        return _refused(response, answer)
+            return accepted(answer, self._target.shown)
+        return self._refused(response, answer)
 
     def close(self) -> None:
         self._session.close()
 
-
-def _refused(response: requests.Response, body: bytes) -> Refused:
-    status_code = response.status_code
-    reason = f"HTTP {status_code} {one_line(response.reason or '')}".rstrip()
-    if response.headers.get("Content-Type", "").startswith(_PROTOBUF):
-        status = read_status(body)
-        text = status.message if status is not None else ""
-    else:
-        text = body.decode(errors="replace")
-    if 300 <= status_code < 400:
-        text = f"redirected to {response.headers.get('Location', '')}; set the endpoint to where it really is"
-    if text:
-        reason = f"{reason}: {one_line(text)}"
-    retryable = status_code in RETRYABLE_HTTP
-    return Refused(reason, retryable, retry_after_s(response.headers.get("Retry-After")) if retryable else None)
+    def _refused(self, response: requests.Response, body: bytes) -> Refused:
+        status_code = response.status_code
+        reason = f"HTTP {status_code} {self._target.shown(response.reason or '')}".rstrip()
+        if response.headers.get("Content-Type", "").startswith(_PROTOBUF):
+            status = read_status(body)
+            text = status.message if status is not None else ""
+        else:
+            text = body.decode(errors="replace")
+        if 300 <= status_code < 400:
+            text = f"redirected to {response.headers.get('Location', '')}; set the endpoint to where it really is"
+        if text:
+            reason = f"{reason}: {self._target.shown(text)}"
+        retryable = status_code in RETRYABLE_HTTP
+        return Refused(reason, retryable, retry_after_s(response.headers.get("Retry-After")) if retryable else None)
 
 
 def _cause(error: Exception, timeout_s: float) -> str:
@@ -94,5 +97,5 @@ def _cause(error: Exception, timeout_s: float) -> str:
         return f"no answer within {timeout_s:.3g} s"
     found = _CAUSES.search(str(error))
     if found is not None and found.lastindex is not None:
-        return one_line(found[found.lastindex])
-    return f"{type(error).__name__}: {one_line(str(error))}"
+        return found[found.lastindex]
+    return f"{type(error).__name__}: {error}"

@@ -6,6 +6,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING
 
+from ..redaction import endpoint_without_credentials
 from . import ExporterStats, Payload
 from .encode import MetricsEncoder
 from .endpoint import Target, target
@@ -69,7 +70,7 @@ class OtlpExporter:
         settings = self._settings
         to = target(settings, signal)
         return Sender(
-            f"{signal} to {to.address.partition('?')[0]}",  # a query may hold a credential
+            f"{signal} to {endpoint_without_credentials(to.address)}",
             _transport(to, settings),
             timeout_s=settings.timeout_s,
             retry=settings.retry,

@@ -17,6 +17,7 @@ from .. import __version__
 from ..errors import ConfigError
 from ..model import Buckets, Instrument
 from ..printable import one_line
+from ..redaction import without_credentials
 from . import ExporterStats, Payload
 from .identity import SCHEMA_URL, SCOPE_NAME
 from .sender import Accepted, Refused, Sender
@@ -85,7 +86,9 @@ def _load(name: str) -> sdk.MetricExporter:
     try:
         exporter = found[name].load()()
     except Exception as error:
-        raise ConfigError(f"the SDK exporter {name!r} cannot be made: {one_line(str(error))}") from error
+        raise ConfigError(
+            f"the SDK exporter {name!r} cannot be made: {one_line(without_credentials(str(error)))}"
+        ) from error
     if not isinstance(exporter, sdk.MetricExporter):
         raise ConfigError(f"{name!r} is no metrics exporter but a {type(exporter).__name__}; choose another one")
     return exporter

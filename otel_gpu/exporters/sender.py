@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from ..printable import one_line
+from ..redaction import without_credentials
 from . import Payload
 from .retry import waits
 from .settings import RetrySettings
@@ -130,7 +131,7 @@ class Sender(Generic[Body]):
         try:
             self._transport.close()
         except Exception as error:  # noqa: BLE001 - an SDK exporter may raise anything; the others must still be closed
-            _log.warning("export of %s: closing failed: %s", self._name, one_line(str(error)))
+            _log.warning("export of %s: closing failed: %s", self._name, one_line(without_credentials(str(error))))
         with self._changed:
             left, self._in_flight = self._in_flight, None
             dropped = sum(p.points for p in self._queue) + (left.points if left else 0)
@@ -205,7 +206,8 @@ class Sender(Generic[Body]):
         try:
             outcome = self._transport.send(payload.body, timeout_s)
         except Exception as error:  # noqa: BLE001 - a transport's surprise must not end the thread; it is counted
-            outcome = Refused(f"{type(error).__name__}: {one_line(str(error))}", retryable=False)
+            reason = one_line(without_credentials(str(error)))
+            outcome = Refused(f"{type(error).__name__}: {reason}", retryable=False)
         self._tally.add(requests=1, seconds=time.monotonic() - began)
         return outcome
 

@@ -203,7 +203,7 @@ class TestMistakesInTheFile:
                 "exporters: {otlp: {endpoint: '${env:HOST}'}}",
                 r"exporters\.otlp\.endpoint: the variable HOST is not set",
             ),
-            ("receivers: {cuda: {site: '${file:/x}'}}", r"\$\{file:/x\} is not understood"),
+            ("receivers: {cuda: {site: '${file:/x}'}}", r"\$\{file:…\} is not understood"),
             ("a: 1\n b: 2", "line 2, column 3"),
             ("receivers: [\n", "line 2"),
             ("receivers: {}\nreceivers: {}", "line 2, column 1: 'receivers' stands here twice"),

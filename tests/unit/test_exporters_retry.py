@@ -75,7 +75,7 @@ def test_status_with_other_details_tells_no_delay() -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_as_status_or_answer_never_raise(noise: bytes) -> None:
     read_status(noise)
-    accepted(noise)
+    accepted(noise, str)
 
 
 def test_oversized_status_is_not_read() -> None:
