@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,6 +50,12 @@ def _hints(schema: type) -> Mapping[str, object]:
     return typing.get_type_hints(schema)
 
 
+def _section_of(hint: object) -> type | None:
+    """Return the dataclass that a key holds, or may hold."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return next((k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
+
+
 def _checked(schema: type, data: object, where: str) -> dict[str, object]:
     if data is None:
         return {}
@@ -60,8 +67,10 @@ def _checked(schema: type, data: object, where: str) -> dict[str, object]:
         if key not in hints:
             raise ConfigError(f"{_join(where, key)}: there is no such key; {nearest(str(key), hints)}")
         hint = hints[key]
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            cleaned[key] = _checked(hint, value, _join(where, key))
+        section = _section_of(hint)
+        if section is not None:
+            # Also where it may be left out: a section that is there, with nothing in it, has its defaults.
+            cleaned[key] = _checked(section, value, _join(where, key))
         elif value is False and "off" in typing.get_args(hint):
             # YAML 1.1 takes the word for a boolean.
             cleaned[key] = "off"

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from ..errors import OtelGpuError
+from ..printable import escaped
+from ..trusted_paths import check_file, open_directory
 from . import ExporterStats, Payload
 from .encode_json import JsonMetricsEncoder
+from .line_file import LineFile
 from .settings import FileSettings, Signal
 from .statistics import Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..model import SeriesStore
 
 _log = logging.getLogger(__name__)
+_MODE = 0o755
 
 
 class FileExporter:
@@ -29,18 +34,26 @@ class FileExporter:
     """
 
     def __init__(self, settings: FileSettings, name: str = "file") -> None:
-        """Make the directory; raises OtelGpuError when that cannot be."""
-        self._directory = settings.path
+        """Make the directory; raises OtelGpuError when that cannot be, or when a stranger has prepared a file in it."""
+        self._path = settings.path
         self._name = name
         self._encoder = JsonMetricsEncoder(settings.temporality)
-        self._tally = Tally(f"export to {self._directory}", _log)
+        self._tally = Tally(f"export to {escaped(self._path)}", _log)
         self._lock = threading.Lock()  # signals come from different threads
-        self._files: dict[Signal, int] = {}
+        self._files = {
+            signal: LineFile(f"{signal}.jsonl", settings.rotation, append=settings.append)
+            for signal in get_args(Signal)
+        }
+        self._directory: int | None = None
         try:
-            os.makedirs(self._directory, exist_ok=True)
+            self._directory = open_directory(self._path, make=_MODE)
+            for file in self._files.values():
+                check_file(file.name, self._directory)
         except OSError as error:
+            where = "" if self._directory is None else f"{error.filename}: "
+            self.shutdown(0)
             raise OtelGpuError(
-                f"the output directory {self._directory!r} cannot be made: {error.strerror}; name one that can"
+                f"the output directory {self._path!r} cannot be used: {where}{error.strerror}; name another one"
             ) from error
 
     @property
@@ -50,9 +63,14 @@ class FileExporter:
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Append the state of every series."""
         lines = self._encoder.encode(store, now_ns)
-        # All at once: deltas of which some were written could neither be committed nor sent again.
-        text = b"".join([line.body for line in lines])
-        if text and self._write("metrics", text, sum(line.points for line in lines)):
+        written = 0
+        for some in self._portions(lines):
+            if not self._write("metrics", b"".join([line.body for line in some]), sum(line.points for line in some)):
+                self._tally.add(failed=sum(line.points for line in lines[written + len(some) :]))
+                break
+            written += len(some)
+        if written:
+            # Deltas that could not be written come with the next export, but not when others of this one were.
             self._encoder.commit()
 
     def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
@@ -65,42 +83,55 @@ class FileExporter:
     def shutdown(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is waiting to be written
         """Close the files."""
         with self._lock:
-            while self._files:
-                os.close(self._files.popitem()[1])
+            for file in self._files.values():
+                file.close()
+            self._close_directory()
 
     def stats(self) -> ExporterStats:
         return self._tally.snapshot()
 
+    def _portions(self, lines: list[Payload[bytes]]) -> Iterator[list[Payload[bytes]]]:
+        """Yield all lines at once; where files are to stay small, as many as may stand in one."""
+        limit = self._files["metrics"].max_bytes
+        some: list[Payload[bytes]] = []
+        size = 0
+        for line in lines:
+            if some and limit is not None and size + line.size_bytes > limit:
+                yield some
+                some, size = [], 0
+            some.append(line)
+            size += line.size_bytes
+        if some:
+            yield some
+
     def _write(self, signal: Signal, lines: bytes, points: int) -> bool:
         began = time.monotonic()
+        file = self._files[signal]
         try:
             with self._lock:
-                _append(self._file(signal), lines)
+                self._append(file, lines)
         except OSError as error:
             self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
-            self._tally.down(f"{signal}.jsonl cannot be written: {error.strerror}")
+            self._tally.down(f"{file.name} cannot be written: {error.strerror}")
             return False
         self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
         self._tally.up()
+        if file.trouble is not None:
+            self._tally.complain(f"{file.name}: {file.trouble}")
         return True
 
-    def _file(self, signal: Signal) -> int:
-        file = self._files.get(signal)
-        if file is None:
-            path = os.path.join(self._directory, f"{signal}.jsonl")
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            file = self._files[signal] = os.open(path, flags, 0o644)
-        return file
+    def _append(self, file: LineFile, lines: bytes) -> None:
+        if self._directory is not None:
+            try:
+                file.write(lines, self._directory)
+            except FileNotFoundError:  # the directory was removed
+                self._close_directory()
+            else:
+                return
+        self._directory = open_directory(self._path, make=_MODE)
+        file.write(lines, self._directory)
 
-
-def _append(file: int, lines: bytes) -> None:
-    """Write everything, or raise OSError and leave the file as it was."""
-    state = os.fstat(file)
-    rest = memoryview(lines)
-    try:
-        while rest:
-            rest = rest[os.write(file, rest) :]
-    except OSError:
-        if stat.S_ISREG(state.st_mode) and len(rest) < len(lines):
-            os.ftruncate(file, state.st_size)
-        raise
+    def _close_directory(self) -> None:
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            os.close(directory)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
+import stat
 from collections.abc import Callable, Sequence
 
 from ..errors import ConfigError, OtelGpuError
 from ..profiles import Profile, ProfileType, counterparts, difference, merge
+from ..trusted_paths import open_directory, replace_file, try_out
 
 Path = str | os.PathLike[str]
 
@@ -35,18 +35,37 @@ def check_suffix(path: Path) -> str:
 def check_output(path: Path) -> None:
     """Raise ConfigError now, not after a recording of an hour, where a file of this name cannot be written."""
     check_suffix(path)
-    directory = os.path.dirname(os.fspath(path)) or "."
-    if not os.path.isdir(directory):
-        raise ConfigError(f"-o {os.fspath(path)}: there is no directory {directory}; make it, or choose another place")
-    if os.path.isdir(path):
-        raise ConfigError(f"-o {os.fspath(path)}: that is a directory; name a file in it")
+    name = os.fspath(path)
+    where, base = os.path.split(name)
+    where = where or "."
     try:
+        directory = open_directory(where)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ConfigError(f"-o {name}: there is no directory {where}; make it, or choose another place") from error
+    except OSError as error:
+        raise ConfigError(f"-o {name}: {where} cannot be used ({error.strerror}); choose another place") from error
+    try:
+        _check_replaceable(name, base, directory)
         # What access(2) says of root, quotas and odd file systems is not what happens.
-        tempfile.TemporaryFile(dir=directory).close()
+        try_out(directory)
     except OSError as error:
         raise ConfigError(
-            f"-o {os.fspath(path)}: {directory} cannot be written to ({error.strerror}); choose another place"
+            f"-o {name}: {where} cannot be written to ({error.strerror}); choose another place"
         ) from error
+    finally:
+        os.close(directory)
+
+
+def _check_replaceable(path: str, name: str, directory: int) -> None:
+    """Raise ConfigError where a name stands for neither a file nor a link, in whose place a file can be put."""
+    try:
+        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise ConfigError(f"-o {path}: that is a directory; name a file in it")
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        raise ConfigError(f"-o {path}: that is {'a FIFO' if stat.S_ISFIFO(mode) else 'no file'}; name a file")
 
 
 def write_profile(profiles: Profile | Sequence[Profile], path: Path) -> tuple[ProfileType, ...]:
@@ -123,17 +142,14 @@ def _encoder(suffix: str) -> Callable[[Sequence[Profile]], bytes]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Replace a file in one step, so that a full disk or a signal leaves no half of it."""
+    """Put a new file in the place of the old: a full disk or a signal leaves no half of it, a link is not followed."""
     name = os.fspath(path)
-    temporary = None
+    where, base = os.path.split(name)
     try:
-        with tempfile.NamedTemporaryFile(dir=os.path.dirname(name) or ".", delete=False) as file:
-            temporary = file.name
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, name)
+        directory = open_directory(where or ".")
+        try:
+            replace_file(base, directory, (data,), mode=0o644)
+        finally:
+            os.close(directory)
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
         raise OtelGpuError(f"cannot write {name}: {error.strerror}; choose another place with -o") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import stat
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -46,7 +47,9 @@ def read_profiles(path: str | os.PathLike[str]) -> list[Profile]:
     else:
         raise ConfigError(f"cannot read {name}: only .otlp.json, .jsonl and .pb.gz recordings can be read back")
     try:
-        with open(name, "rb") as file:
+        with open(name, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"cannot read {name}: it is no file; name one that otel-gpu record wrote")
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {name}: {error.strerror}; name a file that otel-gpu record wrote") from error
@@ -57,6 +60,10 @@ def read_profiles(path: str | os.PathLike[str]) -> list[Profile]:
     except Exception as error:  # protobuf raises its own types, and a hostile file may raise any of Python's
         reason = f"{type(error).__name__}: {error}"[:200]
         raise ConfigError(f"cannot read {name}: not a profile ({reason}); give one that was recorded") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _entry(table: Sequence[_Entry], index: int) -> _Entry:
