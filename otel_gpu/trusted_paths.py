@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 UNFINISHED = ".new"
 """How the names of files end that are still being written."""
@@ -78,9 +78,14 @@ def open_directory(path: str | os.PathLike[str], *, make: int | None = None, pri
     return opened
 
 
-def open_file(name: str, directory: int, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file of our own that has no other name; UntrustedPathError where it is something else."""
-    check_file(name, directory)  # before it is opened: to open a device may already do something
+def open_file(
+    name: str, directory: int, flags: int, mode: int = 0o600, *, owners: Collection[int] | None = None
+) -> int:
+    """Open a regular file that has no other name; UntrustedPathError where it is something else.
+
+    It is one of our own, or of the `owners`.
+    """
+    check_file(name, directory, owners=owners)  # before it is opened: to open a device may already do something
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         file = os.open(name, flags, mode, dir_fd=directory)
@@ -89,17 +94,17 @@ def open_file(name: str, directory: int, flags: int, mode: int = 0o600) -> int:
             raise UntrustedPathError("it is no regular file", name) from e
         raise
     try:
-        _check_file(os.fstat(file), name)
+        _check_file(os.fstat(file), name, owners)
     except BaseException:
         os.close(file)
         raise
     return file
 
 
-def check_file(name: str, directory: int) -> None:
+def check_file(name: str, directory: int, *, owners: Collection[int] | None = None) -> None:
     """Raise UntrustedPathError where a name stands for something that `open_file` would refuse."""
     with contextlib.suppress(FileNotFoundError):
-        _check_file(os.stat(name, dir_fd=directory, follow_symlinks=False), name)
+        _check_file(os.stat(name, dir_fd=directory, follow_symlinks=False), name, owners)
 
 
 def replace_file(
@@ -167,12 +172,12 @@ def _check_directory(directory: int, private: bool, path: str) -> None:
         raise UntrustedPathError("others may write there, or in a directory that it lies in", path)
 
 
-def _check_file(status: os.stat_result, name: str) -> None:
+def _check_file(status: os.stat_result, name: str, owners: Collection[int] | None) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UntrustedPathError(f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'no regular file')}", name)
     if status.st_nlink > 1:
         raise UntrustedPathError("the file has another name as well", name)
-    if status.st_uid not in _our_users():
+    if status.st_uid not in (_our_users() if owners is None else owners):
         raise UntrustedPathError(f"it belongs to user {status.st_uid}", name)
 
 

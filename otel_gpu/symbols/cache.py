@@ -46,9 +46,9 @@ class SymbolCache:
         if name is None:
             return None
         try:
-            with self._disk.open(name) as data:
-                magic, version, _, checksum, size = _HEADER.unpack_from(data)
-                payload = data[_HEADER.size : _MAX_FILE]
+            data = self._disk.read(name)
+            magic, version, _, checksum, size = _HEADER.unpack_from(data)
+            payload = data[_HEADER.size : _MAX_FILE]
             if (magic, version, checksum) != (_MAGIC, _VERSION, zlib.crc32(payload)) or size > _MAX_VALUE:
                 return None
             raw = zstandard.ZstdDecompressor().decompress(payload, max_output_size=size)

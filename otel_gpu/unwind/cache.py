@@ -1,8 +1,7 @@
 """Was this very file's table compiled before?
 
-Tables are mapped rather than read: all agents of a host share the pages. A table is named by the build id and by a
-hash of all that it is compiled from, as a hostile file may borrow another's build id. A file of another version, or with
-a wrong checksum, is compiled anew.
+A table is named by the build id and by a hash of all that it is compiled from, as a hostile file may borrow another's
+build id. A file of another version, or with a wrong checksum, is compiled anew.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import mmap
 import os
 import struct
 import sys
@@ -77,7 +75,7 @@ class TableCache:
         """
         name = _name(elf)
         try:
-            return _decode(self._disk.open(name))
+            return _decode(self._disk.read(name))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, struct.error) as e:
@@ -112,16 +110,15 @@ def _encode(table: UnwindTable) -> tuple[bytes, bytes, bytes]:
     return header, rows, skipped
 
 
-def _decode(data: mmap.mmap) -> UnwindTable:
+def _decode(data: memoryview) -> UnwindTable:
     magic, version, _, end_pc, functions, skipped_size, checksum, count = _HEADER.unpack_from(data)
     end = _HEADER.size + ROW.itemsize * count
     if magic != _MAGIC or version != _VERSION:
         raise ValueError("it is of another version")
     if count > _MAX_ROWS or end + skipped_size != len(data):
         raise ValueError("its size is wrong")
-    with memoryview(data) as view, view[_HEADER.size :] as body:
-        if zlib.crc32(body) != checksum:
-            raise ValueError("its checksum is wrong")
+    if zlib.crc32(data[_HEADER.size :]) != checksum:
+        raise ValueError("its checksum is wrong")
     rows = np.frombuffer(data, ROW, count, _HEADER.size)
-    skipped = json.loads(data[end:])
+    skipped = json.loads(bytes(data[end:]))
     return UnwindTable(rows, end_pc, functions, skipped)

@@ -161,7 +161,9 @@ def test_what_is_planted_after_the_look_is_refused_too(
     tmp_path: Path, directory: int, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "victim").write_text("precious")
-    monkeypatch.setattr("otel_gpu.trusted_paths.check_file", lambda name, _: planted(tmp_path)[what](tmp_path / name))
+    monkeypatch.setattr(
+        "otel_gpu.trusted_paths.check_file", lambda name, _, owners: planted(tmp_path)[what](tmp_path / name)
+    )
 
     with pytest.raises(UntrustedPathError):
         open_file("x", directory, os.O_WRONLY | os.O_CREAT)
