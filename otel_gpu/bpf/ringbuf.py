@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from ..errors import LoadError
+from ..supervision import Worker
 from . import libbpf as lib
 from .maps import BpfMap
 
@@ -19,6 +20,7 @@ _log = logging.getLogger(__name__)
 _POLL_S = 0.5
 _FULL_SHARE = 8
 """Records that fill this part of the buffer gather no longer: the rest is for those that come while they are read."""
+_CLOSE_S = 5.0
 
 
 class RingReader:
@@ -32,7 +34,7 @@ class RingReader:
         gather_s: Callable[[], float] = float,
         used: Callable[[int], int] | None = None,
     ) -> None:
-        """`on_record` is called with each record, by one thread at a time; what it raises is logged.
+        """`on_record` is called with each record, by one thread at a time; what it raises is logged and counted.
 
         Once woken, it lets records gather for as long as `gather_s` says. `used` says of the record at an address how
         many of its bytes were written: to copy more costs more than to read a record.
@@ -45,14 +47,16 @@ class RingReader:
         self._ring = self._lib.ring_buffer__new(ring.fd, ctypes.cast(self._callback, ctypes.c_void_p), None, None)
         if not self._ring:
             raise LoadError("the ring buffer cannot be mapped; see the memory limits of this process")
-        self._fd = ring.fd
         self._positions = _Positions(ring.fd)
         self._full_bytes = ring.max_entries // _FULL_SHARE
         self._lock = threading.Lock()
-        self._stop = threading.Event()
         self._hurried = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._thread = threading.Thread(target=self._run, name=f"otel-gpu-{ring.name}", daemon=True)
-        self._thread.start()
+        self._wakes = select.epoll()
+        # By edge: what gathers is there all the time, and wakes nobody.
+        self._wakes.register(ring.fd, select.EPOLLIN | select.EPOLLET)
+        self._wakes.register(self._hurried, select.EPOLLIN)
+        self.worker = Worker(ring.name, self._read, interrupt=self.hurry)
+        self.worker.start()
 
     def drain(self) -> None:
         """Handle every record that is there now."""
@@ -62,41 +66,36 @@ class RingReader:
 
     def hurry(self) -> None:
         """Let records gather no longer this time."""
+        os.eventfd_write(self._hurried, 1)
+
+    def close(self, timeout_s: float = _CLOSE_S) -> None:
+        """Stop reading, and let go of the buffer unless a record is still being handled then; idempotent."""
+        if self._wakes.closed:
+            return
+        if not self.worker.stop(timeout_s):
+            _log.warning("a record of %s is still being handled after %.0f s", self.worker.component, timeout_s)
+            return
         with self._lock:
-            if self._ring:
-                os.eventfd_write(self._hurried, 1)
+            self._lib.ring_buffer__free(self._ring)
+            self._ring = None
+            self._positions.close()
+            self._wakes.close()
+            os.close(self._hurried)
 
-    def close(self) -> None:
-        """Stop reading; idempotent."""
-        self._stop.set()
-        self.hurry()
-        if self._thread.is_alive():
-            self._thread.join()
-        with self._lock:
-            if self._ring:
-                self._lib.ring_buffer__free(self._ring)
-                self._ring = None
-                self._positions.close()
-                os.close(self._hurried)
+    def _read(self) -> float:
+        # It looks by itself too: programs need not wake it.
+        if self._wakes.poll(_POLL_S):
+            self._gather()
+        self.drain()
+        return 0.0
 
-    def _run(self) -> None:
-        with select.epoll() as wakes:
-            # By edge: what gathers is there all the time, and wakes nobody.
-            wakes.register(self._fd, select.EPOLLIN | select.EPOLLET)
-            wakes.register(self._hurried, select.EPOLLIN)
-            while not self._stop.is_set():
-                # It looks by itself too: programs need not wake it.
-                if wakes.poll(_POLL_S):
-                    self._gather(wakes)
-                self.drain()
-
-    def _gather(self, wakes: select.epoll) -> None:
+    def _gather(self) -> None:
         deadline = time.monotonic() + self._gather_s()
         while not self._is_hurried() and self._positions.waiting_bytes() < self._full_bytes:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            wakes.poll(left)
+            self._wakes.poll(left)
 
     def _is_hurried(self) -> bool:
         try:
@@ -109,9 +108,8 @@ class RingReader:
             if self._used is not None:
                 size = min(size, self._used(data))
             self._on_record(ctypes.string_at(data, size))
-        except Exception:  # noqa: BLE001 - see below
-            # An exception cannot pass through C; one bad record must not cost the others.
-            _log.exception("a record of the ring buffer could not be handled")
+        except BaseException as e:  # noqa: BLE001 - cannot pass through C; one record must not cost the others
+            self.worker.note_failure(e)
         return 0
 
 

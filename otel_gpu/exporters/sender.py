@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ..printable import one_line
 from ..redaction import without_credentials
+from ..supervision import Worker
 from . import Payload
 from .retry import waits
 from .settings import RetrySettings
@@ -86,8 +87,9 @@ class Sender(Generic[Body]):
         self._deadline: float | None = None
         """When everything must be over; set by `shutdown`."""
         self._failed_before = 0
-        self._thread = threading.Thread(target=self._run, name=f"otel-gpu-send-{name}"[:60], daemon=True)
-        self._thread.start()
+        # An attempt has its own time limit, and the pause before the next one may be longer than any.
+        self.worker = Worker(f"export {name}", self._send, recover=self._give_up, patience_s=math.inf)
+        self.worker.start()
 
     def submit(self, payload: Payload[Body]) -> None:
         """Queue a payload; when the queue is full the oldest ones are dropped and counted."""
@@ -102,7 +104,7 @@ class Sender(Generic[Body]):
                     self._queued_bytes > self._queue_bytes and len(self._queue) > 1
                 ):
                     dropped += self._pop().points
-                self._changed.notify()
+        self.worker.wake()
         if dropped:
             self._tally.add(dropped=dropped)
 
@@ -124,10 +126,11 @@ class Sender(Generic[Body]):
                 self._deadline = time.monotonic() + timeout_s
                 self._failed_before = self._tally.snapshot().failed_points
             self._changed.notify()
+        self.worker.wake()
 
     def join(self) -> None:
         """Wait for the time given to `close_after` at most, and release the connection."""
-        self._thread.join(max(0.0, self._closing_left_s()))
+        self.worker.join(max(0.0, self._closing_left_s()))
         try:
             self._transport.close()
         except Exception as error:  # noqa: BLE001 - an SDK exporter may raise anything; the others must still be closed
@@ -149,21 +152,21 @@ class Sender(Generic[Body]):
         self._queued_bytes -= payload.size_bytes
         return payload
 
-    def _run(self) -> None:
-        while (payload := self._next()) is not None:
-            if not self._deliver(payload):
-                return
-
-    def _next(self) -> Payload[Body] | None:
+    def _send(self) -> float | None:
         with self._changed:
-            while not self._queue:
-                if self._deadline is not None:
-                    return None
-                self._changed.wait()
+            if not self._queue:
+                return math.inf if self._deadline is None else None
             if self._closing_left_s() <= 0:
                 return None
-            self._in_flight = self._pop()
-            return self._in_flight
+            payload = self._in_flight = self._pop()
+        return 0.0 if self._deliver(payload) else None
+
+    def _give_up(self) -> None:
+        """Count as failed what was being delivered when something went wrong that nobody expected."""
+        with self._changed:
+            payload, self._in_flight = self._in_flight, None
+        if payload is not None:
+            self._tally.add(failed=payload.points)
 
     def _deliver(self, payload: Payload[Body]) -> bool:
         """Try until the payload is accepted or refused for good; False when shutdown's time is over first."""

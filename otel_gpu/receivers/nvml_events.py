@@ -12,9 +12,11 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
+from ..supervision import Worker
 from .nvml_library import Device, Nvml
 
 _WAIT_MS = 500
+_CLOSE_S = 2.0
 _HISTORY = 256
 _WHOLE_GPU = 0xFFFFFFFF
 
@@ -38,8 +40,8 @@ class XidWatch:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, int]] = Counter()
         self._history: deque[XidEvent] = deque(maxlen=_HISTORY)
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.worker: Worker | None = None
+        """None where there is nothing to listen to."""
         # A lost GPU, the worst of XIDs, no longer tells its UUID, so handles are told apart by value.
         self._uuids: dict[int, str] = {}
         api = nvml.api
@@ -57,8 +59,8 @@ class XidWatch:
                 continue
             self._uuids[_value(device.handle)] = device.uuid
         if self._uuids:
-            self._thread = threading.Thread(target=self._listen, name="nvml-events", daemon=True)
-            self._thread.start()
+            self.worker = Worker("xid", self._listen)
+            self.worker.start()
 
     def counts(self) -> Counter[tuple[str, int]]:
         """Return how many events of each (UUID, XID) there were so far."""
@@ -71,32 +73,30 @@ class XidWatch:
             return tuple(self._history)
 
     def close(self) -> None:
-        """Stop listening; idempotent, takes up to half a second."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """Stop listening; idempotent, takes up to half a second, or two where the driver hangs."""
+        if self.worker is not None and not self.worker.stop(_CLOSE_S):
+            return
         if self._events is not None:
             self._nvml.api.nvmlEventSetFree(self._events)
             self._events = None
 
-    def _listen(self) -> None:
+    def _listen(self) -> float:
         api = self._nvml.api
-        while not self._stop.is_set():
-            try:
-                event = api.nvmlEventSetWait_v2(self._events, _WAIT_MS)
-            except api.NVMLError as e:
-                if e.value != api.NVML_ERROR_TIMEOUT:
-                    self._nvml.failed["nvmlEventSetWait"] += 1
-                    # A GPU that has fallen off the bus makes the wait fail at once.
-                    self._stop.wait(_WAIT_MS / 1000)
-                continue
-            uuid = self._uuids.get(_value(event.device), "")
-            instance = None if event.gpuInstanceId == _WHOLE_GPU else int(event.gpuInstanceId)
-            heard = XidEvent(time.time_ns(), uuid, int(event.eventData), instance)
-            with self._lock:
-                self._counts[uuid, heard.xid] += 1
-                self._history.append(heard)
+        try:
+            event = api.nvmlEventSetWait_v2(self._events, _WAIT_MS)
+        except api.NVMLError as e:
+            if e.value == api.NVML_ERROR_TIMEOUT:
+                return 0.0
+            self._nvml.failed["nvmlEventSetWait"] += 1
+            # A GPU that has fallen off the bus makes the wait fail at once.
+            return _WAIT_MS / 1000
+        uuid = self._uuids.get(_value(event.device), "")
+        instance = None if event.gpuInstanceId == _WHOLE_GPU else int(event.gpuInstanceId)
+        heard = XidEvent(time.time_ns(), uuid, int(event.eventData), instance)
+        with self._lock:
+            self._counts[uuid, heard.xid] += 1
+            self._history.append(heard)
+        return 0.0
 
 
 def _value(handle: Any) -> int:

@@ -97,6 +97,26 @@ def test_permanent_failure_is_counted_and_the_next_payload_goes_on(make: Make, o
     assert (sender.stats().failed_points, sender.stats().sent_points) == (3, 4)
 
 
+def test_what_goes_wrong_in_the_sender_itself_costs_one_payload(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Wire(Accepted())
+    sender = make(wire)
+    errors, wait = iter([MemoryError()]), sender._wait_for_turn
+
+    def surprised() -> bool:
+        for error in errors:
+            raise error
+        return wait()
+
+    monkeypatch.setattr(sender, "_wait_for_turn", surprised)
+
+    sender.submit(payload("a", 3))
+    sender.submit(payload("b", 4))
+    sender.shutdown(5)
+
+    assert wire.attempts == ["b"]
+    assert (sender.stats().failed_points, sender.stats().sent_points) == (3, 4)
+
+
 def test_payload_is_given_up_after_the_longest_elapsed_time(make: Make) -> None:
     sender = make(Wire(DOWN), RetrySettings(initial_interval_s=0.01, max_interval_s=0.01, max_elapsed_time_s=0.05))
 

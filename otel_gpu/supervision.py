@@ -1,0 +1,176 @@
+"""Does every thread still do its work, and what becomes of one that fails? Each runs here, goes on, and says how it is.
+
+A component's work is a step that is taken again and again. What a step raises, whatever it is, ends that step and not
+the thread: it is counted, logged once, and the next step follows after a pause that doubles from failure to failure.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .errors import OtelGpuError
+from .printable import one_line
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
+_PATIENCE_S = 60.0
+"""A step that takes longer hangs, as far as anybody can tell."""
+_MAX_TOLD = 64
+"""Kinds of failures that are told apart, so that each is logged once; those beyond are only counted."""
+
+Step = Callable[[], float | None]
+"""One round of work. Returns in how many seconds the next one is due (`math.inf`: when woken), None when it was the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How one component is."""
+
+    component: str
+    failures: int
+    """How often its work failed, since the start."""
+    trouble: str = ""
+    """Why it does not do its work now; empty when it does."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it does its work."""
+        return not self.trouble
+
+
+class Worker:
+    """A thread for the work of one component. `wake`, `stop` and `health` may be called by any thread.
+
+    A step that waits for something of its own must do so for a second at most, or be told by `interrupt`, which is
+    called by `wake` and `stop`, that it is to return. `recover` is called before the step that follows a failure.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        step: Step,
+        *,
+        interrupt: Callable[[], None] = lambda: None,
+        recover: Callable[[], None] = lambda: None,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        self.component = component
+        self._step = step
+        self._interrupt = interrupt
+        self._recover = recover
+        self._patience_s = patience_s
+        self._told_to_stop = threading.Event()
+        self._wake = threading.Event()
+        self._began_at: float | None = None
+        """When the present step began; None between two steps."""
+        self._is_done = False
+        self._failures = 0
+        self._in_a_row = 0
+        self._last_failure = ""
+        self._told: set[tuple[str, int]] = set()
+        self._thread = threading.Thread(target=self._run, name=f"otel-gpu-{component}"[:60], daemon=True)
+
+    def start(self) -> None:
+        """Begin; OtelGpuError where the system has no room for a thread."""
+        try:
+            self._thread.start()
+        except (RuntimeError, MemoryError) as e:
+            raise OtelGpuError(
+                f"no thread can be started for {self.component}: {e}; "
+                "raise the limit of tasks (ulimit -u, pids.max of the cgroup) or of memory"
+            ) from e
+
+    def wake(self) -> None:
+        """Have the next step taken now."""
+        self._wake.set()
+        self._interrupt()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop: what takes long looks now and then."""
+        return self._told_to_stop.is_set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait within a step, for so long or until it is told to stop."""
+        self._told_to_stop.wait(seconds)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Take no further step, and wait for the present one to end; False when the time is up first. Idempotent."""
+        self._told_to_stop.set()
+        self.wake()
+        return self.join(timeout_s)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the last step is over; False when the time is up first."""
+        if self._thread is threading.current_thread() or not self._thread.is_alive():
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def health(self) -> Health:
+        """Say whether the work is being done."""
+        return Health(self.component, self._failures, self._trouble())
+
+    def note_failure(self, error: BaseException) -> None:
+        """Count and log, once for each kind, what went wrong in a part of a step that the rest does not need."""
+        self._failures += 1
+        at = error.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        kind = type(error).__name__, 0 if at is None else hash((at.tb_frame.f_code.co_filename, at.tb_lineno))
+        if kind in self._told or len(self._told) >= _MAX_TOLD:
+            return
+        self._told.add(kind)
+        _log.error("%s: %s; it goes on, and says this once; --debug shows where", self.component, _described(error))
+        _log.debug("%s failed there", self.component, exc_info=error)
+
+    def _trouble(self) -> str:
+        if self._thread.ident is None:
+            return "not started"
+        if not self._thread.is_alive():
+            return "" if self._is_done or self._told_to_stop.is_set() else "its thread has ended"
+        began_at = self._began_at
+        if began_at is not None and (took_s := time.monotonic() - began_at) > self._patience_s:
+            return f"has been at one step for {took_s:.0f} s"
+        return self._last_failure if self._in_a_row else ""
+
+    def _run(self) -> None:
+        while not self._told_to_stop.is_set() and not self._is_done:
+            try:
+                self._take_steps()
+            except BaseException as e:  # noqa: BLE001 - nothing that a step raises may end the thread
+                self._failed(e)
+
+    def _take_steps(self) -> None:
+        while not self._told_to_stop.is_set():
+            self._began_at = time.monotonic()
+            if self._in_a_row:
+                self._recover()
+            due_s = self._step()
+            self._began_at, self._in_a_row = None, 0
+            if due_s is None:
+                self._is_done = True
+                return
+            self._wake.wait(None if due_s == math.inf else due_s)
+            self._wake.clear()
+
+    def _failed(self, error: BaseException) -> None:
+        try:
+            self._began_at = None
+            self._in_a_row += 1
+            self._last_failure = _described(error)
+            self.note_failure(error)
+            self._told_to_stop.wait(min(_FIRST_PAUSE_S * 2 ** min(self._in_a_row - 1, 16), _LONGEST_PAUSE_S))
+        except BaseException:  # noqa: BLE001 - without memory not even a failure can be told
+            time.sleep(_FIRST_PAUSE_S)
+
+
+def _described(error: BaseException) -> str:
+    text = one_line(str(error))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
