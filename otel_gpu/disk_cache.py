@@ -61,6 +61,14 @@ class DiskCache:
             os.close(file)
         return content.toreadonly()
 
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        directory = self._open(make=None)
+        try:
+            return os.listdir(directory)
+        finally:
+            os.close(directory)
+
     def put(self, name: str, blocks: Iterable[bytes]) -> None:
         """Write a file, whole or not at all, and remove others where there are too many bytes now."""
         try:

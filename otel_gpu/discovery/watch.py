@@ -7,23 +7,24 @@ apart, so that one that keeps its observers waiting holds up no other.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from ..errors import OtelGpuError
+from ..fair_pool import FairPool
 from ..process.files import MappedFile
 from ..process.mappings import executable_mappings, mappings_of_all
 from ..process.parsers import Parsers
+from ..supervision import Worker
 from . import procfs
 from .catalogue import LibraryCatalogue
 from .events import Event, Executed, Exited, Forked, Lost, Mapped, ProcessEvents
 from .libraries import Library, LibraryKind
-from .looks import Looks
 from .processes import Process, ProcessTable
 from .users import LibraryUsers
 
 _log = logging.getLogger(__name__)
+_LOOKS = 8
 _POLL_S = 0.5
 _END_S = 5.0
 _SCAN_S = 30.0
@@ -63,10 +64,15 @@ class Watcher:
         self._users = LibraryUsers()
         self._aside: dict[int, list[tuple[MappedFile, Library]]] = {}
         """What processes have mapped that is of interest only once they have mapped something else."""
-        self._looks = Looks("otel-gpu-look")
+        # What many processes have mapped is looked at side by side: most of the time is spent waiting.
+        self._looks = FairPool("discovery looks", at_once=_LOOKS, most=_LOOKS)
         self._events = ProcessEvents()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="otel-gpu-discovery", daemon=True)
+        self._worker = Worker("discovery", self._follow)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """The threads that follow and look at processes."""
+        return [self._worker, *self._looks.workers]
 
     def scan(self) -> None:
         """Look at the processes as they are now, and return when that is done."""
@@ -81,25 +87,23 @@ class Watcher:
 
     def start(self) -> None:
         """Follow events from here on."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Stop following; idempotent."""
-        self._stop.set()
         self._looks.close(_END_S)
-        if self._thread.is_alive():
-            self._thread.join(timeout=_END_S)
-        self._events.close()
+        if self._worker.stop(_END_S):
+            self._events.close()
 
     def _wants(self, pid: int) -> bool:
         return not self._pids or pid in self._pids
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._handle(self._events.wait(_POLL_S))
-            for library in self._users.take_unused():
-                self._catalogue.forget(library)
-                self._on_unused(library)
+    def _follow(self) -> float:
+        self._handle(self._events.wait(_POLL_S))
+        for library in self._users.take_unused():
+            self._catalogue.forget(library)
+            self._on_unused(library)
+        return 0.0
 
     def _handle(self, events: Sequence[Event]) -> None:
         """Take in what happened: what takes time is left to the looks, the mappings of each process together."""
@@ -110,7 +114,9 @@ class Watcher:
                     mapped.setdefault(event.pid, []).append(event)
                 case Forked() if event.parent != event.pid and self._wants(event.pid):
                     self._look_at_mapped(event.parent, mapped)
-                    self._looks.submit(event.parent, partial(self._forked, event.pid, event.parent))
+                    # A parent that ends now has been known; one that is still looked at may become so.
+                    owner = event.pid if self._table.known(event.parent) else event.parent
+                    self._looks.submit(owner, partial(self._forked, event.pid, event.parent, owner == event.pid))
                 case Executed():
                     self._look_at_mapped(event.pid, mapped)
                     self._aside.pop(event.pid, None)
@@ -136,9 +142,9 @@ class Watcher:
             generations = [e.generation for e in events]
             self._looks.submit(pid, partial(self._look_at, pid, files, generations, late=False))
 
-    def _forked(self, pid: int, parent: int) -> None:
+    def _forked(self, pid: int, parent: int, is_known: bool) -> None:
         """A copy of an observed process: its mappings are there without having been made."""
-        if self._table.known(parent):
+        if is_known or self._table.known(parent):
             files = executable_mappings(self._parsers, pid)
             self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
 

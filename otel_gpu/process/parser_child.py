@@ -102,6 +102,7 @@ def _work(server: int, limits: Limits, descriptors: list[int]) -> None:
         keep_only(descriptors)
         with socket.socket(fileno=descriptors[0]) as line:
             try:
+                line.sendall(frame(FrameKind.STARTED, msgspec.msgpack.encode(os.getpid())))
                 _answer(line, server, limits, descriptors[1:])
                 line.sendall(frame(FrameKind.DONE, b""))
                 status = 0

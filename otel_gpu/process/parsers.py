@@ -38,8 +38,12 @@ A = TypeVar("A")
 Q = TypeVar("Q")
 R = TypeVar("R")
 
-_OPEN_S = 2.0
+_START_S = 60.0
+"""How long a child may take to be there, on a host that is as busy as can be."""
+_OPEN_S = 5.0
 """How long a file may take to be opened: what takes longer lies behind something that does not answer."""
+_MOST_WAITS = 20
+"""So many times as long as is meant do answers take at most where a child waits for a CPU."""
 _IDLE_S = 10.0
 _END_S = 5.0
 _MODULES = (
@@ -254,6 +258,7 @@ class Job(Generic[R]):
         self.is_confined = False
         """Whether all files are open, or not, and the work has begun."""
         self._is_done = False
+        self._pid = 0
         self._received: list[int] = []
         self.opened: list[Opened] = []
         """What became of the files, in their order, as far as is known."""
@@ -281,9 +286,11 @@ class Job(Generic[R]):
     def open(self) -> list[Opened]:
         """Wait until the files are open, or not, and return what became of them."""
         while not self.is_confined:
-            kind, body = self._frame(_OPEN_S)
+            kind, body = self._frame(_OPEN_S if self._pid else _START_S)
             if kind is FrameKind.CONFINED:
                 self.is_confined = True
+            elif kind is FrameKind.STARTED:
+                self._pid = _decode(body, int)
             elif kind is FrameKind.OPENED:
                 self.opened.append(_decode(body, Opened))
                 if self._received:
@@ -305,6 +312,7 @@ class Job(Generic[R]):
     def ask(self, question: object) -> R:
         """Return the answer of a service to a question."""
         self.open()
+        self._left = self._limits.answer_bytes
         self.tell(FrameKind.ASK, msgspec.msgpack.encode(question))
         return self._answered(*self._frame(self._limits.answer_s))
 
@@ -324,9 +332,9 @@ class Job(Generic[R]):
 
     def _frame(self, timeout_s: float) -> tuple[FrameKind, bytes]:
         """Return the next frame."""
-        deadline = time.monotonic() + timeout_s
+        deadline = _Deadline(timeout_s, self._pid)
         size, kind = HEAD.unpack(self._exactly(HEAD.size, deadline))
-        if size > self._left or not FrameKind.OPENED <= kind <= FrameKind.FAILED:
+        if size > self._left or not FrameKind.STARTED <= kind <= FrameKind.FAILED:
             raise StuckError(f"a child answered with {size} bytes of kind {kind}, which is more than it may")
         self._left -= size
         body = self._exactly(size, deadline)
@@ -336,7 +344,7 @@ class Job(Generic[R]):
             raise RefusedError(failed.error, failed.reason)
         return FrameKind(kind), body
 
-    def _exactly(self, size: int, deadline: float) -> bytes:
+    def _exactly(self, size: int, deadline: _Deadline) -> bytes:
         data = bytearray()
         while len(data) < size:
             part = self._part(min(size - len(data), 1 << 20), deadline)
@@ -345,11 +353,11 @@ class Job(Generic[R]):
             data += part
         return bytes(data)
 
-    def _part(self, size: int, deadline: float) -> bytes:
+    def _part(self, size: int, deadline: _Deadline) -> bytes:
         assert self._line is not None
-        left_ms = (deadline - time.monotonic()) * 1000
-        if left_ms <= 0 or not self._poll.poll(left_ms):
-            raise StuckError("a child did not answer in time")
+        while not self._poll.poll(deadline.left_s() * 1000):
+            if not deadline.left_s():
+                raise StuckError("a child did not answer in time")
         try:
             if self.is_confined:
                 return self._line.recv(size)
@@ -359,6 +367,36 @@ class Job(Generic[R]):
             return b""
         self._received += descriptors
         return data
+
+
+class _Deadline:
+    """When must a child have answered? The time in which it waited for a CPU does not count."""
+
+    def __init__(self, seconds: float, pid: int) -> None:
+        self._pid = pid
+        self._waited_s = 0.0
+        self._waited_s = self._waits_s()
+        now = time.monotonic()
+        self._at = now + seconds
+        self._last = now + seconds * _MOST_WAITS
+
+    def left_s(self) -> float:
+        """Return how long it has; 0 when the time is up."""
+        now = time.monotonic()
+        if now >= self._at:
+            waited_s = self._waits_s()
+            self._at = min(self._at + waited_s - self._waited_s, self._last)
+            self._waited_s = waited_s
+        return max(self._at - now, 0.0)
+
+    def _waits_s(self) -> float:
+        if not self._pid:
+            return 0.0
+        try:
+            with open(f"/proc/{self._pid}/schedstat", "rb") as times:
+                return int(times.read().split()[1]) / 1e9
+        except (OSError, IndexError):  # it has ended, or the kernel does not say
+            return self._waited_s
 
 
 def _decode(body: bytes, kind: type[R]) -> R:

@@ -33,14 +33,16 @@ class FrameKind(enum.IntEnum):
     """What a frame says."""
 
     REQUEST = 1
-    OPENED = 2
-    CONFINED = 3
-    """All files are open, or not, and all rights are given up: what follows is by work on strangers' files."""
-    ANSWER = 4
-    DONE = 5
-    FAILED = 6
-    ASK = 7
+    ASK = 2
     """A further question, to work that answers as long as it is asked."""
+    STARTED = 3
+    """The child's number: from here on what takes time is the work's own."""
+    OPENED = 4
+    CONFINED = 5
+    """All files are open, or not, and all rights are given up: what follows is by work on strangers' files."""
+    ANSWER = 6
+    DONE = 7
+    FAILED = 8
 
 
 class Request(msgspec.Struct, frozen=True):

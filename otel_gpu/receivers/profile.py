@@ -114,6 +114,7 @@ class ProfileReceiver:
             self._object.close()
             raise
         self.loader = UnwindLoader(
+            parsers,
             self._object.map("unwind_rows"),
             self._object.map("unwind_mappings"),
             self._object.map("unwind_processes"),
@@ -324,6 +325,8 @@ class ProfileReceiver:
             self.truncated[sample.stop] = self.truncated.get(sample.stop, 0) + 1
         if sample.stop == NO_MAPPING:
             self.loader.look_again(sample.tgid)
+        elif sample.stop == NO_TABLE and len(frames) >= abi.FRAME_SIZE:
+            self.loader.need(sample.tgid, int.from_bytes(frames[-abi.FRAME_SIZE :][:8], "little"))
         walked = self.loader.process(sample.tgid)
         if walked is not None and walked is not observed.walked:
             observed.close()
@@ -332,8 +335,6 @@ class ProfileReceiver:
         if observed.namer is None:
             return (truncation(STOPS.get(sample.stop, STOPS[0])),)
         stack = observed.namer.stack(frames, sample.stop)
-        if sample.stop == NO_TABLE and self.loader.is_crowded():
-            self.loader.look_again(sample.tgid)
         return stack
 
     def _add_remainders(self, ended: Collection[Process] | None = None) -> None:

@@ -7,74 +7,93 @@ A file that was found is used only when it belongs: same build id, or the checks
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ..elf import ElfFile
 from ..errors import ElfError
 
-DEBUG_ROOTS = ("/usr/lib/debug",)
+DEBUG_ROOTS = (b"/usr/lib/debug",)
 _MAX_CHECKED = 1 << 30
 _MAX_LINK = 4096
 _BLOCK = 1 << 20
+_BUILD_ID = re.compile(r"[0-9a-f]{4,128}")
 
 
-def find_debug_file(elf: ElfFile, roots: Sequence[str] = DEBUG_ROOTS) -> str | None:
-    """Return the path of the file with `elf`'s split-off symbols; None where there is none."""
-    own = elf.build_id()
-    if own is not None and len(own) > 2:
+class DebugLink(NamedTuple):
+    """What a stripped file says of the file with its symbols."""
+
+    name: str = ""
+    checksum: int = 0
+
+
+class Candidate(NamedTuple):
+    """A place where a debugger looks."""
+
+    path: bytes
+    in_process: bool
+    """Below the process's own root directory, not this host's."""
+
+
+def candidates(
+    path: bytes, build_id: str, link: DebugLink, roots: Sequence[bytes] = DEBUG_ROOTS
+) -> Iterator[Candidate]:
+    """Yield the places where debuggers look (GDB manual, "Debugging Information in Separate Files"), the best first.
+
+    `path` is the stripped file's, as the process sees it.
+    """
+    if _BUILD_ID.fullmatch(build_id):
         for root in roots:
-            path = os.path.join(root, ".build-id", own[:2], own[2:] + ".debug")
-            if _has_build_id(path, own):
-                return path
-    link = _read_link(elf)
-    if link is None:
-        return None
-    name, checksum = link
-    for path in _candidates(elf.path, name, roots):
-        if _has_build_id(path, own) if own is not None else _has_checksum(path, checksum):
-            return path
-    return None
-
-
-def _candidates(path: str, name: str, roots: Sequence[str]) -> Iterator[str]:
-    """Yield the places where debuggers look (GDB manual, "Debugging Information in Separate Files")."""
-    folder = os.path.dirname(os.path.abspath(path))
-    yield os.path.join(folder, name)
-    yield os.path.join(folder, ".debug", name)
+            below = os.path.join(root, b".build-id", build_id[:2].encode(), build_id[2:].encode() + b".debug")
+            yield Candidate(below, in_process=False)
+            yield Candidate(below, in_process=True)
+    name = os.fsencode(link.name)
+    if not _is_name(name) or not path.startswith(b"/"):
+        return
+    folder = os.path.dirname(os.path.normpath(path))
+    yield Candidate(os.path.join(folder, name), in_process=True)
+    yield Candidate(os.path.join(folder, b".debug", name), in_process=True)
     for root in roots:
-        yield os.path.join(root, folder.lstrip("/"), name)
+        below = os.path.join(root, folder.lstrip(b"/"), name)
+        yield Candidate(below, in_process=False)
+        yield Candidate(below, in_process=True)
 
 
-def _read_link(elf: ElfFile) -> tuple[str, int] | None:
-    section = elf.section(".gnu_debuglink")
-    if section is None or not 8 <= section.size <= _MAX_LINK:
-        return None
-    data = elf.section_data(section)
+def read_link(elf: ElfFile) -> DebugLink:
+    """Return what a file says of the one with its symbols; an empty name where it says nothing."""
+    try:
+        section = elf.section(".gnu_debuglink")
+        if section is None or not 8 <= section.size <= _MAX_LINK:
+            return DebugLink()
+        data = elf.section_data(section)
+    except ElfError:
+        return DebugLink()
     end = data.find(b"\0")
-    name = data[: max(end, 0)].decode("utf-8", "replace")
+    name = data[: max(end, 0)]
+    if not _is_name(name) or (end + 4 & ~3) + 4 > len(data):
+        return DebugLink()
+    return DebugLink(name.decode("utf-8", "replace"), int.from_bytes(data[end + 4 & ~3 :][:4], "little"))
+
+
+def belongs(debug: ElfFile, build_id: str, link: DebugLink) -> bool:
+    """Tell whether a file holds the symbols of the one with this build id, or of one without that has this link."""
+    try:
+        if build_id:
+            return debug.build_id() == build_id
+        return bool(link.name) and debug.size <= _MAX_CHECKED and _checksum(debug) == link.checksum
+    except ElfError:
+        return False
+
+
+def _is_name(name: bytes) -> bool:
     # A path instead of a name would lead out of the places searched.
-    if not name or "/" in name or name in (".", "..") or (end + 4 & ~3) + 4 > len(data):
-        return None
-    return name, int.from_bytes(data[end + 4 & ~3 :][:4], "little")
+    return bool(name) and b"/" not in name and b"\0" not in name and name not in (b".", b"..")
 
 
-def _has_build_id(path: str, wanted: str) -> bool:
-    try:
-        with ElfFile(path) as found:
-            return found.build_id() == wanted
-    except (OSError, ElfError):
-        return False
-
-
-def _has_checksum(path: str, wanted: int) -> bool:
-    try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _MAX_CHECKED:
-            return False
-        checksum = 0
-        with open(path, "rb") as f:
-            while block := f.read(_BLOCK):
-                checksum = zlib.crc32(block, checksum)
-    except OSError:
-        return False
-    return checksum == wanted
+def _checksum(elf: ElfFile) -> int:
+    checksum = 0
+    for at in range(0, elf.size, _BLOCK):
+        checksum = zlib.crc32(elf.read(at, min(_BLOCK, elf.size - at)), checksum)
+    return checksum

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 from ..discovery import procfs
 from ..errors import OtelGpuError
+from ..process.memory import Memory, MemoryFault, ProcessMemory
 from .fatbin import CUBIN_MACHINE, FATBIN_MAGIC, kernels_in_sections, kernels_of_image
-from .process_memory import Memory, MemoryFault, ProcessMemory
 from .residents import present_chunks
 from .stubs import MAX_NAME
 

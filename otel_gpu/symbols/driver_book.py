@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 from ..elf import ElfFile
 from ..printable import escaped
 from ..process.files import FileId
+from ..process.memory import Memory
 from .cache import SymbolCache
 from .device_names import device_names
 from .driver_records import Path, Texts, confirmed, contradicts, follow, is_path, might_be_supported, supported, texts
-from .process_memory import Memory
 
 _log = logging.getLogger(__name__)
 _CACHE_KIND = "handles"

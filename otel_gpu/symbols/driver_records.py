@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
-from .process_memory import Memory, MemoryFault
+from ..process.memory import Memory, MemoryFault
 from .stubs import MAX_NAME
 
 Path = tuple[int, ...]

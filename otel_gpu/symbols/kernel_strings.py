@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .process_memory import Memory, MemoryFault
+from ..process.memory import Memory, MemoryFault
 from .stubs import MAX_NAME
 
 

@@ -1,148 +1,59 @@
-"""Which function of a file holds this address?
+"""Which functions does a file have, and what are they called? Read from its symbol tables by a process without rights.
 
 Names come from `.symtab`, else from the debug file or the compressed `.gnu_debugdata`, and always from `.dynsym`.
-Addresses and sizes are kept in sorted arrays, 13 bytes a function; a name is read from the file when it is asked for.
 """
 
 from __future__ import annotations
 
 import lzma
-from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..elf import PF_X, PT_LOAD, SHT_NOBITS, STT_FUNC, STT_GNU_IFUNC, ElfFile
 from ..errors import ElfError
-from ..heap import trim
-from .debuglink import DEBUG_ROOTS, find_debug_file
+from .function_index import FUNCTION, FunctionIndex, NamePlace, base_of, is_in
 
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
-_FUNCTION = np.dtype([("value", "<u4"), ("size", "<u4"), ("name", "<u4"), ("table", "u1"), ("rank", "u1")])
+_READ = np.dtype([("value", "<u4"), ("size", "<u4"), ("name", "<u4"), ("table", "u1"), ("rank", "u1")])
 """While they are read; `value` counts from the beginning of the code."""
-_KEPT = np.dtype([("size", "<u4"), ("name", "<u4"), ("table", "u1")])
 _MAX_TABLE = 512 << 20
+_MAX_FUNCTIONS = 2 << 20
+"""Of one file, which take 26 MB; the largest libraries have half a million."""
 _MAX_DEBUGDATA = 64 << 20
 _MAX_NAME = 4096
 _STT_NOTYPE = 0
 _LABEL = 2
 """The rank of symbols without a type; global functions have 0, weak and local ones 1."""
-_MAX_SPAN = 1 << 32
-"""Code further from its file's first is none that a loader could place."""
 _BLOCK = 1 << 16
 """Symbols read at a time: bounds the memory, as most symbols of a big table may be no functions."""
-_MANY = 1 << 16
-"""Functions of a file whose sorting is worth giving memory back after."""
-_NESTED = 4
-"""How many symbols back the one that encloses an address is searched for."""
-
-
-class NativeSymbol(NamedTuple):
-    """A function's name as the file has it (mangled), and how far into it the address lies."""
-
-    name: str
-    offset: int
-
-
-class _Table(NamedTuple):
-    """A symbol table's names: where they are, in which file."""
-
-    elf: ElfFile
-    strings: int
-    size: int
+_OWN, _SPLIT_OFF, _PACKED, _DYNAMIC = range(4)
+"""The tables, in the order in which their names are preferred."""
 
 
 class NativeSymbols:
-    """The functions of one ELF file. Owns the file: use as a context manager, or close it."""
+    """The functions of one ELF file."""
 
-    def __init__(self, elf: ElfFile, debug_roots: Sequence[str] = DEBUG_ROOTS) -> None:
+    def __init__(self, elf: ElfFile, debug: ElfFile | None = None) -> None:
+        """Take names from `debug`, too: the file with the symbols that were split off."""
         self._elf = elf
-        self._debug_roots = debug_roots
-        self._files: list[ElfFile] = [elf]
-        self._tables: list[_Table] = []
-        self._code = [
+        self._debug = debug
+        self._packed: ElfFile | None = None
+        self._strings: dict[int, tuple[ElfFile, int, int]] = {}
+        self._code = tuple(
             (s.vaddr, s.vaddr + s.mem_size) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X and s.mem_size
-        ]
-        self._base = np.uint64(min((start for start, _ in self._code), default=0))
-        self._loaded: tuple[npt.NDArray[np.uint32], npt.NDArray[np.void]] | None = None
-        self.failures: list[str] = []
-        """Why a source of names could not be read; the others are used all the same."""
+        )
+        self._base = np.uint64(base_of(self._code))
+        self._failures: list[str] = []
 
-    def __enter__(self) -> NativeSymbols:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the files; idempotent. What was resolved stays valid."""
-        for elf in self._files:
-            elf.close()
-
-    def __len__(self) -> int:
-        return int(self._functions()[0].size)
-
-    def resolve(self, address: int) -> NativeSymbol | None:
-        """Name one link-time address."""
-        return self.resolve_all((address,))[0]
-
-    def resolve_all(self, addresses: Iterable[int]) -> list[NativeSymbol | None]:
-        """Name many link-time addresses; None for those that are in no known function."""
-        starts, functions = self._functions()
-        asked = np.fromiter(addresses, np.uint64)
-        if not functions.size:
-            return [None] * asked.size
-        in_code = self._in_code(asked)
-        wanted = np.where(in_code, asked - self._base, 0).astype(np.uint32)
-        at = np.searchsorted(starts, wanted, side="right").astype(np.int64) - 1
-        chosen = np.full(wanted.size, -1, np.int64)
-        for back in range(_NESTED):
-            n = np.maximum(at - back, 0)
-            offset = wanted - starts[n]
-            size = functions["size"][n]
-            # Hand-written code may state no size: such a symbol reaches to the next one, or to the end of the code.
-            holds = (offset < size) | ((size == 0) & (back == 0))
-            chosen = np.where((chosen < 0) & (at - back >= 0) & holds & in_code, n, chosen)
-        return [
-            None if n < 0 else NativeSymbol(self._name(functions[n]), relative - int(starts[n]))
-            for n, relative in zip(chosen.tolist(), wanted.tolist(), strict=True)
-        ]
-
-    def _name(self, function: np.void) -> str:
-        table = self._tables[int(function["table"])]
-        start = int(function["name"])
-        if start >= table.size:
-            return ""
-        raw = table.elf.peek(table.strings + start, min(table.size - start, _MAX_NAME))
-        # Static symbol tables append the version: memcpy@@GLIBC_2.14.
-        return raw.partition(b"\0")[0].partition(b"@")[0].decode("utf-8", "replace")
-
-    def _functions(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.void]]:
-        if self._loaded is None:
-            functions = self._load()
-            kept = np.empty(functions.size, _KEPT)
-            for column in ("size", "name", "table"):
-                kept[column] = functions[column]
-            # The addresses apart, as a search wants them side by side.
-            self._loaded = np.ascontiguousarray(functions["value"]), kept
-            if functions.size > _MANY:
-                del functions
-                trim()
-        return self._loaded
-
-    def _load(self) -> npt.NDArray[np.void]:
-        found = [self._read(self._elf, ".symtab")]
+    def index(self) -> FunctionIndex:
+        """Read the tables."""
+        found = [self._read(_OWN)]
         if not found[0].size:
-            for source in (self._debug_file, self._debug_data):
-                elf = source()
-                if elf is not None:
-                    self._files.append(elf)
-                    found.append(self._read(elf, ".symtab"))
-        found.append(self._read(self._elf, ".dynsym"))
+            found += [self._read(_SPLIT_OFF), self._read(_PACKED)]
+        found.append(self._read(_DYNAMIC))
         functions = np.concatenate(found)
         # The best name of an address first: a global function before a weak or local one before a label, then one
         # that has a size, then the table read first.
@@ -153,18 +64,66 @@ class NativeSymbols:
         functions = functions[np.argsort(key)]
         keep = np.ones(functions.size, bool)
         keep[1:] = functions["value"][1:] != functions["value"][:-1]
-        return functions[keep]
+        functions = self._largest(functions[keep])
+        kept = np.empty(functions.size, FUNCTION)
+        for column in ("size", "name", "table"):
+            kept[column] = functions[column]
+        # The addresses apart, as a search wants them side by side.
+        return FunctionIndex(self._code, functions["value"].tobytes(), kept.tobytes(), self._failures)
 
-    def _debug_file(self) -> ElfFile | None:
+    def has_own_table(self) -> bool:
+        """Tell whether no symbols were split off."""
         try:
-            path = find_debug_file(self._elf, self._debug_roots)
-            return ElfFile(path) if path is not None else None
-        except (OSError, ElfError) as e:
-            self.failures.append(str(e))
-            return None
+            section = self._elf.section(".symtab")
+        except ElfError:
+            return True
+        return section is not None and section.type != SHT_NOBITS
+
+    def name(self, place: NamePlace) -> str:
+        """Read a name, as the file has it (mangled); empty where there is none."""
+        try:
+            elf, strings, size = self._strings_of(place.table)
+            if not 0 <= place.offset < size:
+                return ""
+            raw = elf.peek(strings + place.offset, min(size - place.offset, _MAX_NAME))
+        except ElfError:
+            return ""
+        # Static symbol tables append the version: memcpy@@GLIBC_2.14.
+        return raw.partition(b"\0")[0].partition(b"@")[0].decode("utf-8", "replace")
+
+    def _largest(self, functions: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Leave out the smallest functions where there are too many."""
+        if functions.size <= _MAX_FUNCTIONS:
+            return functions
+        self._failures.append(f"{self._elf.path}: of {functions.size} functions the {_MAX_FUNCTIONS} largest are kept")
+        largest = np.argpartition(functions["size"], functions.size - _MAX_FUNCTIONS)[-_MAX_FUNCTIONS:]
+        return functions[np.sort(largest)]
+
+    def _file_of(self, table: int) -> tuple[ElfFile | None, str]:
+        match table:
+            case 1:
+                return self._debug, ".symtab"
+            case 2:
+                return self._debug_data(), ".symtab"
+            case 3:
+                return self._elf, ".dynsym"
+            case _:
+                return self._elf, ".symtab"
+
+    def _strings_of(self, table: int) -> tuple[ElfFile, int, int]:
+        if table not in self._strings:
+            elf, name = self._file_of(table)
+            section = elf.section(name) if elf is not None else None
+            if elf is None or section is None or section.link >= len(elf.sections):
+                raise ElfError(f"{self._elf.path} has no table {table}")
+            strings = elf.sections[section.link]
+            self._strings[table] = elf, strings.offset, strings.size
+        return self._strings[table]
 
     def _debug_data(self) -> ElfFile | None:
         """Unpack the small symbol table that Fedora and others leave in stripped files."""
+        if self._packed is not None:
+            return self._packed
         try:
             section = self._elf.section(".gnu_debugdata")
             if section is None or section.type == SHT_NOBITS:
@@ -173,29 +132,28 @@ class NativeSymbols:
             data = decoder.decompress(self._elf.section_data(section), max_length=_MAX_DEBUGDATA)
             if not decoder.eof:
                 raise ElfError(f"{self._elf.path}: .gnu_debugdata holds more than {_MAX_DEBUGDATA} bytes or is cut off")
-            return ElfFile.from_bytes(data, f"{self._elf.path}[.gnu_debugdata]")
+            self._packed = ElfFile.from_bytes(data, f"{self._elf.path}[.gnu_debugdata]")
         except (lzma.LZMAError, ElfError) as e:
-            self.failures.append(f"{self._elf.path}: .gnu_debugdata: {e}")
-            return None
+            self._failures.append(f"{self._elf.path}: .gnu_debugdata: {e}")
+        return self._packed
 
-    def _read(self, elf: ElfFile, name: str) -> npt.NDArray[np.void]:
+    def _read(self, table: int) -> npt.NDArray[np.void]:
         """Return a table's functions, unsorted; empty where it is missing or cannot be read."""
-        nothing = np.empty(0, _FUNCTION)
+        nothing = np.empty(0, _READ)
+        elf, name = self._file_of(table)
         try:
-            section = elf.section(name)
-            if section is None or section.type == SHT_NOBITS:
+            section = elf.section(name) if elf is not None else None
+            if elf is None or section is None or section.type == SHT_NOBITS:
                 return nothing
             if section.link >= len(elf.sections) or section.size > _MAX_TABLE:
                 raise ElfError(f"{elf.path}: {name} of {section.size} bytes is not believable")
-            strings = elf.sections[section.link]
             number = section.size // _SYMBOL.itemsize
             blocks = [self._select(elf, section.offset, n, number) for n in range(0, number, _BLOCK)]
         except ElfError as e:
-            self.failures.append(str(e))
+            self._failures.append(str(e))
             return nothing
         functions = np.concatenate([nothing, *blocks])
-        functions["table"] = len(self._tables)
-        self._tables.append(_Table(elf, strings.offset, strings.size))
+        functions["table"] = table
         return _without_inner_labels(functions)
 
     def _select(self, elf: ElfFile, offset: int, first: int, number: int) -> npt.NDArray[np.void]:
@@ -208,20 +166,13 @@ class NativeSymbols:
         # Entry points written in assembly have no type; local labels of that kind are no functions.
         is_label = (kind == _STT_NOTYPE) & (binding != 0)
         wanted = (is_function | is_label) & (symbols["section"] != 0) & (symbols["value"] != 0) & (symbols["name"] != 0)
-        wanted &= self._in_code(symbols["value"])
+        wanted &= is_in(self._code, symbols["value"])
         kept = symbols[wanted]
-        functions = np.zeros(kept.size, _FUNCTION)
+        functions = np.zeros(kept.size, _READ)
         functions["value"], functions["name"] = kept["value"] - self._base, kept["name"]
         functions["size"] = np.minimum(kept["size"], 0xFFFFFFFF)
         functions["rank"] = np.where(is_label[wanted], _LABEL, np.where(binding[wanted] == 1, 0, 1))
         return functions
-
-    def _in_code(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        inside = np.zeros(values.size, bool)
-        for start, end in self._code:
-            inside |= (values >= start) & (values < end)
-        inside &= values - self._base < _MAX_SPAN
-        return inside
 
 
 def _without_inner_labels(functions: npt.NDArray[np.void]) -> npt.NDArray[np.void]:

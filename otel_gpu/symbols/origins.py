@@ -25,12 +25,12 @@ from ..discovery import procfs
 from ..elf import PT_LOAD, ElfFile
 from ..errors import ElfError, OtelGpuError
 from ..process.files import FileId
+from ..process.memory import MemoryFault, ProcessMemory
 from .cache import SymbolCache
 from .driver_names import DriverNames
 from .kernel_strings import KernelStrings
 from .kernels import KernelBook, Program
 from .launches import Launch, Module, caller, held, stub_name, told_by_stack
-from .process_memory import MemoryFault, ProcessMemory
 from .records import told_by_records
 from .residents import allocated, find_places, variables
 from .stubs import StubMap, read_stub_map

@@ -7,7 +7,7 @@ import os
 
 from ..discovery import procfs
 from ..errors import ProcessGoneError
-from .process_memory import MemoryFault, ProcessMemory
+from ..process.memory import MemoryFault, ProcessMemory
 
 _MAX_MAPS = 64 << 20
 _MAX_PAGES = 16_384

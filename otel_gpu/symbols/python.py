@@ -11,11 +11,18 @@ import enum
 import re
 import struct
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
 
 from ..errors import ProcessGoneError
+from ..process.confinement import Limits
+from ..process.memory import Memory, MemoryFault, ProcessMemory
+from ..process.work import OpenFile, service
 from ..unwind.python_layout import ABSENT, OWNER_GENERATOR, PythonLayout, code_checksum
-from .process_memory import Memory, MemoryFault
+from ..unwind.python_process import PythonProcess
 from .python_lines import line_at
 
 _STR_LENGTH, _STR_STATE = 16, 32
@@ -33,6 +40,10 @@ _MAX_FRAMES = 1_024
 _ENTRY_BYTES = 640
 """What a remembered code object takes beside its strings and table."""
 _FRAME_BYTES = 160
+
+
+CODE = Limits(answer_s=1.0, cpu_s=600, memory_bytes=128 << 20, answer_bytes=32 << 20)
+"""Of a child that names the code objects of one process."""
 
 
 class Unresolved(enum.Enum):
@@ -56,6 +67,22 @@ class PythonFrame:
     filename: str
     line: int | None
     first_line: int
+
+
+class CodeAddress(NamedTuple):
+    """What the kernel saw of a Python frame: what CodeObjects.resolve takes."""
+
+    code: int
+    instr: int
+    owner: int | None
+    checksum: int | None
+
+
+class AskCode(msgspec.Struct, frozen=True):
+    """Which code objects these are; with `doubt`, nothing that was read before is believed."""
+
+    doubt: bool
+    asked: list[CodeAddress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +264,23 @@ class CodeObjects:
         """Read a bytes object; an absurd one counts as empty, which costs the line and keeps the name."""
         size = _u64(self._memory.read(address, _BYTES_DATA), _BYTES_SIZE)
         return self._memory.read(address + _BYTES_DATA, size) if size <= _MAX_TABLE_BYTES else b""
+
+
+@service(PythonProcess, AskCode, list[PythonFrame | Unresolved])
+def code_objects(
+    files: Sequence[OpenFile], python: PythonProcess
+) -> Callable[[AskCode], list[PythonFrame | Unresolved]]:
+    """Return what names the code objects of a process, whose memory the file is."""
+    codes = CodeObjects(ProcessMemory(files[0].descriptor), python.layout, python.code_type)
+
+    def answer(question: AskCode) -> list[PythonFrame | Unresolved]:
+        if files[0].descriptor < 0:
+            return [Unresolved.GONE] * len(question.asked)
+        if question.doubt:
+            codes.doubt()
+        return [codes.resolve(a.code, a.instr, owner=a.owner, checksum=a.checksum) for a in question.asked]
+
+    return answer
 
 
 def _is_alive(raw: bytes) -> bool:

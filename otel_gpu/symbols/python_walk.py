@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..process.memory import Memory
 from ..unwind.python_layout import ABSENT, EntryRule, PythonLayout, UnsupportedPythonError
-from .process_memory import Memory
 
 _MAX_INTERPRETERS = 1_024
 _MAX_THREADS = 65_536

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ..elf import PT_LOAD, ElfFile
-from ..errors import OtelGpuError, ProcessGoneError
-from ..printable import escaped
 from ..profiles import FileMapping, Frame, FrameKind, Stack, truncation
-from ..unwind.address_space import Region, RegionIndex, open_elf
+from ..unwind.address_space import RegionIndex
 from ..unwind.loader import WalkedProcess
-from ..unwind.python_process import PythonProcess
-from .build_id import build_id
-from .demangle import demangle
+from ..unwind.python_layout import PythonLayout
+from .file_names import FileNames, NamedFile
 from .glue import is_glue
-from .native import NativeSymbols
-from .process_memory import ProcessMemory
-from .python import CodeObjects, PythonFrame, Unresolved
-
-_log = logging.getLogger(__name__)
+from .python import CodeAddress, PythonFrame, Unresolved
+from .python_names import PythonNames
 
 NATIVE, PYTHON, EXACT, MADE = 1, 2, 3, 4
 _KIND_SHIFT, _OWNER_SHIFT, _CHECKSUM_SHIFT = 56, 48, 32
@@ -28,7 +22,6 @@ _CODE_BITS = 48
 _CODE_MASK = (1 << _CODE_BITS) - 1
 _SIGN = 1 << 31
 _FRAME = struct.Struct("<QQ")
-_MAX_FILES = 512
 _MAX_STACKS = 20_000
 
 STOPS = {
@@ -58,180 +51,171 @@ _NOTHING = Frame(FrameKind.MARKER)
 """Stands for a Python frame that is no call, and is not shown."""
 
 
-class StackNamer:
-    """Names the stacks of one process. Owned by one thread."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A frame whose name is looked up."""
 
-    def __init__(self, process: WalkedProcess, files: FileNames) -> None:
+    file: NamedFile
+    address: int
+    """In the file."""
+    is_return: bool
+
+    def frame(self) -> Frame | None:
+        """Return the frame; None as long as its name is not known."""
+        return self.file.frame(self.address, is_return=self.is_return)
+
+    def unnamed(self) -> Frame:
+        """Return the frame without a name."""
+        return self.file.unnamed(self.address, is_return=self.is_return)
+
+
+@dataclass(slots=True, eq=False)
+class RawStack:
+    """A stack, leaf first, of which the names of some functions may still be looked up."""
+
+    frames: tuple[Frame | _Place, ...]
+    stop: int
+    named: Stack | None = None
+
+
+class StackNamer:
+    """Names the stacks of one process. Owned by one thread.
+
+    Code objects may be freed any moment, so what they are called is asked when a stack arrives (`read`); what functions
+    of files are called can wait, and so does the stack (`name`).
+    """
+
+    def __init__(self, process: WalkedProcess, files: FileNames, python: PythonNames) -> None:
         self._process = process
         self._files = files
+        self._codes = python
         self._regions = process.regions
         self._index = RegionIndex(self._regions)
-        self._codes: CodeObjects | None = None
-        self._codes_of: PythonProcess | None = None
-        self._memory: ProcessMemory | None = None
-        self._known: OrderedDict[tuple[bytes, int], Stack] = OrderedDict()
-        self._native: dict[tuple[int, int], Frame] = {}
+        self._known: OrderedDict[tuple[bytes, int], RawStack] = OrderedDict()
+        self._native: dict[tuple[int, int], Frame | _Place] = {}
         self._python: dict[tuple[int, int], Frame] = {}
         self.unresolved: dict[str, int] = {}
 
     def close(self) -> None:
-        """Release the process's memory; idempotent."""
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
+        """End the child that reads the process's memory; idempotent."""
+        self._codes.close()
 
-    def stack(self, raw: bytes, stop: int) -> Stack:
-        """Name a stack, leaf first: `raw` are the kernel's frames, `stop` why they end."""
+    def close_idle(self) -> None:
+        """End the child that reads the process's memory, if nothing was read for a while."""
+        self._codes.close_idle()
+
+    def forget_python(self) -> None:
+        """Forget what was named: code objects may have been freed and their addresses given to others."""
+        self._known.clear()
+        self._python.clear()
+        self._codes.doubt()
+
+    def read(self, taken: Sequence[tuple[bytes, int]]) -> list[RawStack]:
+        """Take stacks as the kernel has them, each with why it ends, and begin to look up what their functions are called."""
         if self._regions is not self._process.regions:
             self._regions = self._process.regions
             self._index = RegionIndex(self._regions)
             self._native.clear()
             self._known.clear()
-        key = (raw, stop)
-        if (known := self._known.get(key)) is not None:
-            return known
-        native, python = self._native, self._python
-        named = []
-        for pair in _FRAME.iter_unpack(raw):
-            frame = native.get(pair) or python.get(pair) or self._name(pair)
-            if frame is not _NOTHING:
-                named.append(frame)
+        fresh = {frames for frames, stop in taken if (frames, stop) not in self._known}
+        self._read_python({pair for frames in fresh for pair in _FRAME.iter_unpack(frames)} - self._python.keys())
+        stacks = [self._known.get(key) or self._read(*key) for key in taken]
+        if fresh:
+            self._files.look_up(self._process.pid)
+        while len(self._known) > _MAX_STACKS:
+            self._known.popitem(last=False)
+        return stacks
+
+    def name(self, stack: RawStack, *, at_once: bool = False) -> Stack | None:
+        """Return a stack with its names; None as long as some are not known, unless it is wanted `at_once`."""
+        if stack.named is not None:
+            return stack.named
+        missing = [part for part in stack.frames if isinstance(part, _Place) and part.frame() is None]
+        if missing and not at_once:
+            if any([self._want(place) for place in missing]):
+                self._files.look_up(self._process.pid)
+            return None
+        named = [part if isinstance(part, Frame) else part.frame() or part.unnamed() for part in stack.frames]
         if any(f.kind is FrameKind.CPYTHON for f in named):
             own = self._interpreter()
             named = [f for f in named if f.mapping is None or f.mapping.path != own or not is_glue(f.function)]
-        if stop != COMPLETE:
-            named.append(truncation(STOPS.get(stop, STOPS[0])))
-        stack = self._known[key] = tuple(named)
-        if len(self._known) > _MAX_STACKS:
-            self._known.popitem(last=False)
-        return stack
+        if stack.stop != COMPLETE:
+            named.append(truncation(STOPS.get(stack.stop, STOPS[0])))
+        stack.named = tuple(named)
+        return stack.named
 
-    def forget_python(self) -> None:
-        """Forget named stacks: code objects may have been freed and their addresses given to others."""
-        self._known.clear()
-        self._python.clear()
-        if self._codes is not None:
-            self._codes.doubt()
+    def _read(self, raw: bytes, stop: int) -> RawStack:
+        parts: list[Frame | _Place] = []
+        for pair in _FRAME.iter_unpack(raw):
+            part = self._native.get(pair) or self._python.get(pair) or self._part(pair)
+            if isinstance(part, _Place):
+                if (frame := part.frame()) is not None:
+                    part = self._native[pair] = frame
+                else:
+                    self._want(part)
+            if part is not _NOTHING:
+                parts.append(part)
+        stack = self._known[raw, stop] = RawStack(tuple(parts), stop)
+        return stack
 
     def _interpreter(self) -> str | None:
         python = self._process.python
         region = self._index.at(python.eval_ranges[0][0]) if python is not None and python.eval_ranges else None
         return region.path if region is not None else None
 
-    def _name(self, pair: tuple[int, int]) -> Frame:
+    def _part(self, pair: tuple[int, int]) -> Frame | _Place:
         a, b = pair
         kind = b >> _KIND_SHIFT
         if kind == MADE:
             return _MADE
         if kind == PYTHON:
-            checksum = a >> _CODE_BITS << 16 | b >> _CHECKSUM_SHIFT & 0xFFFF
-            found = self._code(a & _CODE_MASK, b & 0xFFFFFFFF, b >> _OWNER_SHIFT & 0xF, checksum)
-            if isinstance(found, Unresolved) and found is not Unresolved.INCOMPLETE:
-                return self._lost(found)
-            frame = _NOTHING
-            if isinstance(found, PythonFrame):
-                frame = Frame(FrameKind.CPYTHON, found.qualname, found.filename, found.line or found.first_line)
-            self._python[pair] = frame
-            return frame
+            return self._lost(Unresolved.UNREADABLE)
         if len(self._native) > _MAX_STACKS:
             self._native.clear()
-        frame = self._native[pair] = self._function(a, is_return=kind != EXACT)
-        return frame
+        part = self._native[pair] = self._function(a, is_return=kind != EXACT)
+        return part
 
-    def _code(self, code: int, instr: int, owner: int, checksum: int) -> PythonFrame | Unresolved:
+    def _read_python(self, pairs: set[tuple[int, int]]) -> None:
+        """Learn what code objects are called."""
+        asked = [pair for pair in pairs if pair[1] >> _KIND_SHIFT == PYTHON]
+        if not asked:
+            return
         python = self._process.python
         if python is None:
-            return Unresolved.GONE
-        if self._codes is None or self._codes_of is not python:
-            self.close()
-            try:
-                self._memory = ProcessMemory(self._process.pid)
-            except (OtelGpuError, OSError):
-                return Unresolved.GONE
-            self._codes = CodeObjects(self._memory, python.layout, python.code_type)
-            self._codes_of = python
-        if python.layout.frame_instr_size != 4:
-            instr = code + python.layout.code_bytecode + (instr ^ _SIGN) - _SIGN
-        return self._codes.resolve(code, instr, owner=owner, checksum=checksum)
+            found: list[PythonFrame | Unresolved] = [Unresolved.GONE] * len(asked)
+        else:
+            found = self._codes.names(python, [_code_address(pair, python.layout) for pair in asked])
+        for pair, code in zip(asked, found, strict=True):
+            if isinstance(code, PythonFrame):
+                frame = Frame(FrameKind.CPYTHON, code.qualname, code.filename, code.line or code.first_line)
+            else:
+                frame = _NOTHING if code is Unresolved.INCOMPLETE else self._lost(code)
+            self._python[pair] = frame
 
     def _lost(self, why: Unresolved) -> Frame:
         self.unresolved[why.name.lower()] = self.unresolved.get(why.name.lower(), 0) + 1
         return Frame(FrameKind.CPYTHON, f"[unreadable Python frame: {why.name.lower()}]")
 
-    def _function(self, address: int, *, is_return: bool) -> Frame:
+    def _function(self, address: int, *, is_return: bool) -> Frame | _Place:
         region = self._index.at(address - is_return)
         if region is None:
             return Frame(FrameKind.NATIVE, address=address)
-        self._process.met.add(region)
         bias = self._process.biases.get(region)
         if bias is None:
             return Frame(FrameKind.NATIVE, address=address)
         file = self._files.of(self._process, region)
         if file is None:
             return Frame(FrameKind.NATIVE, mapping=FileMapping(region.path), address=address - bias)
-        return file.frame(address - bias, is_return=is_return)
+        return _Place(file, address - bias, is_return)
+
+    def _want(self, place: _Place) -> bool:
+        return self._files.want(place.file, place.address, is_return=place.is_return)
 
 
-class NamedFile:
-    """The symbols of one file."""
-
-    def __init__(self, elf: ElfFile, path: str) -> None:
-        ids = build_id(elf)
-        load = next((s for s in elf.segments if s.type == PT_LOAD and s.flags & 1), None)
-        self.mapping = FileMapping(
-            path,
-            ids.gnu or "",
-            ids.htlhash,
-            load.vaddr if load else 0,
-            load.vaddr + load.mem_size if load else 0,
-            load.offset if load else 0,
-        )
-        self._symbols = NativeSymbols(elf)
-        self._frames: dict[tuple[int, bool], Frame] = {}
-
-    def frame(self, address: int, *, is_return: bool) -> Frame:
-        """Name a link-time address; a return address is looked up by the call before it."""
-        key = (address, is_return)
-        if key not in self._frames:
-            if len(self._frames) > _MAX_STACKS:
-                self._frames.clear()
-            symbol = self._symbols.resolve(address - is_return)
-            name = demangle(symbol.name) if symbol is not None else ""
-            self._frames[key] = Frame(FrameKind.NATIVE, name, mapping=self.mapping, address=address - is_return)
-        return self._frames[key]
-
-    def close(self) -> None:
-        self._symbols.close()
-
-
-class FileNames:
-    """The files of all processes, by the file itself. Owned by one thread."""
-
-    def __init__(self) -> None:
-        self._files: OrderedDict[tuple[int, int, int] | str, NamedFile | None] = OrderedDict()
-
-    def of(self, process: WalkedProcess, region: Region) -> NamedFile | None:
-        """Return the symbols behind a region; None where the file cannot be read."""
-        key = region.file if region.file is not None else region.path
-        if key not in self._files:
-            try:
-                self._files[key] = NamedFile(open_elf(process.pid, region, process.root), region.path)
-            except (ProcessGoneError, FileNotFoundError, ProcessLookupError) as e:
-                # Another process may still have it.
-                _log.debug("%s has no names: %s", escaped(region.path), e)
-                return None
-            except (OtelGpuError, OSError) as e:
-                _log.debug("%s has no names: %s", escaped(region.path), e)
-                self._files[key] = None
-            if len(self._files) > _MAX_FILES:
-                _, old = self._files.popitem(last=False)
-                if old is not None:
-                    old.close()
-        return self._files[key]
-
-    def close(self) -> None:
-        """Close every file."""
-        for file in self._files.values():
-            if file is not None:
-                file.close()
-        self._files.clear()
+def _code_address(pair: tuple[int, int], layout: PythonLayout) -> CodeAddress:
+    """Take a Python frame apart as the kernel packs it."""
+    a, b = pair
+    code, instr = a & _CODE_MASK, b & 0xFFFFFFFF
+    if layout.frame_instr_size != 4:
+        instr = code + layout.code_bytecode + (instr ^ _SIGN) - _SIGN
+    return CodeAddress(code, instr, b >> _OWNER_SHIFT & 0xF, a >> _CODE_BITS << 16 | b >> _CHECKSUM_SHIFT & 0xFFFF)

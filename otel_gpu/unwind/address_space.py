@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import bisect
+import ctypes
 import os
 from dataclasses import dataclass
+from functools import cached_property
 
-from ..discovery import procfs
-from ..elf import PT_LOAD, ElfFile
-from ..errors import ElfError
-from ..symbols.process_memory import MemoryFault, ProcessMemory
+from ..printable import escaped
+from ..process.files import MappedFile
+from ..process.mappings import executable_mappings
+from ..process.parsers import Parsers
+from .table_work import Shape
 
-_VDSO = "[vdso]"
-_MAX_VDSO = 1 << 16
+_VDSO = b"[vdso]"
+_VSYSCALL = b"[vsyscall]"
+_MAX_PATH = 1024
+
+FileKey = tuple[int, int, int] | str
+"""(device major, minor, inode), or the name of what is no file."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Region:
     """One executable mapping."""
 
@@ -24,29 +31,35 @@ class Region:
     offset: int
     file: tuple[int, int, int] | None
     """(device major, minor, inode); None for memory without a file."""
-    path: str
+    raw_path: bytes
 
     @property
     def is_vdso(self) -> bool:
-        return self.path == _VDSO
+        return self.raw_path == _VDSO
+
+    @property
+    def key(self) -> FileKey | None:
+        """What tells its file from others; None for memory that holds code made at run time."""
+        return self.file if self.file is not None else _VDSO.decode() if self.is_vdso else None
+
+    @cached_property
+    def path(self) -> str:
+        """The file's path, for people."""
+        return escaped(os.fsdecode(self.raw_path), _MAX_PATH)
+
+    def mapped(self, pid: int) -> MappedFile:
+        """Return the region as a process has it."""
+        major, minor, inode = self.file or (0, 0, 0)
+        return MappedFile(pid, self.start, self.end, self.offset, (major, minor), inode, self.raw_path)
 
 
-def regions(pid: int) -> list[Region]:
+def regions(parsers: Parsers, pid: int) -> list[Region]:
     """Return the executable regions of a process, sorted by address; ProcessGoneError where it is gone."""
-    found = []
-    for line in procfs.read(pid, "maps", 64 << 20).splitlines():
-        fields = line.split(None, 5)
-        if len(fields) < 5 or b"x" not in fields[1]:
-            continue
-        start, _, end = fields[0].partition(b"-")
-        path = os.fsdecode(fields[5]) if len(fields) > 5 else ""
-        if path == "[vsyscall]":
-            continue
-        major, _, minor = fields[3].partition(b":")
-        inode = int(fields[4])
-        file = (int(major, 16), int(minor, 16), inode) if inode else None
-        found.append(Region(int(start, 16), int(end, 16), int(fields[2], 16), file, path.removesuffix(" (deleted)")))
-    return found
+    return [
+        Region(m.start, m.end, m.offset, (*m.device, m.inode) if m.inode else None, m.path)
+        for m in executable_mappings(parsers, pid)
+        if m.path != _VSYSCALL
+    ]
 
 
 def open_root(pid: int) -> int | None:
@@ -57,45 +70,22 @@ def open_root(pid: int) -> int | None:
         return None
 
 
-def open_elf(pid: int, region: Region, root: int | None = None) -> ElfFile:
-    """Open the file, or the image in memory, behind a region; ElfError, OSError where that cannot be.
+def own_vdso() -> bytes:
+    """Return the image of the kernel's vDSO, which is the same in all processes, from this one's memory."""
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            if line.rstrip().endswith(_VDSO):
+                start, end = (int(part, 16) for part in line.split()[0].split(b"-"))
+                return ctypes.string_at(start, end - start)
+    return b""
 
-    With its root directory, the files of a process that has ended are found too.
-    """
+
+def load_bias(shape: Shape, region: Region) -> int | None:
+    """Return the difference between addresses in the process and in the file; None where the file has nothing there."""
     if region.is_vdso:
-        with ProcessMemory(pid) as memory:
-            try:
-                image = memory.read(region.start, min(region.end - region.start, _MAX_VDSO))
-            except MemoryFault as e:
-                raise ElfError(str(e)) from e
-        return ElfFile.from_bytes(image, _VDSO)
-    opener = f"/proc/{pid}/map_files/{region.start:x}-{region.end:x}"
-    try:
-        return ElfFile(opener)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        pass
-    try:
-        return ElfFile(f"/proc/{pid}/root{region.path}")
-    except (FileNotFoundError, ProcessLookupError):
-        if root is None or region.file is None:
-            raise
-    path = f"/proc/self/fd/{root}{region.path}"
-    # Another file may have been put in its place.
-    if os.stat(path).st_ino != region.file[2]:
-        raise ElfError(f"{region.path} is another file by now")
-    return ElfFile(path)
-
-
-def load_bias(elf: ElfFile, region: Region) -> int:
-    """Return the difference between addresses in the process and in the file."""
-    if region.is_vdso:
-        return region.start - lowest_vaddr(elf)
-    return region.start - elf.code_vaddr(region.offset)
-
-
-def lowest_vaddr(elf: ElfFile) -> int:
-    """Return where the file's first segment wants to lie: what unwinding rows count from."""
-    return min((s.vaddr for s in elf.segments if s.type == PT_LOAD), default=0)
+        return region.start - shape.base
+    vaddr = shape.code_vaddr(region.offset)
+    return None if vaddr is None else region.start - vaddr
 
 
 class RegionIndex:

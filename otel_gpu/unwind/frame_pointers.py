@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..elf import EM_X86_64, PF_X, PT_LOAD, ElfFile
 from .rows import RowKind, UnwindTable
 
-_MAX_CODE = 4 << 20
+MAX_CODE = 4 << 20
 """Bytes looked at: enough to tell."""
 _MIN_FUNCTIONS = 2
 _ALIGNED = 16
@@ -46,7 +46,7 @@ def keeps_frame_pointers(elf: ElfFile) -> bool:
     for segment in elf.segments:
         if segment.type != PT_LOAD or not segment.flags & PF_X:
             continue
-        size = min(segment.file_size, elf.size - segment.offset, _MAX_CODE)
+        size = min(segment.file_size, elf.size - segment.offset, MAX_CODE)
         code = np.frombuffer(elf.read(segment.offset, max(size, 0)), np.uint8)
         for head in _heads(code, segment.vaddr):
             called += not head.startswith(_STUBS)

@@ -1,35 +1,37 @@
-"""What must the kernel know to walk a process's stacks? Tables of its files, its mappings, its Python.
+"""What must the kernel know to walk a process's stacks? Its mappings, the tables of its files, its Python.
 
-Tables are compiled in a thread, small files first, and shared by all processes that map the file. A process
-is walkable from the moment it is known; its stacks grow complete as its tables arrive.
+A process is walkable from the moment it is known; its stacks grow complete as the tables arrive of the files that stand on
+them.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
-import queue
 import struct
-import threading
 import time
-from collections import deque
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from ..bpf.maps import BpfMap
 from ..elf import ElfFile
-from ..errors import ElfError, OtelGpuError, ProcessGoneError
-from ..symbols.process_memory import MemoryFault, ProcessMemory
-from .address_space import Region, load_bias, lowest_vaddr, open_elf, open_root, regions
+from ..errors import OtelGpuError, ProcessGoneError
+from ..fair_pool import FairPool
+from ..process.batches import each
+from ..process.files import ProcessFile
+from ..process.parsers import Parsers, WorkError
+from ..supervision import Worker
+from .address_space import FileKey, Region, RegionIndex, load_bias, open_root, own_vdso, regions
 from .cache import TableCache
-from .extents import Extents
-from .frame_pointers import describes_most, keeps_frame_pointers
-from .python_layout import UnsupportedPythonError
-from .python_process import NotStartedError, PythonProcess, locate
-from .python_text import PythonBinary, analyse_python
-from .rows import ROW, UnwindError
-from .shared_array import SharedArray
+from .file_tables import FileTable, FileTables
+from .python_process import PythonProcess
+from .row_space import RowSpace
+from .table_work import PYTHON, SHAPES, Interpreter, Shape, find_python, read_frames, shape_of, shapes
 
 _log = logging.getLogger(__name__)
 
@@ -50,34 +52,13 @@ _PROCESS = struct.Struct("<IIIIqQQ8Q80s")
 _EVAL_RANGES = 4
 _MAX_REGIONS = 8192
 _MAX_SAID = 100
+_LOOKS = 4
+"""Processes that are looked at side by side."""
 _RETRY_S = 0.2
 _RETRIES = 25
 _LOOK_AGAIN_S = 0.25
-_WALKS_END_S = 1.0
-"""After so long no walk is left that began with what has been replaced."""
-_NO_ROOM = "the kernel's table is full; a larger `table_rows` holds more"
-
-FileKey = tuple[int, int, int] | str
-
-
-@dataclass(slots=True)
-class _File:
-    """One file's table in the kernel."""
-
-    number: int
-    base: int = 0
-    first_row: int = 0
-    rows: int = 0
-    users: int = 0
-    python: PythonBinary | None = None
-    code_type: int = 0
-    flags: int = 0
-    why_not: str | None = None
-    is_no_elf: bool = False
-    """Memory that has a number but holds code made at run time, as /dev/zero and memfds do."""
-    loaded: bool = False
-    crowded_out: bool = False
-    """Its table had no room, or had to make room."""
+_EARLY = (b"libc.so", b"libc-", b"ld-", b"libpthread", b"libpython", b"python", b"libcuda", b"libamdhip", b"libffi")
+"""How the names begin of files that most stacks go through, so that they are read first."""
 
 
 @dataclass(slots=True)
@@ -90,12 +71,14 @@ class WalkedProcess:
     regions: list[Region] = field(default_factory=list)
     biases: dict[Region, int] = field(default_factory=dict)
     python: PythonProcess | None = None
+    has_no_python: bool = False
+    """Its interpreters were looked at, and none can be followed."""
     first: int = 0
     slots: int = 0
     keys: set[FileKey] = field(default_factory=set)
     looked_at: float = 0.0
-    met: set[Region] = field(default_factory=set)
-    """Code that stood on a stack; written by who names the stacks."""
+    attempts: int = 0
+    index: RegionIndex = field(default_factory=lambda: RegionIndex([]))
 
 
 def most_useful(found: list[Region]) -> list[Region]:
@@ -103,46 +86,51 @@ def most_useful(found: list[Region]) -> list[Region]:
 
     Code that was made at run time is known as such without being listed.
     """
-    kept = sorted((r for r in found if r.file is not None or r.is_vdso), key=lambda r: (r.start - r.end, r.start))
+    kept = sorted((r for r in found if r.key is not None), key=lambda r: (r.start - r.end, r.start))
     return sorted(kept[:_MAX_REGIONS], key=lambda r: r.start)
 
 
 class UnwindLoader:
     """Owns the kernel's unwinding maps."""
 
-    def __init__(self, rows: BpfMap, mappings: BpfMap, processes: BpfMap, cache: TableCache | None = None) -> None:
-        self._cache = cache or TableCache()
-        self._rows = SharedArray(rows, ROW)
-        self._mappings = SharedArray(mappings, MAPPING)
-        self._row_space = Extents(rows.max_entries)
-        self._mapping_space = Extents(mappings.max_entries)
+    def __init__(
+        self, parsers: Parsers, rows: BpfMap, mappings: BpfMap, processes: BpfMap, cache: TableCache | None = None
+    ) -> None:
+        self._parsers = parsers
+        self._mappings = RowSpace(mappings, MAPPING)
         self._table = processes
-        self._files: dict[FileKey, _File] = {}
-        self._numbers = 0
         self._processes: dict[int, WalkedProcess] = {}
-        self._lock = threading.RLock()
-        self._work: queue.Queue[int | None] = queue.Queue()
-        self._waiting: set[int] = set()
+        self._asked: dict[int, float] = {}
+        """Processes that are to be looked at, and when."""
+        self._looks = FairPool("unwinding looks", at_once=_LOOKS, most=2 * _LOOKS)
+        self._unfinished: Counter[int] = Counter()
+        """Looks at each process that have not ended."""
+        self._grown: set[FileKey] = set()
+        """Files of which more is known than what processes point at."""
         self._said: set[str] = set()
-        self._retired: deque[tuple[float, Extents, int, int]] = deque()
-        self._thread = threading.Thread(target=self._run, name="otel-gpu-unwind", daemon=True)
-        self._thread.start()
+        self._worker = Worker("unwinding", self._step)
+        self.tables = FileTables(parsers, rows, cache or TableCache(), self._on_change)
+        self._lock = self.tables.lock
+        self._worker.start()
 
-    def close(self) -> None:
+    @property
+    def workers(self) -> list[Worker]:
+        """The threads that read files and follow processes."""
+        return [self._worker, *self._looks.workers, *self.tables.workers]
+
+    def close(self, timeout_s: float = 10.0) -> None:
         """Stop loading; the maps go with their object."""
-        self._work.put(None)
-        self._thread.join(timeout=10)
+        deadline = time.monotonic() + timeout_s
+        self._worker.stop(timeout_s)
+        self._looks.close(max(deadline - time.monotonic(), 0.1))
+        self.tables.close(max(deadline - time.monotonic(), 0.1))
         for process in self._processes.values():
             _close_root(process)
 
     def watch(self, pid: int) -> None:
         """Make a process walkable, or look at it again after it mapped more code."""
         # A program that starts maps hundreds of files: one look serves for all it has mapped by then.
-        with self._lock:
-            if pid in self._waiting:
-                return
-            self._waiting.add(pid)
-        self._work.put(pid)
+        self._ask(pid, time.monotonic())
 
     def look_again(self, pid: int) -> None:
         """Say that a walk met code in no known mapping, as a JIT makes it; at most a few looks a second follow."""
@@ -151,14 +139,28 @@ class UnwindLoader:
             process.looked_at = time.monotonic()
             self.watch(pid)
 
-    def is_crowded(self) -> bool:
-        """Tell whether some file's table has no room."""
-        return any(f.crowded_out for f in self._files.copy().values())
+    def need(self, pid: int, address: int) -> None:
+        """Say that a walk ended at an address for want of a table."""
+        process = self._processes.get(pid)
+        region = None if process is None else process.index.at(address)
+        if process is None or region is None or region not in process.biases or region.key is None:
+            return
+        if (file := self.tables.get(region.key)) is not None:
+            self.tables.need(file, pid, address - process.biases[region])
+
+    def is_ready(self, pid: int) -> bool:
+        """Tell whether a process can be walked through what most stacks go through."""
+        with self._lock:
+            process = self._processes.get(pid)
+            if process is None or pid in self._asked or pid in self._unfinished:
+                return False
+            files = [self.tables.get(key) for key in process.keys]
+            return all(f is None or f.is_whole or not f.is_early for f in files)
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until everything asked for so far is loaded; False when the time is up first."""
         deadline = time.monotonic() + timeout_s
-        while self._work.unfinished_tasks:
+        while self._is_busy():
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.01)
@@ -171,46 +173,72 @@ class UnwindLoader:
     def forget(self, pid: int) -> None:
         """Drop a process that has ended."""
         with self._lock:
+            self._asked.pop(pid, None)
             process = self._processes.pop(pid, None)
             if process is None:
                 return
             _close_root(process)
             self._table.delete(pid.to_bytes(4, "little"))
-            self._release(process.keys)
-            self._retire(self._mapping_space, process.first, process.slots)
+            self.tables.release(process.keys, pid)
+            self._mappings.retire(process.first, process.slots)
 
     def known(self) -> int:
         """Return how many processes are known."""
         return len(self._processes)
 
-    def problems(self) -> dict[str, str]:
-        """Return why files have no table, by path."""
+    def _ask(self, pid: int, when: float) -> None:
         with self._lock:
-            return {str(k): f.why_not for k, f in self._files.items() if f.why_not}
+            self._asked[pid] = min(when, self._asked.get(pid, math.inf))
+        self._worker.wake()
 
-    def _run(self) -> None:
-        retries: dict[int, int] = {}
-        while (pid := self._work.get()) is not None:
+    def _is_busy(self) -> bool:
+        with self._lock:
+            now = time.monotonic()
+            asked = any(when <= now for when in self._asked.values())
+            return bool(asked or self._unfinished or self._grown or self.tables.waiting())
+
+    def _on_change(self, files: Collection[FileTable]) -> None:
+        with self._lock:
+            self._grown.update(file.key for file in files)
+        self._worker.wake()
+
+    def _step(self) -> float:
+        with self._lock:
+            grown, self._grown = self._grown, set()
+            now = time.monotonic()
+            due = [pid for pid, when in self._asked.items() if when <= now]
+            for pid in due:
+                del self._asked[pid]
+                self._submit(pid, self._load)
+            users = [process for process in self._processes.values() if not grown.isdisjoint(process.keys)]
+            for process in users:
+                self._publish(process)
+                if process.python is None and not process.has_no_python:
+                    self._submit(process.pid, self._find_python)
+            left_s = max(min(self._asked.values(), default=math.inf) - time.monotonic(), 0.0)
+        return min(left_s, self.tables.close_idle())
+
+    def _submit(self, pid: int, look: Callable[[int], None]) -> None:
+        if self._looks.submit(pid, partial(self._look_at, pid, look)):
+            self._unfinished[pid] += 1
+
+    def _look_at(self, pid: int, look: Callable[[int], None]) -> None:
+        try:
+            look(pid)
+        except ProcessGoneError:
+            self.forget(pid)
+        except (OtelGpuError, OSError) as e:
+            self._say(f"the stacks of process {pid} cannot be walked: {e}")
+        finally:
             with self._lock:
-                self._waiting.discard(pid)
-            try:
-                self._load(pid)
-                retries.pop(pid, None)
-            except NotStartedError:
-                retries[pid] = retries.get(pid, 0) + 1
-                if retries[pid] < _RETRIES:
-                    threading.Timer(_RETRY_S, self.watch, (pid,)).start()
-            except ProcessGoneError:
-                self.forget(pid)
-            except (OtelGpuError, OSError) as e:
-                _log.warning("the stacks of process %d cannot be walked: %s", pid, e)
-            except Exception:  # noqa: BLE001 - what a hostile process makes go wrong must not cost the others
-                _log.exception("the stacks of process %d cannot be walked", pid)
-            finally:
-                self._work.task_done()
+                self._unfinished[pid] -= 1
+                if not self._unfinished[pid]:
+                    del self._unfinished[pid]
 
     def _load(self, pid: int) -> None:
-        found = regions(pid)
+        found = regions(self._parsers, pid)
+        if not found:
+            raise ProcessGoneError(f"process {pid} is gone")
         if len(found) > _MAX_REGIONS:
             found = most_useful(found)
         with self._lock:
@@ -219,171 +247,136 @@ class UnwindLoader:
             known = set(process.regions)
             if known and not known & set(found):
                 # Nothing is where it was: it has become another program.
-                self._release(process.keys)
+                self.tables.release(process.keys, pid)
                 process.keys, process.biases, process.python = set(), {}, None
-                process.met = set()
-            process.regions = found
-            fresh: dict[FileKey, list[Region]] = {}
+                process.has_no_python = False
+            fresh: dict[FileKey, Region] = {}
             for region in found:
-                if region not in known and (region.file is not None or region.is_vdso):
-                    fresh.setdefault(self._key(region), []).append(region)
-            for key, regions_of_file in fresh.items():
-                self._open(process, key, regions_of_file)
-            still = set(found)
-            process.biases = {r: b for r, b in process.biases.items() if r in still}
-            self._publish(process)
-        # Small files first: the program, libc and the interpreter are what most stacks need.
-        for key, region in sorted(
-            ((self._key(r), r) for r in found if r in process.biases), key=lambda kr: kr[1].end - kr[1].start
-        ):
-            file = self._files[key]
-            if not file.loaded or (file.crowded_out and region in process.met):
-                self._compile(pid, key, region)
-                with self._lock:
-                    self._publish(process)
-        self._find_python(process)
+                if region.key is not None and region.key not in process.keys:
+                    fresh.setdefault(region.key, region)
+            used = [self._use(process, key, region, found[0]) for key, region in fresh.items()]
+        self._read_shapes(used)
         with self._lock:
-            self._publish(process)
-
-    def _key(self, region: Region) -> FileKey:
-        return region.file if region.file is not None else region.path
-
-    def _open(self, process: WalkedProcess, key: FileKey, found: list[Region]) -> None:
-        if key not in self._files:
-            self._numbers += 1
-            self._files[key] = _File(self._numbers)
-        file = self._files[key]
-        if key not in process.keys:
-            process.keys.add(key)
-            file.users += 1
-        try:
-            with open_elf(process.pid, found[0]) as elf:
-                process.biases.update((region, load_bias(elf, region)) for region in found)
-                file.base = lowest_vaddr(elf)
-        except ElfError as e:
-            file.why_not, file.is_no_elf = str(e), True
-            return
-        except OSError as e:
-            file.why_not = str(e)
-
-    def _compile(self, pid: int, key: FileKey, region: Region) -> None:
-        file = self._files[key]
-        file.loaded = True
-        try:
-            with open_elf(pid, region) as elf:
-                self._read_python(elf, file)
-                try:
-                    table = self._cache.table(elf)
-                except UnwindError as e:
-                    file.why_not = str(e)
-                    file.flags = _NO_TABLE | (_FRAME_POINTERS if keeps_frame_pointers(elf) else 0)
-                    return
-                if not describes_most(table, elf) and keeps_frame_pointers(elf):
-                    file.flags = _FRAME_POINTERS
-        except (OtelGpuError, OSError) as e:
-            file.why_not, file.flags = str(e), _NO_TABLE
-            return
-        count = len(table.rows) + 1
-        has_room = not file.crowded_out or self._make_room(count)
-        with self._lock:
-            self._reuse_retired()
-            first = self._row_space.take(count)
-            file.crowded_out = first is None and has_room
-            if first is None:
-                file.why_not = _NO_ROOM
+            if self._processes.get(pid) is not process:
                 return
-            if file.why_not == _NO_ROOM:
-                file.why_not = None
-            self._rows.write(first, table.rows)
-            # From end_pc on nothing is known.
-            self._rows.write(first + len(table.rows), np.array([(table.end_pc, 0, 0, 0)], ROW))
-            file.first_row, file.rows = first, count
+            process.biases = {r: bias for r in found if (bias := self._bias(r)) is not None}
+            process.regions, process.index = found, RegionIndex(found)
+            self._publish(process)
+        for file in used:
+            if file.shape is not None and file.shape.is_elf and not file.is_whole:
+                self.tables.want(file, pid)
+        self._find_python(pid)
 
-    def _make_room(self, count: int) -> bool:
-        """Drop tables that no stack has needed so far, the largest first, until one that was needed fits."""
-        with self._lock:
-            met = {self._key(r) for p in self._processes.values() for r in p.met.copy()}
-            unmet = [f for key, f in self._files.items() if f.rows and key not in met]
-            space, dropped = self._row_space.copy(), []
-            for file in sorted(unmet, key=lambda f: -f.rows):
-                space.give_back(file.first_row, file.rows)
-                dropped.append(file)
-                if space.longest >= count:
-                    break
-            else:
-                return space.longest >= count
-            for file in dropped:
-                self._retire(self._row_space, file.first_row, file.rows)
-                file.first_row = file.rows = 0
-                file.crowded_out, file.why_not = True, _NO_ROOM
-            for process in self._processes.values():
-                self._publish(process)
-        time.sleep(_WALKS_END_S * 1.1)
-        return True
+    def _use(self, process: WalkedProcess, key: FileKey, region: Region, first: Region) -> FileTable:
+        process.keys.add(key)
+        name = os.path.basename(region.raw_path)
+        is_early = region == first or region.is_vdso or name.startswith(_EARLY)
+        return self.tables.use(key, region.mapped(process.pid), is_early=is_early)
 
-    def _read_python(self, elf: ElfFile, file: _File) -> None:
-        try:
-            file.python = analyse_python(elf)
-        except UnsupportedPythonError as e:
-            self._say(str(e))
+    def _bias(self, region: Region) -> int | None:
+        file = None if region.key is None else self.tables.get(region.key)
+        return None if file is None or file.shape is None else load_bias(file.shape, region)
+
+    def _read_shapes(self, used: list[FileTable]) -> None:
+        """Learn how files are laid out that are new."""
+        new = [file for file in used if file.shape is None]
+        for file in [file for file in new if isinstance(file.key, str)]:
+            self._take_vdso(file)
+            new.remove(file)
+        if not new:
             return
-        if file.python is not None:
-            file.code_type = next((s.value for s in elf.symbols() if s.name == "PyCode_Type"), 0)
+        places = [next(iter(file.places.values())) for file in new]
+        for outcome in each(self._parsers, shapes, places, None, SHAPES):
+            file, found = new[outcome.number], outcome.answer
+            with self._lock:
+                if found is None:
+                    file.why_not, file.is_whole, file.has_no_table = outcome.reason, True, True
+                else:
+                    file.shape = found
+                    file.why_not = found.reason
+                    file.is_whole = not found.is_elf
+
+    def _take_vdso(self, file: FileTable) -> None:
+        """The kernel's own code, which is in every process: nothing of a stranger's."""
+        with self._lock:
+            try:
+                elf = ElfFile.from_bytes(own_vdso(), str(file.key))
+                file.shape = shape_of(elf)
+                self.tables.take(file, read_frames(elf))
+            except (OtelGpuError, struct.error) as e:
+                file.shape, file.why_not, file.is_whole = Shape(is_elf=False), str(e), True
 
     def _say(self, problem: str) -> None:
-        """Warn of an interpreter that cannot be walked: once, however many processes run it."""
+        """Warn of what cannot be walked: once, however many processes it concerns."""
         if problem not in self._said and len(self._said) < _MAX_SAID:
             self._said.add(problem)
             _log.warning("%s", problem)
 
-    def _find_python(self, process: WalkedProcess) -> None:
+    def _find_python(self, pid: int) -> None:
         """Find the process's interpreter: the first file that looks like one and can be walked."""
-        if process.python is not None:
+        process = self._processes.get(pid)
+        if process is None or process.python is not None or process.has_no_python:
             return
-        early: NotStartedError | None = None
-        tried: set[FileKey] = set()
-        for region, bias in process.biases.items():
-            key = self._key(region)
-            binary = self._files[key].python
-            if binary is None or key in tried:
-                continue
-            tried.add(key)
-            try:
-                with ProcessMemory(process.pid) as memory:
-                    process.python = locate(binary, bias, memory, self._files[key].code_type)
-            except NotStartedError as e:
-                early = e
-            except UnsupportedPythonError as e:
-                self._say(str(e))
-            except (OtelGpuError, MemoryFault) as e:
-                _log.debug("process %d: %s", process.pid, e)
-            else:
-                return
-        if early is not None:
-            raise early
+        interpreters: dict[FileKey, Interpreter] = {}
+        with self._lock:
+            is_whole = True
+            for region, bias in process.biases.items():
+                file = self.tables.get(region.key) if region.key is not None else None
+                if file is None or region.key is None or region.key in interpreters:
+                    continue
+                is_whole &= file.is_whole
+                if file.frames is not None and file.frames.why_no_python:
+                    self._say(file.frames.why_no_python)
+                if file.frames is not None and file.frames.python is not None:
+                    interpreters[region.key] = Interpreter(file.frames.python, bias, file.frames.code_type)
+        if not interpreters:
+            return
+        memory = ProcessFile(process.pid, "mem")
+        try:
+            found = next(iter(self._parsers.run(find_python, [memory], list(interpreters.values()), limits=PYTHON)))
+        except (WorkError, StopIteration) as e:
+            _log.debug("process %d: %s", process.pid, e)
+            process.has_no_python = True
+            return
+        if found.python is not None:
+            with self._lock:
+                process.python = found.python
+                self._publish(process)
+        elif not found.has_started:
+            process.attempts += 1
+            if process.attempts < _RETRIES:
+                self._ask(process.pid, time.monotonic() + _RETRY_S)
+        elif is_whole:
+            process.has_no_python = True
+            if found.reason:
+                self._say(found.reason)
 
     def _publish(self, process: WalkedProcess) -> None:
         """Write the process's mappings as a new run, then point the process at it."""
-        count = len(process.regions)
-        self._reuse_retired()
-        first = self._mapping_space.take(count) if count else 0
-        if first is None:
-            _log.warning("no room for the %d mappings of process %d: its stacks are not walked", count, process.pid)
+        if self._processes.get(process.pid) is not process:
             return
-        run = np.zeros(count, MAPPING)
+        run = np.zeros(len(process.regions), MAPPING)
         for i, region in enumerate(process.regions):
-            file = self._files.get(self._key(region))
-            entry = (region.start, region.end, 0, 0, 0, 0, 0)
-            if not (region.is_vdso or region.file) or (file is not None and file.is_no_elf):
-                entry = (region.start, region.end, 0, 0, 0, 0, _MADE)
-            elif file is not None and region in process.biases:
-                bias = (process.biases[region] + file.base) & (1 << 64) - 1
-                entry = (region.start, region.end, bias, file.first_row, file.rows, file.number, file.flags)
-            run[i] = entry
-        self._mappings.write(first, run)
-        self._table.put(process.pid.to_bytes(4, "little"), self._pack(process, first, count))
-        self._retire(self._mapping_space, process.first, process.slots)
-        process.first, process.slots = first, count
+            run[i] = self._entry(process, region)
+        first = self._mappings.write(run)
+        if first is None:
+            _log.warning("no room for the %d mappings of process %d: its stacks are not walked", len(run), process.pid)
+            return
+        self._table.put(process.pid.to_bytes(4, "little"), self._pack(process, first, len(run)))
+        self._mappings.retire(process.first, process.slots)
+        process.first, process.slots = first, len(run)
+
+    def _entry(self, process: WalkedProcess, region: Region) -> tuple[int, ...]:
+        file = None if region.key is None else self.tables.get(region.key)
+        is_no_elf = file is not None and file.shape is not None and not file.shape.is_elf
+        if region.key is None or is_no_elf:
+            # Memory that holds code made at run time, also under the name of /dev/zero or a memfd.
+            return region.start, region.end, 0, 0, 0, 0, _MADE
+        if file is None or file.shape is None or region not in process.biases:
+            return region.start, region.end, 0, 0, 0, 0 if file is None else file.number, 0
+        bias = (process.biases[region] + file.shape.base) & (1 << 64) - 1
+        flags = (_NO_TABLE if file.has_no_table else 0) | (_FRAME_POINTERS if file.keeps_frame_pointers else 0)
+        return region.start, region.end, bias, file.first_row, file.rows, file.number, flags
 
     def _pack(self, process: WalkedProcess, first: int, count: int) -> bytes:
         python = process.python
@@ -402,25 +395,6 @@ class UnwindLoader:
             *ranges,
             python.layout.pack(),
         )
-
-    def _release(self, keys: set[FileKey]) -> None:
-        for key in keys:
-            file = self._files[key]
-            file.users -= 1
-            if not file.users:
-                self._retire(self._row_space, file.first_row, file.rows)
-                del self._files[key]
-
-    def _retire(self, space: Extents, first: int, slots: int) -> None:
-        if slots:
-            self._retired.append((time.monotonic(), space, first, slots))
-
-    def _reuse_retired(self) -> None:
-        """Free old runs once no walk can still be in them."""
-        now = time.monotonic()
-        while self._retired and now - self._retired[0][0] > _WALKS_END_S:
-            _, space, first, slots = self._retired.popleft()
-            space.give_back(first, slots)
 
 
 def _close_root(process: WalkedProcess) -> None:

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from ..errors import OtelGpuError
-from ..symbols.process_memory import Memory
+from ..process.memory import Memory
 from .python_layout import PythonLayout, TssKind, UnsupportedPythonError
 from .python_text import PythonBinary
 

@@ -24,7 +24,7 @@ from .python_layout import (
 )
 from .python_tss import NOT_FOUND, ThreadStateSlot, find_slot
 
-_RUNTIME, _EVAL, _GILSTATE, _VERSION = (
+RUNTIME, EVAL, _GILSTATE, _VERSION = (
     "_PyRuntime",
     "_PyEval_EvalFrameDefault",
     "PyGILState_GetThisThreadState",
@@ -75,18 +75,18 @@ class PythonBinary:
 
 def analyse_python(elf: ElfFile) -> PythonBinary | None:
     """Read an interpreter; None where the file is none, UnsupportedPythonError where it cannot be understood."""
-    wanted = (_RUNTIME, _EVAL, _GILSTATE, _VERSION)
+    wanted = (RUNTIME, EVAL, _GILSTATE, _VERSION)
     symbols: dict[str, Symbol] = {}
     functions: set[int] = set()
     for symbol in elf.symbols(".dynsym"):
         functions.add(symbol.value)
         if symbol.name in wanted:
             symbols[symbol.name] = symbol
-    if _RUNTIME not in symbols or _EVAL not in symbols:
+    if RUNTIME not in symbols or EVAL not in symbols:
         return None
-    runtime = symbols[_RUNTIME]
+    runtime = symbols[RUNTIME]
     version, release = _version(elf, symbols.get(_VERSION))
-    ranges = _eval_ranges(elf, symbols[_EVAL], functions)
+    ranges = _eval_ranges(elf, symbols[EVAL], functions)
     offsets = None
     if version >= (3, 13):
         offsets = elf.read_vaddr(runtime.value, min(DEBUG_OFFSETS_SIZE, runtime.size or DEBUG_OFFSETS_SIZE))
@@ -98,7 +98,7 @@ def analyse_python(elf: ElfFile) -> PythonBinary | None:
         eval_ranges=ranges,
         slot=slot,
         debug_offsets=offsets,
-        locals_to_cfa=_locals_to_cfa(elf, symbols[_EVAL].value, _LOCALS[version]) if version in _LOCALS else 0,
+        locals_to_cfa=_locals_to_cfa(elf, symbols[EVAL].value, _LOCALS[version]) if version in _LOCALS else 0,
         is_tail_call=sum(stop - start for start, stop in ranges) < _SMALLEST_LOOP,
     )
 

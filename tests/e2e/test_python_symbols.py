@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.symbols.process_memory import MemoryFault, ProcessMemory
+from otel_gpu.process.memory import MemoryFault, ProcessMemory
 from otel_gpu.symbols.python import CodeObjects, PythonFrame, Unresolved
 from otel_gpu.symbols.python_walk import PythonThreads
 from otel_gpu.unwind.python_layout import (

@@ -21,7 +21,7 @@ from otel_gpu.symbols.driver_records import (
     supported,
     texts,
 )
-from otel_gpu.symbols.process_memory import MemoryFault
+from otel_gpu.process.memory import MemoryFault
 
 NAMES = [f"_Z6kernel{i}Pf" for i in range(6)]
 BASE = 0x7F00_0000_0000

@@ -1,0 +1,275 @@
+"""What does a file say of its frames? Worked out by children without rights: its shape, its table, parts of it, its Python."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..discovery.libraries import exports
+from ..elf import PF_X, PT_LOAD, ElfFile
+from ..errors import ElfError, OtelGpuError
+from ..process.confinement import Limits
+from ..process.memory import ProcessMemory
+from ..process.work import OpenFile, service, work
+from .eh_frame import compile_part, compile_table
+from .frame_index import FrameIndex
+from .frame_pointers import MAX_CODE, describes_most, keeps_frame_pointers
+from .frame_records import FrameSection, locate
+from .python_layout import UnsupportedPythonError
+from .python_process import NotStartedError, PythonProcess
+from .python_process import locate as locate_python
+from .python_text import EVAL, RUNTIME, PythonBinary, analyse_python
+from .rows import ROW, RowKind, UnwindTable
+
+_MAX_LOADS = 128
+_MAX_PYTHON = 512 << 20
+"""Bytes of an interpreter's file."""
+_BLOCK = 1 << 20
+_PART = 256
+"""Functions that are compiled together: a few milliseconds' worth."""
+_PAGE = 4096
+_FAILURES = (OtelGpuError, OSError, struct.error, ValueError, IndexError)
+
+SHAPES = Limits(answer_s=2.0, cpu_s=20, memory_bytes=256 << 20, answer_bytes=16 << 20)
+TABLES = Limits(answer_s=60.0, cpu_s=60, memory_bytes=2 << 30, answer_bytes=1 << 30)
+"""A table of 16 million rows, of 128 MB, takes some eight seconds on a quiet machine."""
+PARTS = Limits(answer_s=5.0, cpu_s=600, memory_bytes=1 << 30, answer_bytes=1 << 30)
+PYTHON = Limits(answer_s=2.0, cpu_s=5, memory_bytes=128 << 20, answer_bytes=1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A loaded segment; sizes and addresses in bytes."""
+
+    offset: int
+    vaddr: int
+    file_size: int
+    is_executable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a file is laid out in memory."""
+
+    is_elf: bool
+    loads: tuple[Load, ...] = ()
+    frames_bytes: int = 0
+    """How large its unwinding information is."""
+    reason: str = ""
+
+    @property
+    def base(self) -> int:
+        """Where the first segment wants to lie: what unwinding rows count from."""
+        return min((load.vaddr for load in self.loads), default=0)
+
+    def code_vaddr(self, offset: int) -> int | None:
+        """Convert the file offset at which an executable mapping begins; None where no segment can be behind it.
+
+        Mappings begin at whole pages, where segments need not (see ElfFile.code_vaddr).
+        """
+        for load in self.loads:
+            if load.is_executable and load.offset & -_PAGE <= offset < load.offset + load.file_size:
+                return offset - load.offset + load.vaddr
+        for load in self.loads:
+            if load.offset <= offset < load.offset + load.file_size:
+                return offset - load.offset + load.vaddr
+        return None
+
+
+@work(type(None), Shape)
+def shapes(files: Sequence[OpenFile], _: None) -> Iterator[Shape]:
+    """Yield how each file is laid out."""
+    for file in files:
+        if file.descriptor >= 0:
+            try:
+                yield shape_of(ElfFile.of(file, file.path))
+            except (ElfError, struct.error) as e:
+                yield Shape(is_elf=False, reason=str(e))
+
+
+def shape_of(elf: ElfFile) -> Shape:
+    """Return how a file is laid out."""
+    loads = [Load(s.offset, s.vaddr, s.file_size, bool(s.flags & PF_X)) for s in elf.segments if s.type == PT_LOAD]
+    if len(loads) > _MAX_LOADS:
+        return Shape(is_elf=True, reason=f"{elf.path}: {len(loads)} loaded segments are not believable")
+    size = 0
+    with contextlib.suppress(*_FAILURES):
+        size = locate(elf)[1]
+    return Shape(is_elf=True, loads=tuple(loads), frames_bytes=size)
+
+
+@dataclass(frozen=True, slots=True)
+class FileFrames:
+    """All that is worked out about one file's frames."""
+
+    rows: bytes = b""
+    """Of rows.ROW."""
+    end_pc: int = 0
+    functions: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    why_no_table: str = ""
+    keeps_frame_pointers: bool = False
+    """Said only of files whose table does not describe most of their code."""
+    python: PythonBinary | None = None
+    code_type: int = 0
+    """Link-time address of PyCode_Type; 0 where unknown."""
+    why_no_python: str = ""
+
+    @property
+    def table(self) -> UnwindTable | None:
+        """The unwinding table; None where there is none."""
+        if self.why_no_table:
+            return None
+        return UnwindTable(np.frombuffer(self.rows, ROW), self.end_pc, self.functions, self.skipped)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFrames:
+    """A file's frames under a name that depends on all they are worked out from."""
+
+    name: str
+    frames: FileFrames | None
+    """None where they are kept under that name already."""
+
+
+@work(frozenset[str], NamedFrames)
+def frames_of(files: Sequence[OpenFile], kept: frozenset[str]) -> Iterator[NamedFrames]:
+    """Yield what there is to know of each file's frames, but for those that are kept already."""
+    for file in files:
+        if file.descriptor >= 0:
+            elf = ElfFile.of(file, file.path)
+            name = name_of(elf)
+            yield NamedFrames(name, None if name in kept else read_frames(elf))
+
+
+def name_of(elf: ElfFile) -> str:
+    """Name what is worked out about a file by a hash of all that it is worked out from.
+
+    The build id alone would not do: a hostile file may borrow another's.
+    """
+    digest = hashlib.blake2b(repr((elf.machine, elf.type, elf.entry, elf.segments)).encode(), digest_size=20)
+    is_python = _is_python(elf)
+    with contextlib.suppress(*_FAILURES):
+        offset, size, vaddr = locate(elf)
+        digest.update(repr((vaddr, size)).encode())
+        for at in range(offset, offset + size, _BLOCK):
+            digest.update(elf.read(at, min(_BLOCK, offset + size - at)))
+    for segment in elf.segments:
+        if segment.type == PT_LOAD and (segment.flags & PF_X or is_python):
+            size = min(segment.file_size, _MAX_PYTHON if is_python else MAX_CODE)
+            for at in range(0, size, _BLOCK):
+                digest.update(elf.peek(segment.offset + at, min(_BLOCK, size - at)))
+    if is_python:
+        # Below 3.11 nothing but the file's name tells its version.
+        digest.update(elf.path.encode("utf-8", "replace"))
+    return digest.hexdigest()
+
+
+def read_frames(elf: ElfFile) -> FileFrames:
+    """Work out everything about a file's frames."""
+    python, why_no_python, code_type = None, "", 0
+    if _is_python(elf):
+        try:
+            python = analyse_python(elf)
+            code_type = next((s.value for s in elf.symbols() if s.name == "PyCode_Type"), 0)
+        except UnsupportedPythonError as e:
+            why_no_python = str(e)
+    try:
+        table = compile_table(elf)
+    except _FAILURES as e:
+        return FileFrames(
+            why_no_table=str(e) or type(e).__name__,
+            keeps_frame_pointers=keeps_frame_pointers(elf),
+            python=python,
+            code_type=code_type,
+            why_no_python=why_no_python,
+        )
+    return FileFrames(
+        np.ascontiguousarray(table.rows).tobytes(),
+        table.end_pc,
+        table.functions,
+        dict(table.skipped),
+        keeps_frame_pointers=not describes_most(table, elf) and keeps_frame_pointers(elf),
+        python=python,
+        code_type=code_type,
+        why_no_python=why_no_python,
+    )
+
+
+def _is_python(elf: ElfFile) -> bool:
+    try:
+        return elf.size <= _MAX_PYTHON and exports(elf, (RUNTIME, EVAL))
+    except _FAILURES:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a part of a file: they hold from `begin` up to `end`, addresses that count from the file's base."""
+
+    begin: int
+    end: int
+    rows: bytes
+
+
+@service(type(None), list[int], list[Part])
+def parts(files: Sequence[OpenFile], _: None) -> Callable[[list[int]], list[Part]]:
+    """Return what compiles the functions around link-time addresses: long before all of a large file could be compiled."""
+    elf = ElfFile.of(files[0], files[0].path)
+    section = FrameSection.of(elf)
+    index = FrameIndex.of(elf, section)
+    base = min((s.vaddr for s in elf.segments if s.type == PT_LOAD), default=0)
+
+    def compile_around(addresses: list[int]) -> list[Part]:
+        found = []
+        chosen = {index.around(address, _PART) for address in addresses} if index is not None else set()
+        for first, last in sorted(chosen):
+            assert index is not None
+            table = compile_part(elf, section, index.offsets[first:last])
+            begin = int(index.starts[first]) - base
+            end = int(index.starts[last]) - base if last < index.starts.size else table.end_pc
+            rows = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], ROW))
+            found.append(Part(begin, end, rows[(rows["pc"] >= begin) & (rows["pc"] < end)].tobytes()))
+        return found
+
+    return compile_around
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter in a process: what its file says, and the difference between addresses in the process and in the file."""
+
+    binary: PythonBinary
+    bias: int
+    code_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPython:
+    """Where a process keeps its Python frames, or why that is not known."""
+
+    python: PythonProcess | None = None
+    has_started: bool = True
+    """False: it may be known later."""
+    reason: str = ""
+
+
+@work(list[Interpreter], FoundPython)
+def find_python(files: Sequence[OpenFile], interpreters: list[Interpreter]) -> Iterator[FoundPython]:
+    """Yield where a process keeps its Python frames: the first interpreter that can be followed. The file is its `mem`."""
+    memory = ProcessMemory(files[0].descriptor)
+    found = FoundPython()
+    for interpreter in interpreters:
+        try:
+            yield FoundPython(locate_python(interpreter.binary, interpreter.bias, memory, interpreter.code_type))
+            return
+        except NotStartedError:
+            found = FoundPython(has_started=False)
+        except OtelGpuError as e:
+            found = found if not found.has_started else FoundPython(reason=str(e))
+    yield found
