@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ from .discovery.host import host
 from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
 from .discovery.watch import Watcher
-from .errors import OtelGpuError, UnsupportedKernelError
+from .ending import Ending
+from .errors import UnsupportedKernelError
 from .exporters import ExporterStats
 from .exporters.build import Exporters, build
 from .exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
@@ -36,14 +38,19 @@ from .receivers.agent_self import SelfReceiver
 from .receivers.cuda import CudaReceiver
 from .receivers.hip_devices import HipDeviceBook
 from .receivers.nvml import NvmlReceiver
+from .receivers.nvml_apart import NvmlApart
 from .receivers.process_devices import DeviceBook
+from .supervision import Health, Worker
 
 if TYPE_CHECKING:
     from .profiling import ProfilePipeline
     from .receivers.profile import ProfileReceiver
 
 _log = logging.getLogger(__name__)
-_FLUSH_S = 10.0
+STOP_S = 8.0
+"""How long a stop takes at the most, unless it is said otherwise: a service has ten seconds, and may be on a busy host."""
+_RELEASE_S = 1.5
+"""What is kept of it for letting go of everything."""
 _LOOK_S = 1.0
 """How often chosen processes are looked for."""
 _EXIT_COLLECT_S = 0.25
@@ -59,7 +66,7 @@ class Agent:
         self._processes = ProcessTable(self._config.shared_attributes)
         self._parsers = Parsers()
         self._cuda: CudaReceiver | None = None
-        self._nvml: NvmlReceiver | None = None
+        self._nvml: NvmlApart | None = None
         self._devices: DeviceBook | None = None
         self._self: SelfReceiver | None = None
         self._watcher: Watcher | None = None
@@ -69,12 +76,10 @@ class Agent:
         """Whether what the CUDA receiver counts is exported."""
         self._profile: ProfileReceiver | None = None
         self._profiling: ProfilePipeline | None = None
-        self._stop = threading.Event()
         self._exited = threading.Event()
-        self._wake = threading.Event()
         self._finished = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="otel-gpu-collect", daemon=True)
+        self._next_export = math.inf
+        self._collector = Worker("collect", self._follow)
 
     def __enter__(self) -> Agent:
         self.start()
@@ -134,7 +139,7 @@ class Agent:
             self._watcher.start()
         # The exporters come last: their libraries take longer to load than everything above.
         exporters = self._exporters = build(config)
-        receivers: list[Receiver] = [self._cuda] if self._cuda is not None and self._counts else []
+        receivers: dict[str, Receiver] = {"cuda": self._cuda} if self._cuda is not None and self._counts else {}
         # Whatever the file asks for: what was lost must not go unsaid.
         self._self = SelfReceiver(
             self._cuda,
@@ -143,8 +148,11 @@ class Agent:
             self._profile,
             self._processes.identities,
             dict(self._config.resource_attributes),
+            self.health,
         )
-        receivers.append(self._self)
+        receivers["self"] = self._self
+        if (nvml := self._open_nvml()) is not None:
+            receivers["nvml"] = nvml
         processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
         if self._cuda is not None and not (amd := HipDeviceBook(self._processes)).is_empty:
             processors.append(HipDeviceNames(amd))
@@ -156,7 +164,8 @@ class Agent:
             from .profiling import ProfilePipeline
 
             self._profiling = ProfilePipeline(self._profile, exporters.profiles, self._max_request_bytes())
-        self._thread.start()
+        self._next_export = time.monotonic() + config.interval_s
+        self._collector.start()
         chosen = "1 process" if len(pids) == 1 else f"{len(pids)} processes"
         _log.info("observing %s", chosen if pids else "every GPU process of this host")
 
@@ -193,56 +202,52 @@ class Agent:
         return min([s.max_request_bytes for s in wanted if isinstance(s, OtlpSettings)], default=MAX_REQUEST_BYTES)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left to observe, or `stop`; False when the time (in seconds) is up first.
+        """Wait until nothing is left to observe, or `stop`; False when the time (in seconds) is up first."""
+        return self._finished.wait(timeout)
 
-        Raises OtelGpuError when the agent can measure no more.
+    def health(self) -> list[Health]:
+        """Say of every part how it is."""
+        parts = self._cuda, self._profile, self._nvml, self._pipeline, self._profiling, self._exporters
+        return [self._collector.health(), *(h for part in parts if part is not None for h in part.health())]
+
+    def stop(self, timeout_s: float = STOP_S) -> bool:
+        """Export the last interval and release everything, within the time given whatever hangs; idempotent.
+
+        False when something of the last interval may be missing; the log says what hung.
         """
-        finished = self._finished.wait(timeout)
-        if self._failure is not None:
-            raise OtelGpuError(
-                f"the agent stopped measuring: {type(self._failure).__name__}: {self._failure}; "
-                "run again with --debug and report it"
-            ) from self._failure
-        return finished
-
-    def stop(self) -> None:
-        """Export the last interval and release everything; idempotent."""
-        self._stop.set()
-        self._wake.set()
         self._finished.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        ending = Ending(timeout_s)
+        ending.attempt_within("the reading of an interval", self._collector.stop)
         if self._watcher is not None:
-            self._watcher.stop()
-            self._watcher = None
-        if self._cuda is not None and self._pipeline is not None:
-            self._cuda.settle()
-        if self._pipeline is not None:
-            self._collect()
-            self._pipeline.export()
+            watcher, self._watcher = self._watcher, None
+            ending.attempt("discovery", watcher.stop)
+        if (pipeline := self._pipeline) is not None:
+            if self._cuda is not None:
+                ending.attempt_within("names of kernels", self._cuda.settle)
+            ending.attempt("the reading of the last interval", partial(self._collect, pipeline))
+            ending.attempt("the writing of the last interval", pipeline.export)
             if self._profiling is not None:
-                self._profiling.export(last=True)
-            self._pipeline = None
+                ending.attempt("the last profiles", partial(self._profiling.export, last=True))
+        # What hangs may go on one day, and must find what it works on.
+        is_in_use = not ending.is_complete
         if self._exporters is not None:
-            self._exporters.shutdown(_FLUSH_S)
-            self._exporters = None
-        if self._profile is not None:
-            self._profile.close()
-            self._profile = self._profiling = None
-        if self._cuda is not None:
-            self._cuda.close()
-            self._cuda = None
+            ending.attempt_within("export", self._exporters.shutdown, keep_s=_RELEASE_S)
+        for what, part in (("probes for stacks are", self._profile), ("probes are", self._cuda)):
+            if part is not None:
+                ending.release(what, part.detach_all if is_in_use else part.close)
         if self._nvml is not None:
-            self._nvml.close()
-            self._nvml = None
-        self._parsers.close()
+            ending.release("NVML is", self._nvml.close)
+        ending.release("the children that parse are", self._parsers.close)
+        self._pipeline = self._profiling = self._exporters = self._profile = self._cuda = self._nvml = None
+        ending.tell()
+        return ending.is_complete
 
     def snapshot(self) -> list[Point]:
         """Return every series as it stands now, without any exporter."""
-        if self._pipeline is None:
+        if (pipeline := self._pipeline) is None:
             return []
-        self._collect()
-        return self._pipeline.snapshot()
+        self._collect(pipeline)
+        return pipeline.snapshot()
 
     def _on_library(self, process: Process, library: Library, file: MappedFile) -> None:
         # Its unwinding tables are read meanwhile.
@@ -268,69 +273,57 @@ class Agent:
 
     def _on_exit(self, _process: Process) -> None:
         self._exited.set()
-        self._wake.set()
+        self._collector.wake()
 
-    def _open_nvml(self) -> None:
-        """Load NVIDIA's library, where it is: it can take seconds to wake a GPU, which nobody shall wait for."""
-        if self._pipeline is None or not any(isinstance(s, NvmlSettings) for s in self._config.used_receivers):
-            return
+    def _open_nvml(self) -> NvmlApart | None:
+        """Have NVIDIA's library loaded, where it is wanted."""
+        if not any(isinstance(s, NvmlSettings) for s in self._config.used_receivers):
+            return None
         shared = Resource(attributes({**host(), **self._config.shared_attributes}))
-        tell = self._devices.resource if self._devices is not None else lambda _: None
-        nvml = NvmlReceiver(shared, process_resource=tell)
-        if not nvml.available:
-            _log.info("no hardware metrics: %s", nvml.reason)
-            return
-        self._nvml = nvml
-        self._pipeline.add(nvml)
+        devices = self._devices
+        self._nvml = NvmlApart(
+            lambda: NvmlReceiver(shared, process_resource=devices.resource if devices else lambda _: None),
+            devices.learn if devices else lambda *_: None,
+        )
+        return self._nvml
 
-    def _run(self) -> None:
-        try:
-            self._follow()
-        except Exception as e:  # noqa: BLE001 - without this thread nothing is measured: whoever waits must learn
-            _log.debug("collecting failed", exc_info=True)
-            self._failure = e
-            self._finished.set()
-
-    def _follow(self) -> None:
-        self._open_nvml()
-        next_export = time.monotonic() + self._config.interval_s
+    def _follow(self) -> float:
+        """Read and export what is due, and return when to look again."""
+        pipeline = self._pipeline
+        assert pipeline is not None
+        if self._exited.is_set():
+            self._exited.clear()
+            self._collect(pipeline)
+            self._check_finished()
+            self._collector.pause(_EXIT_COLLECT_S)
+        elif not self._config.discovery.everything:
+            self._check_finished()
+        if time.monotonic() >= self._next_export:
+            self._next_export = max(self._next_export + self._config.interval_s, time.monotonic())
+            self._processes.check_alive()
+            self._collect(pipeline)
+            pipeline.export()
+            if self._profiling is not None:
+                self._profiling.export()
+            self._check_finished()
         # Of a process that has yet to become a GPU process nobody tells that it has ended.
         look_s = math.inf if self._config.discovery.everything else _LOOK_S
-        while not self._stop.is_set():
-            self._wake.wait(min(max(next_export - time.monotonic(), 0), look_s))
-            if self._stop.is_set():
-                break
-            if self._exited.is_set():
-                self._exited.clear()
-                self._wake.clear()
-                self._collect()
-                self._check_finished()
-                self._stop.wait(_EXIT_COLLECT_S)
-            elif not self._config.discovery.everything:
-                self._check_finished()
-            if time.monotonic() >= next_export:
-                next_export = max(next_export + self._config.interval_s, time.monotonic())
-                self._processes.check_alive()
-                self._collect()
-                if self._pipeline is not None:
-                    self._pipeline.export()
-                if self._profiling is not None:
-                    self._profiling.export()
-                self._check_finished()
+        return min(max(self._next_export - time.monotonic(), 0), look_s)
 
-    def _collect(self) -> None:
+    def _collect(self, pipeline: Pipeline) -> None:
         """Read everything; processes that had ended before are then done with."""
-        assert self._pipeline is not None
         ended = self._processes.ended()
         began = time.perf_counter()
-        if self._nvml is not None and self._devices is not None:
-            self._devices.learn(self._nvml.gpus(), self._nvml.process_memory())
-        self._pipeline.collect([p.resource for p in ended])
+        if self._nvml is not None:
+            self._nvml.ask()
+        if not pipeline.collect([p.resource for p in ended]):
+            # What could not be read may be theirs: they are done with when it was.
+            ended = []
         if self._cuda is not None and not self._counts:
             self._cuda.collect()
         if self._self is not None:
             self._self.duration(telemetry.COLLECT_DURATION, time.perf_counter() - began)
-            for name, seconds in self._pipeline.take_durations():
+            for name, seconds in pipeline.take_durations():
                 self._self.duration(telemetry.EXPORT_DURATION, seconds, **{"otel.component.name": name})
         for process in ended:
             self._processes.forget(process)

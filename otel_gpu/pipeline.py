@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .exporters import MetricsExporter
-from .model import Attributes, Buckets, Resource, SeriesStore, Value
+from .model import Attributes, Buckets, Measurement, Resource, SeriesStore, Value
 from .processors import Processor
 from .receivers import Receiver
-
-_log = logging.getLogger(__name__)
+from .supervision import Component, Health
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,53 +26,82 @@ class Point:
 
 
 class Pipeline:
-    """Carries metrics from receivers to exporters. Safe to use from several threads."""
+    """Carries metrics from receivers to exporters. Safe to use from several threads.
+
+    What one of its parts raises is noted as that component's failure, and costs the others nothing.
+    """
 
     def __init__(
-        self, receivers: Sequence[Receiver], processors: Sequence[Processor], exporters: Sequence[MetricsExporter]
+        self,
+        receivers: Mapping[str, Receiver],
+        processors: Sequence[Processor],
+        exporters: Sequence[MetricsExporter],
     ) -> None:
-        self._receivers = list(receivers)
+        """`receivers` are read in their order; each is a component of its own, by its name."""
+        self._receivers = [(Component(name), receiver) for name, receiver in receivers.items()]
         self._processors = processors
-        self._exporters = exporters
+        self._processing = Component("processors")
+        self._exporters = [(Component(f"export {e.name}"), e) for e in exporters]
         self._store = SeriesStore()
+        self._folding = Component("series")
+        # A receiver that hangs must not keep from being exported what is known.
+        self._reading = threading.Lock()
         self._lock = threading.Lock()
         self._since_ns = time.time_ns()
         self._durations: list[tuple[str, float]] = []
 
-    def add(self, receiver: Receiver) -> None:
-        """Read another receiver from now on, after the others."""
-        with self._lock:
-            self._receivers.append(receiver)
+    def health(self) -> list[Health]:
+        """Say how the receivers, the processors and the exporters are."""
+        parts = [part for part, _ in self._receivers] + [part for part, _ in self._exporters]
+        return [part.health() for part in (*parts, self._processing, self._folding)]
 
-    def collect(self, ended: Sequence[Resource] = ()) -> None:
-        """Read the receivers and fold what they measured; then note the resources that have ended."""
-        with self._lock:
+    def collect(self, ended: Sequence[Resource] = ()) -> bool:
+        """Read the receivers and fold what they measured; then note the resources that have ended.
+
+        False when not all could be read: nothing has ended then, as the next reading may bring more of it.
+        """
+        with self._reading:
             now = time.time_ns()
-            for receiver in self._receivers:
-                try:
+            unread = len(self._receivers)
+            for component, receiver in self._receivers:
+                with component:
                     measurements = receiver.collect()
-                except OSError as e:
-                    # The kernel or /proc refused one read: the next one will bring what this one missed.
-                    _log.error("%s could not be read: %s", type(receiver).__name__, e)
-                    continue
-                for processor in self._processors:
-                    measurements = processor.process(measurements)
-                self._store.fold(measurements, self._since_ns)
+                    unread -= 1
+                    self._take_in(measurements)
             self._since_ns = now
-            for resource in ended:
-                self._store.end(resource)
+            if unread:
+                return False
+            with self._lock:
+                for resource in ended:
+                    self._store.end(resource)
+            return True
+
+    def _take_in(self, measurements: list[Measurement]) -> None:
+        for processor in self._processors:
+            # What it would have added is missing then, and not what was measured.
+            with self._processing:
+                measurements = processor.process(measurements)
+        rest = iter(measurements)
+        with self._lock:
+            for _ in range(len(measurements) + 1):
+                with self._folding:
+                    self._store.fold(rest, self._since_ns)
+                    break
+                # One that cannot be added is left out; the others follow it.
 
     def export(self) -> None:
         """Hand every series to every exporter, and drop those that have ended."""
         with self._lock:
             now = time.time_ns()
-            for exporter in self._exporters:
+            for component, exporter in self._exporters:
                 began = time.perf_counter()
-                exporter.export_metrics(self._store, now)
+                with component:
+                    exporter.export_metrics(self._store, now)
                 self._durations.append((exporter.name, time.perf_counter() - began))
             for resource in self._store.sweep():
                 for processor in self._processors:
-                    processor.forget(resource)
+                    with self._processing:
+                        processor.forget(resource)
 
     def take_durations(self) -> list[tuple[str, float]]:
         """Return how long each export took, in seconds, by exporter; once."""

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Sequence
 
 from .config import ProfileSettings
-from .exporters import SignalExporter
+from .exporters import Payload, SignalExporter
 from .exporters.profile_otlp import profile_payloads
-from .profiles import CHOICES, ProfileType
+from .profiles import CHOICES, Profile, ProfileType
 from .receivers.profile import ProfileReceiver
+from .supervision import Component, Health
 
 _log = logging.getLogger(__name__)
 
@@ -26,10 +27,28 @@ class ProfilePipeline:
         self._receiver = receiver
         self._exporters = exporters
         self._max_request_bytes = max_request_bytes
+        self._component = Component("profiles")
+
+    def health(self) -> list[Health]:
+        """Say whether profiles are handed on."""
+        return [self._component.health()]
 
     def export(self, *, last: bool = False) -> None:
         """Hand what was sampled since the last export to every exporter; with `last`, all that there is."""
-        profiles = self._receiver.profiles(last=last)
-        for payload in profile_payloads(profiles, self._max_request_bytes):
-            for exporter in self._exporters:
-                exporter.submit("profiles", payload)
+        with self._component:
+            profiles = self._receiver.profiles(last=last)
+            try:
+                payloads = profile_payloads(profiles, self._max_request_bytes)
+            except Exception as e:  # noqa: BLE001 - one profile that cannot be encoded must not cost the others
+                self._component.note(e)
+                payloads = self._one_by_one(profiles)
+            for payload in payloads:
+                for exporter in self._exporters:
+                    exporter.submit("profiles", payload)
+
+    def _one_by_one(self, profiles: Sequence[Profile]) -> list[Payload[bytes]]:
+        payloads: list[Payload[bytes]] = []
+        for profile in profiles:
+            with self._component:
+                payloads += profile_payloads([profile], self._max_request_bytes)
+        return payloads

@@ -14,6 +14,7 @@ from .discovery import drivers, procfs
 from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
 from .discovery.watch import Watcher
+from .ending import Ending
 from .errors import OtelGpuError
 from .process.files import MappedFile
 from .process.mappings import executable_mappings
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 _SLICE_S = 0.25
 _TABLES_S = 60.0
 """How long a recording waits for the unwinding tables of its processes; they are kept for the next time."""
+_NAMES_S = 10.0
+_CLOSE_S = 4.0
 
 
 class Recorder:
@@ -105,16 +108,18 @@ class Recorder:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Detach; idempotent."""
+    def close(self, timeout_s: float = _CLOSE_S) -> None:
+        """Detach, within the time given whatever hangs; idempotent."""
+        ending = Ending(timeout_s)
         if self._watcher is not None:
-            self._watcher.stop()
-            self._watcher = None
+            watcher, self._watcher = self._watcher, None
+            ending.attempt("discovery", watcher.stop)
         if self._profile is not None:
-            self._profile.close()
-            self._profile = None
-        self._cuda.close()
-        self._parsers.close()
+            profile, self._profile = self._profile, None
+            ending.release("probes for stacks are", profile.close if ending.is_complete else profile.detach_all)
+        ending.release("probes are", self._cuda.close if ending.is_complete else self._cuda.detach_all)
+        ending.release("the children that parse are", self._parsers.close)
+        ending.tell()
 
     @property
     def truncated(self) -> tuple[int, int]:
@@ -161,11 +166,13 @@ class Recorder:
             if told_to_stop.wait(min(left, _SLICE_S)):
                 return
 
-    def finish(self) -> list[Profile]:
-        """Return what was recorded since the start, one profile for each process and type."""
+    def finish(self, names_s: float = _NAMES_S) -> list[Profile]:
+        """Return what was recorded since the start, one profile for each process and type.
+
+        No second look follows: names that are still being looked up are waited for, for so long.
+        """
         assert self._profile is not None
-        # No second look follows: names that are still being looked up are waited for.
-        self._cuda.settle()
+        self._cuda.settle(names_s)
         self._cuda.collect()
         return merge(self._profile.profiles(last=True))
 

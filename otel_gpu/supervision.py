@@ -1,7 +1,8 @@
-"""Does every thread still do its work, and what becomes of one that fails? Each runs here, goes on, and says how it is.
+"""Does every component still do its work, and what becomes of one that fails? It goes on, and says how it is.
 
-A component's work is a step that is taken again and again. What a step raises, whatever it is, ends that step and not
-the thread: it is counted, logged once, and the next step follows after a pause that doubles from failure to failure.
+A component with a thread of its own is a Worker: its work is a step that is taken again and again. What a step raises,
+whatever it is, ends that step and not the thread: it is counted, logged once, and the next step follows after a pause
+that doubles from failure to failure. One without is a Component, whose work is guarded where it is done.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TypeVar
 
 from .errors import OtelGpuError
 from .printable import one_line
@@ -24,6 +27,7 @@ _PATIENCE_S = 60.0
 _MAX_TOLD = 64
 """Kinds of failures that are told apart, so that each is logged once; those beyond are only counted."""
 
+Item = TypeVar("Item")
 Step = Callable[[], float | None]
 """One round of work. Returns in how many seconds the next one is due (`math.inf`: when woken), None when it was the last."""
 
@@ -44,6 +48,70 @@ class Health:
         return not self.trouble
 
 
+class Component:
+    """What is known of one component's failures; any thread may note them, and ask.
+
+    As a context manager it guards work that nothing else depends on: what is raised within is noted, and goes no further.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._failures = 0
+        self._trouble = ""
+        self._told: set[tuple[str, int]] = set()
+
+    def __enter__(self) -> Component:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self.works()
+        elif isinstance(error, Exception):
+            self.failed(error)
+        return isinstance(error, Exception)
+
+    def health(self) -> Health:
+        """Say whether the work is being done."""
+        return Health(self.name, self._failures, self._trouble)
+
+    def each(self, items: Iterable[Item], do: Callable[[Item], object]) -> int:
+        """Do something for each, a second time where it fails; return for how many it could not be done."""
+        failed = [item for item in items if not self._did(do, item)]
+        return sum(not self._did(do, item) for item in failed)
+
+    def works(self) -> None:
+        """Note that the work was done."""
+        self._trouble = ""
+
+    def failed(self, error: BaseException) -> None:
+        """Note that the work was not done; until it is, the component is in trouble."""
+        self._trouble = _described(error)
+        self.note(error)
+
+    def note(self, error: BaseException) -> None:
+        """Count and log, once for each kind, what went wrong in a part of the work that the rest does not need."""
+        self._failures += 1
+        at = error.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        kind = type(error).__name__, 0 if at is None else hash((at.tb_frame.f_code.co_filename, at.tb_lineno))
+        if kind in self._told or len(self._told) >= _MAX_TOLD:
+            return
+        self._told.add(kind)
+        _log.error("%s: %s; it goes on, and says this once; --debug shows where", self.name, _described(error))
+        _log.debug("%s failed there", self.name, exc_info=error)
+
+    def _did(self, do: Callable[[Item], object], item: Item) -> bool:
+        try:
+            do(item)
+        except Exception as e:  # noqa: BLE001 - one item must not cost the others
+            self.note(e)
+            return False
+        return True
+
+
 class Worker:
     """A thread for the work of one component. `wake`, `stop` and `health` may be called by any thread.
 
@@ -60,7 +128,7 @@ class Worker:
         recover: Callable[[], None] = lambda: None,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        self.component = component
+        self.component = Component(component)
         self._step = step
         self._interrupt = interrupt
         self._recover = recover
@@ -70,10 +138,7 @@ class Worker:
         self._began_at: float | None = None
         """When the present step began; None between two steps."""
         self._is_done = False
-        self._failures = 0
         self._in_a_row = 0
-        self._last_failure = ""
-        self._told: set[tuple[str, int]] = set()
         self._thread = threading.Thread(target=self._run, name=f"otel-gpu-{component}"[:60], daemon=True)
 
     def start(self) -> None:
@@ -82,7 +147,7 @@ class Worker:
             self._thread.start()
         except (RuntimeError, MemoryError) as e:
             raise OtelGpuError(
-                f"no thread can be started for {self.component}: {e}; "
+                f"no thread can be started for {self.component.name}: {e}; "
                 "raise the limit of tasks (ulimit -u, pids.max of the cgroup) or of memory"
             ) from e
 
@@ -90,6 +155,11 @@ class Worker:
         """Have the next step taken now."""
         self._wake.set()
         self._interrupt()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it took its last step by itself."""
+        return self._is_done
 
     @property
     def is_stopping(self) -> bool:
@@ -115,20 +185,8 @@ class Worker:
 
     def health(self) -> Health:
         """Say whether the work is being done."""
-        return Health(self.component, self._failures, self._trouble())
-
-    def note_failure(self, error: BaseException) -> None:
-        """Count and log, once for each kind, what went wrong in a part of a step that the rest does not need."""
-        self._failures += 1
-        at = error.__traceback__
-        while at is not None and at.tb_next is not None:
-            at = at.tb_next
-        kind = type(error).__name__, 0 if at is None else hash((at.tb_frame.f_code.co_filename, at.tb_lineno))
-        if kind in self._told or len(self._told) >= _MAX_TOLD:
-            return
-        self._told.add(kind)
-        _log.error("%s: %s; it goes on, and says this once; --debug shows where", self.component, _described(error))
-        _log.debug("%s failed there", self.component, exc_info=error)
+        noted = self.component.health()
+        return replace(noted, trouble=self._trouble() or noted.trouble)
 
     def _trouble(self) -> str:
         if self._thread.ident is None:
@@ -138,7 +196,7 @@ class Worker:
         began_at = self._began_at
         if began_at is not None and (took_s := time.monotonic() - began_at) > self._patience_s:
             return f"has been at one step for {took_s:.0f} s"
-        return self._last_failure if self._in_a_row else ""
+        return ""
 
     def _run(self) -> None:
         while not self._told_to_stop.is_set() and not self._is_done:
@@ -154,6 +212,7 @@ class Worker:
                 self._recover()
             due_s = self._step()
             self._began_at, self._in_a_row = None, 0
+            self.component.works()
             if due_s is None:
                 self._is_done = True
                 return
@@ -164,8 +223,7 @@ class Worker:
         try:
             self._began_at = None
             self._in_a_row += 1
-            self._last_failure = _described(error)
-            self.note_failure(error)
+            self.component.failed(error)
             self._told_to_stop.wait(min(_FIRST_PAUSE_S * 2 ** min(self._in_a_row - 1, 16), _LONGEST_PAUSE_S))
         except BaseException:  # noqa: BLE001 - without memory not even a failure can be told
             time.sleep(_FIRST_PAUSE_S)

@@ -40,6 +40,11 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         *(AttributeSpec(*declared) for declared in nvml_metrics.ATTRIBUTES),
         AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
         AttributeSpec("bpf.map.name", "The BPF map."),
+        AttributeSpec(
+            "component",
+            "A part of the agent: a receiver (`cuda`, `nvml`, `self`), `processors`, `series`, `export NAME`, or a thread "
+            "(`collect`, `events`, `samples`, `nvml`, `xid`).",
+        ),
         AttributeSpec("cpu.mode", "Where the CPU time was spent.", ("user", "system")),
         AttributeSpec("cuda.device.index", "The device's ordinal in the observed process."),
         AttributeSpec("cuda.device.model", "The device's product name."),
@@ -220,6 +225,20 @@ RESOURCE_ATTRIBUTES_CUT = MetricSpec(
     "Attributes that observed programs say of themselves and that are left out or shortened.",
     ("reason",),
 )
+COMPONENT_HEALTH = MetricSpec(
+    "otel_gpu.component.health",
+    "1",
+    _GAUGE,
+    "Whether a part of the agent does its work: 1, or 0 while it fails, hangs or has ended.",
+    ("component",),
+)
+COMPONENT_FAILURES = MetricSpec(
+    "otel_gpu.component.failures",
+    "{failure}",
+    _COUNTER,
+    "How often the work of a part of the agent, or a piece of it, failed unexpectedly; the part goes on.",
+    ("component",),
+)
 COLLECT_DURATION = MetricSpec(
     "otel_gpu.collect.duration", "s", _HISTOGRAM, "Time to read the kernel's maps once.", floating=True
 )
@@ -312,6 +331,8 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         COLLECT_DURATION,
         EXPORT_DURATION,
         EXPORT_POINTS,
+        COMPONENT_HEALTH,
+        COMPONENT_FAILURES,
         PROCESS_CPU_TIME,
         PROCESS_MEMORY_USAGE,
     ),

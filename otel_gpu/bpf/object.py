@@ -128,9 +128,10 @@ class BpfObject:
         return found
 
     def _map_pointer(self, name: str) -> int:
-        pointer = self._lib.bpf_object__find_map_by_name(self._object, name.encode())
+        pointer = self._object and self._lib.bpf_object__find_map_by_name(self._object, name.encode())
         if not pointer:
-            raise LoadError(f"the BPF object {self.name} has no map {name}; reinstall otel-gpu")
+            state = "has no map" if self._object else "is closed and no longer has the map"
+            raise LoadError(f"the BPF object {self.name} {state} {name}; reinstall otel-gpu")
         return int(pointer)
 
     @contextlib.contextmanager

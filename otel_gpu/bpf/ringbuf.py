@@ -73,7 +73,7 @@ class RingReader:
         if self._wakes.closed:
             return
         if not self.worker.stop(timeout_s):
-            _log.warning("a record of %s is still being handled after %.0f s", self.worker.component, timeout_s)
+            _log.warning("a record of %s is still being handled after %.0f s", self.worker.component.name, timeout_s)
             return
         with self._lock:
             self._lib.ring_buffer__free(self._ring)
@@ -109,7 +109,7 @@ class RingReader:
                 size = min(size, self._used(data))
             self._on_record(ctypes.string_at(data, size))
         except BaseException as e:  # noqa: BLE001 - cannot pass through C; one record must not cost the others
-            self.worker.note_failure(e)
+            self.worker.component.note(e)
         return 0
 
 

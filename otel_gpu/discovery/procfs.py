@@ -93,13 +93,16 @@ def stat(pid: int) -> Stat:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether any thread of a process still runs."""
+    """Say whether any thread of a process still runs, as far as it can be known."""
     try:
         if stat(pid).state not in ("Z", "X"):
             return True
         return len(os.listdir(f"/proc/{pid}/task")) > 1
-    except (ProcessGoneError, OSError):
+    except (ProcessGoneError, FileNotFoundError, ProcessLookupError):
         return False
+    except OSError:
+        # This program is out of descriptors or memory, or may not look: that says nothing of the other.
+        return True
 
 
 def command_line(pid: int) -> list[str]:

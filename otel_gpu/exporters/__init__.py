@@ -6,10 +6,12 @@ except `shutdown`, which says for how long.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from ..model import SeriesStore
+from ..supervision import Worker
 from .settings import Signal
 from .statistics import ExporterStats
 
@@ -42,6 +44,9 @@ class MetricsExporter(Protocol):
 
     def stats(self) -> ExporterStats: ...
 
+    def workers(self) -> Sequence[Worker]:
+        """Return the threads that deliver what was handed over, where there are any."""
+
 
 class SignalExporter(Protocol):
     """What exporters of traces and profiles are handed: serialized OTLP export requests."""
@@ -55,3 +60,5 @@ class SignalExporter(Protocol):
     def shutdown(self, timeout_s: float) -> None: ...
 
     def stats(self) -> ExporterStats: ...
+
+    def workers(self) -> Sequence[Worker]: ...

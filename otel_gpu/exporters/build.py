@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..supervision import Health
 from . import ExporterStats
 from .settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
 
@@ -29,6 +30,14 @@ class Exporters:
         for exporter in _once([*self.metrics, *self.profiles]):
             found[exporter.name] = found.get(exporter.name, ExporterStats()) + exporter.stats()
         return found
+
+    def health(self) -> list[Health]:
+        """Say how the threads are that deliver, by the exporter's id."""
+        return [
+            replace(worker.health(), component=f"export {exporter.name}")
+            for exporter in _once([*self.metrics, *self.profiles])
+            for worker in exporter.workers()
+        ]
 
     def shutdown(self, timeout_s: float) -> None:
         """Let the exporters finish, all within one deadline."""

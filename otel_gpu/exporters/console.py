@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ..model import Buckets, Instrument
 from ..printable import one_line
+from ..supervision import Worker
 from . import ExporterStats
 from .quantities import quantity
 from .statistics import Tally
@@ -83,6 +84,9 @@ class ConsoleExporter:
 
     def stats(self) -> ExporterStats:
         return self._tally.snapshot()
+
+    def workers(self) -> list[Worker]:
+        return []
 
     def _rows(self, owner: ResourceSeries, now_ns: int) -> Iterator[Row]:
         by_size = sorted(owner.series.values(), key=lambda s: (s.metric.name, -_total(s), s.attributes))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 from ..errors import OtelGpuError
 from ..printable import escaped
+from ..supervision import Worker
 from ..trusted_paths import check_file, open_directory
 from . import ExporterStats, Payload
 from .encode_json import JsonMetricsEncoder
@@ -89,6 +90,9 @@ class FileExporter:
 
     def stats(self) -> ExporterStats:
         return self._tally.snapshot()
+
+    def workers(self) -> list[Worker]:
+        return []
 
     def _portions(self, lines: list[Payload[bytes]]) -> Iterator[list[Payload[bytes]]]:
         """Yield all lines at once; where files are to stay small, as many as may stand in one."""

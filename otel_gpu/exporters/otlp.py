@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ..redaction import endpoint_without_credentials
+from ..supervision import Worker
 from . import ExporterStats, Payload
 from .encode import MetricsEncoder
 from .endpoint import Target, target
@@ -61,6 +62,10 @@ class OtlpExporter:
     def stats(self) -> ExporterStats:
         """Return the statistics of all signals together."""
         return functools.reduce(ExporterStats.__add__, [s.stats() for s in list(self._senders.values())])
+
+    def workers(self) -> list[Worker]:
+        """Return the threads of all signals."""
+        return [s.worker for s in list(self._senders.values())]
 
     def signal_stats(self, signal: Signal) -> ExporterStats:
         sender = self._senders.get(signal)

@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..model import Buckets, Instrument
 from ..printable import one_line
 from ..redaction import without_credentials
+from ..supervision import Worker
 from . import ExporterStats, Payload
 from .identity import SCHEMA_URL, SCOPE_NAME
 from .sender import Accepted, Refused, Sender
@@ -63,6 +64,9 @@ class SdkExporter:
 
     def stats(self) -> ExporterStats:
         return self._sender.stats()
+
+    def workers(self) -> list[Worker]:
+        return [self._sender.worker]
 
 
 class _SdkTransport:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import resource as rusage
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .. import telemetry
@@ -13,6 +14,7 @@ from ..abi import Loss
 from ..discovery.host import host
 from ..exporters.statistics import ExporterStats
 from ..model import AttributeValue, Buckets, Measurement, MetricSpec, Resource, Value, attributes
+from ..supervision import Health
 from .cuda import CudaReceiver
 
 if TYPE_CHECKING:
@@ -34,12 +36,17 @@ class SelfReceiver:
         profile: ProfileReceiver | None = None,
         identities: Identities | None = None,
         configured: Mapping[str, str] = {},
+        health: Callable[[], Iterable[Health]] = tuple,
     ) -> None:
-        """`configured` are the attributes of the agent's own OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME."""
+        """`configured` are the attributes of the agent's own OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME.
+
+        `health` tells of every part of the agent how it is.
+        """
         self._cuda = cuda
         self._profile = profile
         self._exporters = exporters
         self._identities = identities
+        self._health = health
         identity: dict[str, AttributeValue | None] = {
             **host(),
             "service.name": "otel-gpu",
@@ -93,6 +100,7 @@ class SelfReceiver:
                 ("dropped", stats.dropped_points),
             ):
                 self._sum(found, telemetry.EXPORT_POINTS, points, {"otel.component.name": name, "outcome": outcome})
+        self._of_components(found)
         for metric, attrs, seconds in self._durations:
             self._put(found, metric, _one_duration(seconds), attrs)
         self._durations.clear()
@@ -100,6 +108,16 @@ class SelfReceiver:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _of_components(self, found: list[Measurement]) -> None:
+        failures: Counter[str] = Counter()
+        are_good: dict[str, bool] = {}
+        for health in self._health():
+            failures[health.component] += health.failures
+            are_good[health.component] = health.is_good and are_good.get(health.component, True)
+        for component, is_good in are_good.items():
+            self._put(found, telemetry.COMPONENT_HEALTH, int(is_good), {"component": component})
+            self._sum(found, telemetry.COMPONENT_FAILURES, failures[component], {"component": component})
 
     def _put(
         self, found: list[Measurement], metric: MetricSpec, value: Value, attrs: dict[str, AttributeValue]

@@ -27,15 +27,17 @@ from ..probes.sites import Policy, SiteRules
 from ..probes.table import TABLES
 from ..process.files import File
 from ..process.parsers import Parsers
+from ..supervision import Component, Health
 from ..symbols.kernels import KernelBook
 from ..symbols.origins import Origins
 from . import hip, hip_errors
-from .cuda_busy import BusyReader, BusyTimes, DeviceTime
+from .cuda_busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
 from .cuda_facts import CudaFacts
-from .cuda_ledger import Ledger
+from .cuda_ledger import Gone, Ledger
 from .cuda_patience import Patience
 from .cuda_sums import CudaSums
-from .rows import RowReader
+from .kernel_handles import handle_of
+from .rows import RowDelta, RowReader
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +113,11 @@ class CudaReceiver:
         self._ring = RingReader(self._object.map("events"), self._facts.handle)
         self._patience = Patience(self._facts.awaits_name)
         self._unexpanded = 0
+        self._waits_for_names = True
+        self._unsorted: list[RowDelta] = []
+        self._uncounted: list[RowDelta] = []
+        self._rows_lost = 0
+        self._component = Component("cuda")
         self._before_forgetting: Callable[[Collection[Process]], None] = lambda _: None
 
     def _load(self, map_entries: int, only: tuple[int, ...], *, busy_time: bool) -> None:
@@ -128,10 +135,14 @@ class CudaReceiver:
 
     def close(self) -> None:
         """Detach from everything and unload; idempotent."""
+        self.detach_all()
         self._ring.close()
         self._origins.close()
-        self._libraries.close()
         self._object.close()
+
+    def detach_all(self) -> None:
+        """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
+        self._libraries.close()
 
     def attach(self, library: Library, file: File) -> AttachedLibrary | None:
         """Place the probes in a library, once; None for libraries without any."""
@@ -170,7 +181,14 @@ class CudaReceiver:
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""
-        return self._facts.kernel_name(process, self._facts.key_of(process, handle))
+        return self._name(process, self._facts.key_of(process, handle))
+
+    def _name(self, process: Process, key: int) -> str:
+        try:
+            return self._facts.kernel_name(process, key)
+        except Exception as e:  # noqa: BLE001 - a name that cannot be had must not cost what was launched
+            self._component.note(e)
+            return f"unknown+{handle_of(key):#x}"
 
     def before_forgetting(self, tell: Callable[[Collection[Process]], None]) -> None:
         """Tell whoever else knows of processes of those that have ended, while their kernels still have names."""
@@ -180,38 +198,58 @@ class CudaReceiver:
         """Return what was counted since the last call; what is kept of ended processes is dropped."""
         ended = self._processes.ended()
         self._before_forgetting(ended)
-        rows = [*self._rows.read(), *self._overflow.read()]
+        # What was read is kept until it has been counted, whatever happens in between.
+        self._unsorted += self._rows.read()
+        self._unsorted += self._overflow.read()
         # Events after rows: what a row counts was made known before it was counted.
         self._ring.drain()
-        self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
-        facts = (self._facts.kernel_name, self._facts.key_of, self._facts.graph_contents)
+        if self._waits_for_names:
+            self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
+        facts = (self._name, self._facts.key_of, self._facts.graph_contents)
         sums, of_hip = CudaSums(*facts), CudaSums(*facts, hip_errors.error_name)
-        for program in self._facts.take_new():
-            # A pid's programs are told apart by their order, which rows do not have.
-            self._processes.owner(*program)
+        # A pid's programs are told apart by their order, which rows do not have.
+        self._component.each(self._facts.take_new(), lambda program: self._processes.owner(*program))
+
+        def count(row: RowDelta) -> None:
+            owner = self._processes.owner(row.tgid, row.incarnation)
+            if row.is_hip:
+                of_hip.add(owner, hip.on_its_device(row, owner))
+            else:
+                sums.add(owner, row)
+
+        def add_time(grown: BusyDelta) -> None:
+            owner = self._processes.owner(*grown.program)
+            self._times.grown(owner, grown)
+            sums.busy(owner, grown)
+
+        def end_memory(gone: Gone) -> None:
+            owner = self._processes.owner(*gone.program)
+            if gone.is_hip:
+                of_hip.ended(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
+            else:
+                sums.ended(owner, gone.device, gone.type, gone.size)
+
         with self._facts.lock:
-            for delta in self._patience.sift(rows, {p.pid for p in ended}):
-                owner = self._processes.owner(delta.tgid, delta.incarnation)
-                if delta.is_hip:
-                    of_hip.add(owner, hip.on_its_device(delta, owner))
-                else:
-                    sums.add(owner, delta)
+            self._uncounted += self._patience.sift(self._unsorted, {p.pid for p in ended})
+            self._unsorted = []
+            self._rows_lost += self._component.each(self._uncounted, count)
             known = {(p.pid, p.incarnation) for p in self._processes if p.incarnation is not None}
-            for grown in self._busy.read(known):
-                owner = self._processes.owner(*grown.program)
-                self._times.grown(owner, grown)
-                sums.busy(owner, grown)
-            for program, device, batch in self._facts.take_batches():
-                self._times.ended(self._processes.owner(*program), device, batch)
-            for gone in self._ledger.take_gone():
-                owner = self._processes.owner(*gone.program)
-                if gone.is_hip:
-                    of_hip.ended(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
-                else:
-                    sums.ended(owner, gone.device, gone.type, gone.size)
+            self._component.each(self._busy.read(known), add_time)
+            self._component.each(
+                self._facts.take_batches(),
+                lambda batch: self._times.ended(self._processes.owner(*batch[0]), *batch[1:]),
+            )
+            self._component.each(self._ledger.take_gone(), end_memory)
         self._facts.settle_handles()
+        measured = [*sums.measurements(), *hip.measurements(of_hip.measurements())]
+        self._uncounted = []
         self._unexpanded += sums.unexpanded_graph_launches + of_hip.unexpanded_graph_launches
-        # Only now: the first rows of a short life may have told whose they are just above.
+        with self._component:
+            self._forget(ended)
+        return measured
+
+    def _forget(self, ended: Collection[Process]) -> None:
+        # Not before all is counted: the first rows of a short life may have told whose they are.
         programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
         self._rows.forget(programs)
         self._overflow.forget(programs)
@@ -219,18 +257,22 @@ class CudaReceiver:
         self._ledger.forget(programs)
         for program in programs:
             self._facts.forget(program)
-        return [*sums.measurements(), *hip.measurements(of_hip.measurements())]
 
     def take_busy(self) -> Mapping[Process, Mapping[int, DeviceTime]]:
         """Return what GPUs did for each process since the last call, by device, as of the last read."""
         with self._facts.lock:
             return self._times.take()
 
-    def settle(self) -> None:
-        """Wait for names a last time: the next `collect` holds nothing back for them."""
-        self._ring.drain()
-        self._origins.settle(_LAST_NAMES_S)
+    def settle(self, timeout_s: float = _LAST_NAMES_S) -> None:
+        """Wait for names a last time: from now on `collect` neither waits for them nor holds anything back."""
         self._patience.end()
+        self._waits_for_names = False
+        self._ring.drain()
+        self._origins.settle(timeout_s)
+
+    def health(self) -> list[Health]:
+        """Say how the thread is that reads events, and what is made of counts."""
+        return [self._ring.worker.health(), self._component.health()]
 
     def losses(self) -> dict[Loss, int]:
         """Return how often each thing went wrong in the kernel, since the start."""
@@ -253,6 +295,7 @@ class CudaReceiver:
             "name_lookups_dropped": self._origins.dropped,
             "names_cut": self._facts.cut_names(),
             "names_refused": self.kernels.refused,
+            "rows_not_counted": self._rows_lost,
         }
 
     def fill(self) -> dict[str, tuple[int, int]]:

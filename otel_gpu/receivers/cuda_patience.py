@@ -6,7 +6,7 @@ that have ended, and the agent's own end, cannot wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 
 from .rows import RowDelta
 
@@ -23,12 +23,12 @@ class Patience:
         """Hold nothing back from now on."""
         self._is_over = True
 
-    def sift(self, rows: Iterable[RowDelta], ended: Collection[int]) -> Iterator[RowDelta]:
-        """Yield the rows that need not wait, those held back before among them; `ended` are pids that cannot."""
-        held, self._held = self._held, []
-        for source in (held, rows):
-            for row in source:
-                if not self._is_over and row.tgid not in ended and self._awaits_name(row):
-                    self._held.append(row)
-                else:
-                    yield row
+    def sift(self, rows: Iterable[RowDelta], ended: Collection[int]) -> list[RowDelta]:
+        """Return the rows that need not wait, those held back before among them; `ended` are pids that cannot."""
+        held: list[RowDelta] = []
+        ready: list[RowDelta] = []
+        for row in (*self._held, *rows):
+            waits = not self._is_over and row.tgid not in ended and self._awaits_name(row)
+            (held if waits else ready).append(row)
+        self._held = held
+        return ready

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ..model import Attributes, AttributeValue, Instrument, Measurement, MetricSpec, Resource, attributes
 from ..processors.devices import Gpu
+from ..supervision import Health
 from . import nvml_metrics as metrics
 from .nvml_events import XidEvent, XidWatch
 from .nvml_library import Device, Nvml, NvmlUnavailableError
@@ -83,6 +84,10 @@ class NvmlReceiver:
             self._nvml.close()
             self._nvml = None
             self.reason = "closed"
+
+    def health(self) -> list[Health]:
+        """Say how the thread is that listens for events, where there is one."""
+        return [] if self._xids is None or self._xids.worker is None else [self._xids.worker.health()]
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return the host's GPUs with their MIG instances, by index."""

@@ -8,8 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from .. import abi
 from ..abi import Loss, SampleType
 from ..bpf.cpu_events import CpuSampler
@@ -27,6 +25,7 @@ from ..probes.sites import Policy, SiteRules
 from ..process.files import File
 from ..process.parsers import Parsers
 from ..profiles import CPU, GPU_TIMES, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
+from ..supervision import Component, Health
 from ..symbols.stacks import COMPLETE, NO_MAPPING, NO_TABLE, STOPS, FileNames, StackNamer
 from ..unwind.cache import TableCache
 from ..unwind.loader import UnwindLoader, WalkedProcess
@@ -35,6 +34,7 @@ from .cuda import CudaTables
 from .cuda_busy import DeviceTime
 from .gpu_time import GpuTime
 from .held_memory import HeldMemory
+from .profile_remainders import Program, Remainders
 from .profile_sites import ProfileSites
 from .profile_sums import KernelName, ProfileSums, StackSample, sample_size
 from .resting import resting_threads
@@ -52,8 +52,6 @@ _SHORTEST_STAY_NS = 1_000_000
 """Off the CPU; shorter ones are not counted."""
 
 _NOT_UPROBES = {"profile_cpu", *OFF_CPU_PROGRAMS}
-
-Program = tuple[int, int]
 
 
 class _Observed:
@@ -120,6 +118,8 @@ class ProfileReceiver:
             self._object.map("unwind_processes"),
             cache,
         )
+        self._component = Component("profiles")
+        self._remainders = Remainders(self._object.map("samplers"))
         self._files = FileNames()
         self._lock = threading.RLock()
         rules = SiteRules.here(policy, allow_single_step=allow_single_step)
@@ -175,13 +175,7 @@ class ProfileReceiver:
 
     def close(self) -> None:
         """Detach and unload; idempotent."""
-        if self._cpu is not None:
-            self._cpu.close()
-        if self._off_cpu is not None:
-            self._off_cpu.close()
-        if self.submissions is not None:
-            self.submissions.close()
-        self._sites.close()
+        self.detach_all()
         if self._resting is not None:
             self._resting.close()
         self._ring.close()
@@ -199,6 +193,16 @@ class ProfileReceiver:
         """Take the programs out of a library that nobody uses any more."""
         self._sites.detach(library)
 
+    def detach_all(self) -> None:
+        """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
+        if self._cpu is not None:
+            self._cpu.close()
+        if self._off_cpu is not None:
+            self._off_cpu.close()
+        if self.submissions is not None:
+            self.submissions.close()
+        self._sites.close()
+
     def observe(self, pid: int) -> None:
         """Make a process's stacks walkable; again after it mapped more code."""
         if self.loader.process(pid) is None:
@@ -214,13 +218,9 @@ class ProfileReceiver:
         for _ in self._going_on():
             pass
         self._ring.drain()
-        table = self._object.map("samplers")
-        keys, values = table.read(abi.SAMPLER_KEY, abi.SAMPLER)
-        values["value"] = values["calls"] = 0
-        for key, value in zip(keys, values, strict=True):
-            table.put(key.tobytes(), value.tobytes())
         self._take_busy()
         with self._lock:
+            self._remainders.clear()
             self._sums.clear()
             self._gpu_time.clear()
             self.complete = 0
@@ -231,8 +231,9 @@ class ProfileReceiver:
 
         With `last`, what the calls after the last stack of each thread add up to is there too, under a marker.
         """
-        for record in self._going_on():
-            self._take(record)
+        with self._component:
+            for record in self._going_on():
+                self._take(record)
         self._ring.drain()
         with self._lock:
             if last:
@@ -245,29 +246,38 @@ class ProfileReceiver:
                 if owner is not None and not owner.process.ended:
                     self._sums.add_tensors(owner.process, stack, size_bytes)
             for process, times in self._take_busy().items():
-                self._sums.add_time(process, self._gpu_time.split(process, times))
+                with self._component:
+                    self._sums.add_time(process, self._gpu_time.split(process, times))
             return self._sums.take()
 
     def finish(self, ended: Collection[Process]) -> None:
-        """Take in the last of processes that have ended, and forget them."""
+        """Take in the last of processes that have ended, and forget them; what goes wrong with one costs one."""
         if not ended:
             return
         self._ring.drain()
         with self._lock:
-            self._add_remainders(set(ended))
+            with self._component:
+                self._add_remainders(set(ended))
             mine = [(program, o) for program, o in self._observed.items() if o.process in ended]
             for program, observed in mine:
-                self._sums.name_launches(observed.process)
-                self._gpu_time.name(observed.process)
-                observed.close()
                 del self._observed[program]
+                with self._component:
+                    self._sums.name_launches(observed.process)
+                    self._gpu_time.name(observed.process)
+                    observed.close()
             if self._tensors is not None:
-                self._tensors.forget({program for program, _ in mine})
+                with self._component:
+                    self._tensors.forget({program for program, _ in mine})
         for process in ended:
-            self.loader.forget(process.pid)
-            if self._processes.known(process.pid):
-                # It runs another program now.
-                self.observe(process.pid)
+            with self._component:
+                self.loader.forget(process.pid)
+                if self._processes.known(process.pid):
+                    # It runs another program now.
+                    self.observe(process.pid)
+
+    def health(self) -> list[Health]:
+        """Say how the thread that names stacks is, and what is made of them."""
+        return [self._ring.worker.health(), self._component.health()]
 
     def stacks(self) -> dict[str | None, int]:
         """Return how many stacks were taken, by why they were cut short; None: they are complete."""
@@ -296,27 +306,34 @@ class ProfileReceiver:
     def _take(self, record: bytes) -> None:
         sample = StackSample.read(record)
         with self._lock:
-            observed = self._of((sample.tgid, sample.incarnation))
-            match sample.kind:
-                case SampleType.FREE:
-                    observed.held.freed(sample.subject, sample.when_ns)
-                    return
-                case SampleType.BACKWARD_DONE:
-                    observed.callers.left(sample.tid)
-                    return
-            stack = self._named(observed, sample, record[abi.SAMPLE.size : abi.SAMPLE.size + 16 * sample.frames])
-            if sample.kind == SampleType.BACKWARD:
-                observed.callers.entered(sample.tid, stack)
+            try:
+                self._take_in(sample, record)
+            except Exception as e:  # noqa: BLE001 - whatever becomes of the stack, what it stands for is in the total
+                self._component.note(e)
+                self._remainders.lost(sample)
+
+    def _take_in(self, sample: StackSample, record: bytes) -> None:
+        observed = self._of((sample.tgid, sample.incarnation))
+        match sample.kind:
+            case SampleType.FREE:
+                observed.held.freed(sample.subject, sample.when_ns)
                 return
-            # What ends with a call may have begun before it: an engine's thread was idle for nobody.
-            if sample.kind != SampleType.OFF_CPU:
-                stack = observed.callers.joined(sample.tid, stack)
-            if sample.kind == SampleType.TENSOR and self._tensors is not None:
-                self._tensors.charge(sample.subject, stack)
-            if sample.kind == SampleType.SUBMISSION:
-                self._gpu_time.add(observed.process, sample, stack)
+            case SampleType.BACKWARD_DONE:
+                observed.callers.left(sample.tid)
                 return
-            self._sums.add(observed.process, observed.held, sample, stack)
+        stack = self._named(observed, sample, record[abi.SAMPLE.size : abi.SAMPLE.size + 16 * sample.frames])
+        if sample.kind == SampleType.BACKWARD:
+            observed.callers.entered(sample.tid, stack)
+            return
+        # What ends with a call may have begun before it: an engine's thread was idle for nobody.
+        if sample.kind != SampleType.OFF_CPU:
+            stack = observed.callers.joined(sample.tid, stack)
+        if sample.kind == SampleType.TENSOR and self._tensors is not None:
+            self._tensors.charge(sample.subject, stack)
+        if sample.kind == SampleType.SUBMISSION:
+            self._gpu_time.add(observed.process, sample, stack)
+            return
+        self._sums.add(observed.process, observed.held, sample, stack)
 
     def _named(self, observed: _Observed, sample: StackSample, frames: bytes) -> Stack:
         if sample.stop == COMPLETE:
@@ -339,28 +356,21 @@ class ProfileReceiver:
 
     def _add_remainders(self, ended: Collection[Process] | None = None) -> None:
         """Count what no stack stands for yet, and count it once: of programs that have ended, or of all."""
-        table = self._object.map("samplers")
-        keys, values = table.read(abi.SAMPLER_KEY, abi.SAMPLER)
-        programs = keys["pid_tgid"] >> 32 << 32 | keys["incarnation"]
         pids = None if ended is None else {p.pid for p in ended}
-        for number in np.unique(programs).tolist():
-            program = divmod(number, 1 << 32)
-            if program not in self._observed and pids is not None and program[0] not in pids:
-                continue
-            # Also of a program of which no stack has come.
+
+        def wanted(program: Program) -> bool:
+            if ended is None:
+                return True
+            # Also one of which no stack has come.
+            return (program in self._observed or program[0] in (pids or ())) and self._of(program).process in ended
+
+        for program, remainders in self._remainders.take(wanted):
             process = self._of(program).process
-            if ended is not None and process not in ended:
-                continue
-            mine = programs == number
-            # Of submissions the device stands above the type.
-            devices, kinds = np.divmod(keys["type"][mine], 1 << 8)
-            columns = devices, kinds, values["value"][mine], values["calls"][mine]
-            for device, kind, value, calls in zip(*(c.tolist() for c in columns), strict=True):
+            for kind, device, amount in remainders:
                 if kind == SampleType.SUBMISSION:
-                    self._gpu_time.add_remainder(process, device, calls)
+                    self._gpu_time.add_remainder(process, device, amount)
                 else:
-                    self._sums.add_remainder(process, kind, value)
-            table.delete_many(keys[mine])
+                    self._sums.add_remainder(process, kind, amount)
 
     def _of(self, program: Program) -> _Observed:
         observed = self._observed.get(program)

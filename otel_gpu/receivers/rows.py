@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,17 +51,18 @@ class RowReader:
         self._sums: _Sums = np.zeros((0, 3), np.uint64)
         self.entries = 0
 
-    def read(self) -> Iterator[RowDelta]:
-        """Yield the rows that grew."""
+    def read(self) -> list[RowDelta]:
+        """Return the rows that grew; those of a read that fails are in the next one."""
         keys, values = self._table.read(ROW_KEY, ROW)
         sums: _Sums = values.view(np.uint64).reshape(len(keys), possible_cpus(), 3).sum(axis=1, dtype=np.uint64)
         self.entries = len(keys)
         raw = keys.tobytes()
         before = self._sums if raw == self._keys else self._align(raw)
         grown = np.nonzero((sums != before).any(axis=1))[0]
+        added = zip(keys[grown].tolist(), (sums[grown] - before[grown]).tolist(), strict=True)
+        deltas = [RowDelta(*key, *delta) for key, delta in added]
         self._keys, self._sums = raw, sums
-        for key, delta in zip(keys[grown].tolist(), (sums[grown] - before[grown]).tolist(), strict=True):
-            yield RowDelta(*key, *delta)
+        return deltas
 
     def forget(self, programs: set[tuple[int, int]]) -> None:
         """Remove the rows of programs, given as (tgid, incarnation), that can add nothing any more."""

@@ -59,7 +59,7 @@ def measure(metric: MetricSpec, value: Value, resource: Resource = ONE, **attrs:
 
 def run(*batches: list[Measurement] | Exception) -> tuple[Pipeline, Sink]:
     sink = Sink()
-    pipeline = Pipeline([Source(*batches)], [], [sink])
+    pipeline = Pipeline({"cuda": Source(*batches)}, [], [sink])
     for _ in batches:
         pipeline.collect()
     return pipeline, sink
@@ -78,10 +78,10 @@ def test_counters_add_up_gauges_do_not_and_histograms_merge() -> None:
 
 def test_a_snapshot_does_not_change_with_what_comes_later() -> None:
     sizes = Buckets({3: 1}, 9)
-    pipeline, _ = run([measure(SIZES, sizes)])
+    pipeline = Pipeline({"cuda": Source([measure(SIZES, sizes)], [measure(SIZES, Buckets({3: 4}, 36))])}, [], [])
+    pipeline.collect()
     (before,) = pipeline.snapshot()
 
-    pipeline.add(Source([measure(SIZES, Buckets({3: 4}, 36))]))
     pipeline.collect()
 
     assert before.value == Buckets({3: 1}, 9)
@@ -103,7 +103,7 @@ def test_processors_forget_what_has_ended() -> None:
     name = "cuda.kernel.name"
     launches = [Measurement(ONE, KERNEL_LAUNCH_CALLS, attributes({name: f"k{n}"}), 1) for n in range(3)]
     names = KernelNames(1)
-    pipeline = Pipeline([Source(launches)], [names], [Sink()])
+    pipeline = Pipeline({"cuda": Source(launches)}, [names], [Sink()])
     pipeline.collect([ONE])
 
     pipeline.export()
@@ -126,7 +126,7 @@ def test_processors_see_the_measurements_in_their_order() -> None:
             pass
 
     pipeline = Pipeline(
-        [Source([measure(CALLS, 5)])], [Note("add", lambda v: v + 1), Note("double", lambda v: v * 2)], []
+        {"cuda": Source([measure(CALLS, 5)])}, [Note("add", lambda v: v + 1), Note("double", lambda v: v * 2)], []
     )
     pipeline.collect()
 
@@ -134,20 +134,75 @@ def test_processors_see_the_measurements_in_their_order() -> None:
     assert [p.value for p in pipeline.snapshot()] == [12]
 
 
-def test_a_receiver_that_cannot_be_read_once_costs_nothing_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    broken = Source(OSError("no such map"), [measure(CALLS, 4, TWO)])
-    pipeline = Pipeline([broken, Source([measure(CALLS, 1)], [measure(CALLS, 1)])], [], [])
+@pytest.mark.parametrize("error", (OSError("no such map"), MemoryError(), ValueError("bad row")))
+def test_a_receiver_that_cannot_be_read_once_costs_nothing_of_the_others(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Source(error, [measure(CALLS, 4, TWO)])
+    pipeline = Pipeline({"cuda": broken, "self": Source([measure(CALLS, 1)], [measure(CALLS, 1)])}, [], [])
 
     with caplog.at_level(logging.ERROR):
         pipeline.collect()
+    assert _trouble(pipeline) == ["cuda"]
     pipeline.collect()
 
-    assert "Source could not be read: no such map" in caplog.text
+    assert f"cuda: {type(error).__name__}" in caplog.text
     assert {p.resource: p.value for p in pipeline.snapshot()} == {ONE: 2, TWO: 4}
+    assert _trouble(pipeline) == []
+
+
+def test_what_a_processor_cannot_do_is_missing_and_nothing_else() -> None:
+    class Broken:
+        def process(self, _measurements: list[Measurement]) -> list[Measurement]:
+            raise KeyError("device")
+
+        def forget(self, resource: Resource) -> None:
+            raise KeyError(resource)
+
+    sink = Sink()
+    pipeline = Pipeline({"cuda": Source([measure(CALLS, 5)], [measure(CALLS, 2)])}, [Broken()], [sink])
+    pipeline.collect([ONE])
+    pipeline.export()
+    pipeline.collect()
+
+    assert sink.exports == [{(ONE, "calls"): 5}]
+    assert [p.value for p in pipeline.snapshot()] == [2]
+    assert _trouble(pipeline) == ["processors"]
+
+
+def test_a_measurement_that_cannot_be_added_costs_none_of_the_others() -> None:
+    good, bad = measure(CALLS, 1), measure(SIZES, Buckets({0: 1}, 1.0))
+    spoilt = Measurement(ONE, SIZES, bad.attributes, "text")
+    pipeline = Pipeline({"cuda": Source([bad], [good, spoilt, good, spoilt, good])}, [], [])
+    pipeline.collect()
+    pipeline.collect()
+
+    assert {p.name: p.value for p in pipeline.snapshot()}["calls"] == 3
+    assert {h.component: h.failures for h in pipeline.health()}["series"] == 2
+
+
+def test_an_exporter_that_fails_keeps_nothing_from_the_others() -> None:
+    class Broken(Sink):
+        name = "broken"
+
+        def export_metrics(self, store: SeriesStore, _now_ns: int) -> None:
+            raise MemoryError
+
+    sink = Sink()
+    pipeline = Pipeline({"cuda": Source([measure(CALLS, 5)])}, [], [Broken(), sink])
+    pipeline.collect()
+    pipeline.export()
+
+    assert sink.exports == [{(ONE, "calls"): 5}]
+    assert _trouble(pipeline) == ["export broken"]
+
+
+def _trouble(pipeline: Pipeline) -> list[str]:
+    return [health.component for health in pipeline.health() if not health.is_good]
 
 
 def test_exports_are_timed_by_exporter() -> None:
-    pipeline = Pipeline([], [], [Sink(), Sink()])
+    pipeline = Pipeline({}, [], [Sink(), Sink()])
     pipeline.export()
 
     assert [name for name, seconds in pipeline.take_durations() if seconds >= 0] == ["sink", "sink"]

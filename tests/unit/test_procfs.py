@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,3 +109,14 @@ def test_a_process_that_is_gone_is_an_error_that_says_so() -> None:
 
 def test_reads_are_bounded() -> None:
     assert len(procfs.read(os.getpid(), "maps", 100)) == 100
+
+
+def test_who_cannot_look_does_not_take_others_for_dead() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        assert procfs.is_alive(os.getpid())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from otel_gpu.errors import OtelGpuError
-from otel_gpu.supervision import Worker
+from otel_gpu.supervision import Component, Worker
 
 PATIENCE_S = 20
 Make = Callable[..., Worker]
@@ -193,7 +193,7 @@ def test_a_part_that_fails_costs_its_step_nothing(make: Make) -> None:
         try:
             raise ValueError("one record")
         except ValueError as e:
-            worker.note_failure(e)
+            worker.component.note(e)
         steps()
         return 0.001
 
@@ -205,3 +205,23 @@ def test_a_part_that_fails_costs_its_step_nothing(make: Make) -> None:
 
     assert worker.health().failures >= 3
     assert worker.health().is_good
+
+
+def test_guarded_work_that_fails_costs_nothing_else() -> None:
+    component = Component("nvml")
+
+    with component:
+        raise MemoryError
+
+    assert component.health().trouble == "MemoryError"
+    with component:
+        pass
+    assert component.health().is_good
+    assert component.health().failures == 1
+
+
+def test_guarded_work_does_not_keep_anybody_from_ending() -> None:
+    component = Component("nvml")
+
+    with pytest.raises(KeyboardInterrupt), component:
+        raise KeyboardInterrupt
