@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .run import seconds, stop_signals
+from .run import seconds
+from .signals import stop_signals
 
 NAME = "demo"
 HELP = "run a workload, observe it, and show what is seen"

@@ -11,8 +11,12 @@ from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
 from ..printable import escaped
 from ..profiles import CHOICES
-from .run import pid, seconds, stop_signals
+from .leaving import end
+from .run import pid, seconds
+from .signals import LastResort, stop_signals
 
+_TOLD_NAMES_S = 3.0
+"""How long names are waited for by a recording that is told to stop."""
 NAME = "record"
 HELP = "take one profile of a live process, or draw the difference of two"
 
@@ -64,12 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
     cuda = next((s for s in receivers if isinstance(s, CudaSettings)), None)
     pids = list(dict.fromkeys(arguments.pid))
     who = f"process {pids[0]}" if len(pids) == 1 else f"processes {', '.join(map(str, pids))}"
-    with Recorder(pids, CHOICES[arguments.type], cuda) as recorder, stop_signals() as told_to_stop:
+    last_resort = LastResort()
+    with Recorder(pids, CHOICES[arguments.type], cuda) as recorder, stop_signals(last_resort.arm) as told_to_stop:
         recorder.start()
         # Said once it is true: whoever waits for it may begin.
         print(f"recording {arguments.type} of {who} for {arguments.duration:g} s", file=sys.stderr, flush=True)
         recorder.wait(arguments.duration, told_to_stop)
-        profiles = recorder.finish()
+        profiles = recorder.finish(_TOLD_NAMES_S) if told_to_stop.is_set() else recorder.finish()
         complete, truncated = recorder.truncated
         dropped = recorder.dropped
     if not profiles:
@@ -79,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     share = f", {truncated} of them cut short" if truncated else ", all complete"
     lost = f"; {dropped} more came faster than they could be read, and are in the totals only" if dropped else ""
     print(f"wrote {escaped(arguments.output)}: {stacks} stacks{share if stacks else ''}{lost}", file=sys.stderr)
-    return 0
+    return end(0)
 
 
 def _nothing(kind: str, pids: list[int], who: str) -> str:

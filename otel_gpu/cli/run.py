@@ -6,16 +6,13 @@ import argparse
 import logging
 import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 
 from ..config import Config
 from ..errors import ConfigError, OtelGpuError
 from . import logs
+from .leaving import end
+from .signals import LastResort, stop_signals
 
 NAME = "run"
 HELP = "observe GPU processes and export what they do"
@@ -56,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     # The heavy half of the program; --help and mistakes in the configuration do without it.
     from ..agent import Agent
 
-    with stop_signals() as told_to_stop:
+    last_resort = LastResort()
+    with stop_signals(last_resort.arm) as told_to_stop:
         agent = Agent(config)
         try:
             agent.start()
@@ -66,29 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
                 if left <= 0 or agent.wait(min(left, _LOOK_S)):
                     break
         finally:
+            last_resort.arm()
             # Flushes the last interval.
-            agent.stop()
-    return 0
-
-
-@contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """Set an event on the first SIGTERM or SIGINT; the second one ends the process as usual."""
-    told = threading.Event()
-    earlier = {}
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        told.set()
-        signal.signal(number, signal.SIG_DFL)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        earlier[number] = signal.signal(number, handle)
-    try:
-        yield told
-    finally:
-        for number, handler in earlier.items():
-            # What was asked for is done: to be told to stop on the way out is no failure.
-            signal.signal(number, signal.SIG_IGN if handler is signal.SIG_DFL else handler)
+            is_complete = agent.stop()
+    return end(0 if is_complete else 1)
 
 
 def _require_processes(pids: tuple[int, ...]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from otel_gpu import __version__
 from otel_gpu.cli import VERBS, main
 from otel_gpu.cli.inspect import render
-from otel_gpu.cli.run import stop_signals
+from otel_gpu.cli.signals import stop_signals
 from otel_gpu.config import Config
 from otel_gpu.exporters.settings import OtlpSettings
 from otel_gpu.host_checks import check_host
