@@ -12,6 +12,7 @@ from typing import Any
 
 from ..elf import PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHT_NOBITS, ElfFile
 from ..errors import ElfError
+from .spans import MAX_ADDRESS, Span, Spans, merge
 
 _HEADER = struct.Struct("<BBBBiI")
 _SORTED_TABLE = (1, 0x03, 0x3B)  # version 1, a udata4 count, rows of data-relative sdata4
@@ -22,14 +23,13 @@ _MAX_SPANS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A range of link-time addresses, the end excluded."""
+class Functions:
+    """The functions that hold some addresses, in parallel arrays."""
 
-    start: int
-    end: int
-
-    def __contains__(self, address: int) -> bool:
-        return self.start <= address < self.end
+    held: Any
+    """Which of the addresses are in a function."""
+    starts: Any
+    ends: Any
 
 
 class FunctionTable:
@@ -39,28 +39,30 @@ class FunctionTable:
         """Read the table; empty where the file has none."""
         import numpy as np
 
-        self._code = code_spans(elf)
+        self.code = Spans(code_spans(elf))
         self.starts: Any = np.zeros(0, np.int64)
         for segment in elf.segments:
-            if segment.type == PT_GNU_EH_FRAME and segment.file_size >= _HEADER.size:
+            if segment.type == PT_GNU_EH_FRAME and segment.file_size >= _HEADER.size and segment.vaddr < MAX_ADDRESS:
                 version, _, count_form, row_form, _, count = _HEADER.unpack(elf.read(segment.offset, _HEADER.size))
                 if (version, count_form, row_form) != _SORTED_TABLE or count > _MAX_FUNCTIONS:
                     return
                 rows = np.frombuffer(elf.read(segment.offset + _HEADER.size, 8 * count), "<i4")
                 self.starts = np.sort(rows[::2].astype(np.int64) + segment.vaddr)
+                return
 
-    def containing(self, address: int) -> Span | None:
-        """Return the function that holds `address`; it ends where the next one begins, at most 1 MiB behind."""
+    def containing(self, addresses: Any) -> Functions:
+        """Return the functions that hold addresses; one ends where the next begins, at most 1 MiB behind its start."""
         import numpy as np
 
-        at = int(np.searchsorted(self.starts, address, "right")) - 1
-        section = next((span for span in self._code if address in span), None)
-        if at < 0 or section is None:
-            return None
-        start = int(self.starts[at])
-        following = int(self.starts[at + 1]) if at + 1 < len(self.starts) else section.end
-        span = Span(start, min(following, section.end, start + _MAX_FUNCTION_SIZE))
-        return span if address in span else None
+        if not len(self.starts):
+            none = np.zeros(len(addresses), np.int64)
+            return Functions(none.astype(bool), none, none)
+        at = np.searchsorted(self.starts, addresses, "right") - 1
+        last = len(self.starts) - 1
+        starts, code_ends = self.starts[np.maximum(at, 0)], self.code.ends_of(addresses)
+        following = np.where(at < last, self.starts[np.clip(at + 1, 0, last)], code_ends)
+        ends = np.minimum(np.minimum(following, code_ends), starts + _MAX_FUNCTION_SIZE)
+        return Functions((at >= 0) & (addresses < ends), starts, ends)
 
 
 def code_spans(elf: ElfFile) -> list[Span]:
@@ -76,18 +78,7 @@ def code_spans(elf: ElfFile) -> list[Span]:
     spans = spans or [
         Span(s.vaddr, s.vaddr + s.file_size) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X
     ]
-    return merge(spans)[:_MAX_SPANS]
-
-
-def merge(spans: list[Span]) -> list[Span]:
-    """Return spans that do not overlap: a file could name the same gigabyte in 65,536 sections."""
-    merged: list[Span] = []
-    for span in sorted(spans, key=lambda s: s.start):
-        if merged and span.start < merged[-1].end:
-            merged[-1] = Span(merged[-1].start, max(merged[-1].end, span.end))
-        else:
-            merged.append(span)
-    return merged
+    return merge([span for span in spans if span.end < MAX_ADDRESS])[:_MAX_SPANS]
 
 
 def read_code(elf: ElfFile, chunk: int, overlap: int) -> Iterator[tuple[int, bytes]]:

@@ -37,7 +37,7 @@ from .stubs import StubMap, read_stub_map
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUE = 10_000
-_CACHE_KIND = "stubs"
+_CACHE_KIND = "stub-map"
 _FATBINS = (".nv_fatbin", "__nv_relfatbin")
 _REREAD_S = 1.0
 """How often the handle variables of a program are read again while unknown handles turn up."""

@@ -14,10 +14,14 @@ from typing import Any
 from ..elf import EM_AARCH64, EM_X86_64, ElfFile
 from .functions import read_code
 
-_CHUNK = 1 << 20
+MAX_REFERENCES = 1_000_000
+"""In one file; torch's kernels are mentioned 65,000 times."""
+
+CHUNK = 1 << 20
+"""How much code is looked at at once."""
 _X86_TAIL = 8
 _ARM64_REACH = 12  # instructions behind an adrp in which its other half is looked for
-_OVERLAP = 4 * (2 * _ARM64_REACH + 1)
+OVERLAP = 4 * (2 * _ARM64_REACH + 1)
 _ET_EXEC = 2
 _LEA, _LOAD = 0x8D, 0x8B
 _SHAPE, _ADD, _LDR = 0xFFC0_0000, 0x9100_0000, 0xF940_0000  # add Xd, Xn, #imm and ldr Xt, [Xn, #imm]
@@ -26,23 +30,34 @@ _SHAPE, _ADD, _LDR = 0xFFC0_0000, 0x9100_0000, 0xF940_0000  # add Xd, Xn, #imm a
 def find_references(elf: ElfFile, targets: Any, *, loads: bool = False) -> tuple[Any, Any]:
     """Return (addresses of instructions, the target of each) for all that point at one of the sorted `targets`.
 
-    `loads` looks for instructions that read a pointer at a target instead of taking its address.
+    `loads` looks for instructions that read a pointer at a target instead of taking its address. Beyond MAX_REFERENCES
+    none are looked for.
     """
     import numpy as np
 
     sites, found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    left = MAX_REFERENCES
     if elf.machine in (EM_X86_64, EM_AARCH64) and len(targets):
-        for vaddr, code in read_code(elf, _CHUNK, _OVERLAP):
-            if elf.machine == EM_X86_64:
-                pointers = _x86_pointers(np.frombuffer(code, np.uint8), vaddr, elf.type == _ET_EXEC, loads)
-            else:
-                pointers = _arm64_pointers(np.frombuffer(code[: len(code) & ~3], "<u4"), vaddr, loads)
-            for at, pointed in pointers:
-                where = np.searchsorted(targets, pointed)
-                hit = targets[np.minimum(where, len(targets) - 1)] == pointed
+        for vaddr, code in read_code(elf, CHUNK, OVERLAP):
+            for at, pointed in pointers(elf, vaddr, code, loads=loads):
+                # Most point elsewhere, which costs less to see than to look up.
+                near = np.flatnonzero((pointed >= targets[0]) & (pointed <= targets[-1]))
+                hit = near[targets[np.searchsorted(targets, pointed[near])] == pointed[near]][:left]
+                left -= len(hit)
                 sites.append(at[hit])
                 found.append(pointed[hit])
+            if not left:
+                break
     return np.concatenate(sites), np.concatenate(found)
+
+
+def pointers(elf: ElfFile, vaddr: int, code: bytes, *, loads: bool) -> list[tuple[Any, Any]]:
+    """Return (addresses of instructions, where each points) for the first CHUNK bytes of `code`, OVERLAP more at hand."""
+    import numpy as np
+
+    if elf.machine == EM_X86_64:
+        return _x86_pointers(np.frombuffer(code, np.uint8), vaddr, elf.type == _ET_EXEC, loads)
+    return _arm64_pointers(np.frombuffer(code[: len(code) & ~3], "<u4"), vaddr, loads)
 
 
 def _x86_pointers(code: Any, vaddr: int, fixed: bool, loads: bool) -> list[tuple[Any, Any]]:
@@ -50,14 +65,14 @@ def _x86_pointers(code: Any, vaddr: int, fixed: bool, loads: bool) -> list[tuple
 
     if len(code) < _X86_TAIL:
         return []
-    # At most _CHUNK instructions begin here; the overlap only completes the last of them.
-    limit = min(_CHUNK, len(code) - 7 + 1)
+    # At most CHUNK instructions begin here; the overlap only completes the last of them.
+    limit = min(CHUNK, len(code) - 7 + 1)
     at = np.flatnonzero(code[1 : limit + 1] == (_LOAD if loads else _LEA))
     at = at[((code[at] & 0xFB) == 0x48) & ((code[at + 2] & 0xC7) == 0x05)]
-    result = [(at + vaddr, at + vaddr + 7 + _int32(code, at + 3))]
+    result = [(at + vaddr, at + vaddr + 7 + int32(code, at + 3))]
     if fixed and not loads:
         at = np.flatnonzero((code[:limit] & 0xF8) == 0xB8)
-        result.append((at + vaddr, _int32(code, at + 1)))
+        result.append((at + vaddr, int32(code, at + 1)))
     return result
 
 
@@ -65,7 +80,7 @@ def _arm64_pointers(code: Any, vaddr: int, loads: bool) -> list[tuple[Any, Any]]
     import numpy as np
 
     result = []
-    adrp = np.flatnonzero((code[: _CHUNK // 4] & 0x9F00_0000) == 0x9000_0000)
+    adrp = np.flatnonzero((code[: CHUNK // 4] & 0x9F00_0000) == 0x9000_0000)
     word = code[adrp].astype(np.int64)
     pages = (word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3
     pages = np.where(pages >> 20, pages - (1 << 21), pages)
@@ -93,7 +108,8 @@ def _followers(code: Any, at: Any, value: Any, register: Any, behind: Any, shape
         yield at[fits], value[fits], where[fits]
 
 
-def _int32(code: Any, at: Any) -> Any:
+def int32(code: Any, at: Any) -> Any:
+    """Return the signed numbers of 4 bytes at indices of an array of bytes."""
     import numpy as np
 
     value = code[at].astype(np.uint32)

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 
 from ..elf import PT_LOAD, SHT_NOBITS, ElfFile
 from ..errors import ElfError
-from .functions import FunctionTable, Span, merge
+from .functions import FunctionTable
 from .references import find_references
+from .spans import MAX_ADDRESS, Span, merge
 
 _SHF_ALLOC, _SHF_EXECINSTR = 2, 4
 _PIECE = 4 << 20
@@ -26,13 +27,11 @@ def find_runtime_functions(elf: ElfFile, names: Iterable[str]) -> dict[str, int]
     strings = _find_strings(elf, {name.encode() for name in names})
     if not strings:
         return {}
-    targets = np.array(sorted(strings), np.int64)
-    functions = FunctionTable(elf)
+    sites, targets = find_references(elf, np.array(sorted(strings), np.int64))
+    functions = FunctionTable(elf).containing(sites)
     candidates: dict[str, set[int]] = {}
-    for site, target in zip(*(array.tolist() for array in find_references(elf, targets)), strict=True):
-        span = functions.containing(site)
-        if span is not None:
-            candidates.setdefault(strings[target], set()).add(span.start)
+    for start, target in zip(functions.starts[functions.held].tolist(), targets[functions.held].tolist(), strict=True):
+        candidates.setdefault(strings[target], set()).add(start)
     single = {name: next(iter(starts)) for name, starts in candidates.items() if len(starts) == 1}
     # A function that mentions several names is a table of names, not a function of the runtime.
     claims = Counter(start for starts in candidates.values() for start in starts)
@@ -47,6 +46,8 @@ def _find_strings(elf: ElfFile, names: set[bytes]) -> dict[int, str]:
     pattern = re.compile(rb"(?=(" + b"|".join(re.escape(name) for name in sorted(names, reverse=True)) + rb")\0)")
     found: dict[int, str] = {}
     for vaddr, offset, size in _constant_data(elf):
+        if vaddr + size > MAX_ADDRESS:
+            continue
         for at in range(0, size, _PIECE):
             piece = elf.read(offset + at, min(_PIECE + longest + 1, size - at))
             for match in pattern.finditer(piece):

@@ -37,6 +37,11 @@ def torch_python() -> Path:
     return _path("torch.sh")
 
 
+def packages(name: str) -> Path:
+    """Return where the Python packages lie that `torch.sh` or `vllm.sh` installed."""
+    return next((_path(f"{name}.sh").parent.parent / "lib").glob("python3*/site-packages"))
+
+
 def library_path() -> str:
     """Return an LD_LIBRARY_PATH with the mock driver, and the real runtimes where they can be had."""
     paths = [str(part("mock"))]

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.elf import STT_FUNC, ElfFile
+from otel_gpu.elf import EM_X86_64, STT_FUNC, ElfFile
+from otel_gpu.errors import ElfError
 from otel_gpu.symbols.demangle import demangle, shorten
-from otel_gpu.symbols.fatbin import kernels_of_library
+from otel_gpu.symbols.fatbin import FATBIN_SECTIONS, kernels_of_library
 from otel_gpu.symbols.static_runtime import find_runtime_functions
 from otel_gpu.symbols.stubs import StubMap, read_stub_map
 from tests.e2e import ground
+from tests.plain_stub_reader import read_plainly
 
 CUBLAS, NCCL = "libcublas.so.12", "libnccl.so.2"
 PROGRAMS = (
@@ -72,6 +74,46 @@ def test_every_mangled_kernel_of_cublas_and_nccl_is_demangled() -> None:
 
         assert [n for n in names if demangle(n).startswith(("_Z", "__nv_static"))] == []
         assert [n for n in names if re.search(r"[<>\s]", shorten(n).replace("(anonymous namespace)", ""))] == []
+
+
+def _assert_read_rightly(path: Path) -> int:
+    """Compare what is read with what decoding every instruction tells; return how many kernels there are."""
+    with ElfFile(path) as elf:
+        found, plain = read_stub_map(elf), read_plainly(elf)
+
+    assert dict(zip(found.stubs, found.names, strict=True)) == plain.names
+    assert dict(found.handles()) == {variable: plain.names[stub] for variable, stub in plain.handles.items()}
+    users: dict[int, set[str]] = {}
+    for _, end, stub in plain.users:
+        users.setdefault(end, set()).add(plain.names[stub])
+    assert {end: found.names_used_at(end) for end in users} == users
+    assert found.skipped == 0
+    return len(found)
+
+
+@pytest.mark.parametrize("library", [CUBLAS, "libcublasLt.so.12", NCCL])
+def test_nvidias_libraries_are_read_as_if_everything_was_decoded(library: str) -> None:
+    assert _assert_read_rightly(ground.libraries() / library) > 100
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["torch", "vllm"])
+def test_all_libraries_are_read_as_if_everything_was_decoded(name: str) -> None:
+    kernels = 0
+    for path in sorted(ground.packages(name).rglob("*.so*")):
+        if path.is_file() and _has_device_code(path):
+            kernels += _assert_read_rightly(path)
+
+    assert kernels > 50_000
+
+
+def _has_device_code(path: Path) -> bool:
+    try:
+        with ElfFile(path) as elf:
+            return elf.machine == EM_X86_64 and any(elf.section(name) is not None for name in FATBIN_SECTIONS)
+    except (ElfError, OSError):
+        return False
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

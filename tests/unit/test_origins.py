@@ -177,7 +177,7 @@ def test_an_empty_map_names_nothing() -> None:
 
 
 def kernels_of(program: tuple[str, ...]) -> StubMap:
-    return StubMap(tuple(0x100 + 16 * i for i in range(len(program))), program)
+    return StubMap.of({0x100 + 16 * i: name for i, name in enumerate(program)})
 
 
 def test_what_the_stack_does_not_tell_the_programs_records_do(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:

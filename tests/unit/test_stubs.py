@@ -15,9 +15,10 @@ from otel_gpu.errors import ElfError
 from otel_gpu.symbols import stubs
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.fatbin import kernels_of_library
-from otel_gpu.symbols.functions import Span, merge
+from otel_gpu.symbols.spans import Span, merge
 from otel_gpu.symbols.static_runtime import find_runtime_functions
 from otel_gpu.symbols.stubs import StubMap, clean_name, read_stub_map
+from tests.plain_stub_reader import read_plainly
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 
@@ -30,12 +31,15 @@ NOINLINE void __cudaRegisterFunction(void **module, const char *stub, char *kern
 { __asm__ volatile("" ::"r"(module), "r"(stub), "r"(kernel), "r"(name), "r"(limit), "m"(a), "m"(b), "m"(c), "m"(d), "m"(e)); }
 NOINLINE int __cudaGetKernel(void **handle, const void *stub) { *handle = (void *)stub; return 0; }
 NOINLINE int launch(void *handle, int n) { __asm__ volatile("" ::"r"(handle), "r"(n)); return n; }
+NOINLINE int attribute(const void *stub, long a, long b, long c, int limit)
+{ __asm__ volatile("" ::"r"(stub), "r"(a), "r"(b), "r"(c), "r"(limit)); return limit; }
 """
 SOURCE = r"""
 #define NOINLINE __attribute__((noinline, noclone))
 void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
 int __cudaGetKernel(void **, const void *);
 int launch(void *, int);
+int attribute(const void *, long, long, long, int);
 static void *module;
 
 #define KERNEL(stub, text)                                                                            \
@@ -48,10 +52,11 @@ static void *module;
 KERNELS(KERNEL)
 __attribute__((constructor)) static void register_all(void) { KERNELS(REGISTER) }
 
+NOINLINE int sets_a_fifth_argument(int n) { return attribute((const void *)second, n, n, n, -1); }
 NOINLINE int cudaLaunchKernel(int n) { static const char *name; name = "cudaLaunchKernel"; __asm__ volatile("" ::"r"(name), "r"(n)); return n + 1; }
 NOINLINE int cudaFree(int n) { static const char *name; name = "cudaFree"; __asm__ volatile("" ::"r"(name), "r"(n)); return n + 2; }
 NOINLINE const char *api_name(int n) { return n ? "cudaMalloc" : "cudaMemcpy"; }
-int main(int n, char **v) { first(n); second(n); third(n); return cudaLaunchKernel(n) + cudaFree(n) + *api_name(n); }
+int main(int n, char **v) { first(n); second(n); third(n); return sets_a_fifth_argument(n) + cudaLaunchKernel(n) + cudaFree(n) + *api_name(n); }
 """
 NAMES = {"first": "_Z5firsti", "second": "_Z6secondi", "third": "odd \\x1b name"}
 SHAPES = {
@@ -61,6 +66,14 @@ SHAPES = {
     "fixed address": ["-O2", "-fno-pie", "-no-pie"],
     "shared, stubs through the GOT": ["-O2", "-fPIC", "-shared", "-DEXPORTED"],
     "shared, hidden": ["-O1", "-fPIC", "-shared"],
+    "shared, stubs through packed relocations": [
+        "-O2",
+        "-fPIC",
+        "-shared",
+        "-DEXPORTED",
+        "-Wl,-z,pack-relative-relocs",
+    ],
+    "shared, functions through the GOT": ["-O2", "-fPIC", "-shared", "-DEXPORTED", "-fno-plt"],
     "endbr64": ["-O2", "-fcf-protection=full"],
 }
 
@@ -97,6 +110,16 @@ def test_stubs_and_handle_variables_of_a_stripped_file_have_their_names(tmp_path
     assert found.skipped == 0
 
 
+@pytest.mark.parametrize("flags", SHAPES.values(), ids=SHAPES)
+def test_what_is_read_is_what_decoding_everything_tells(tmp_path: Path, flags: list[str]) -> None:
+    with ElfFile(build(tmp_path, flags)) as elf:
+        found, plain = read_stub_map(elf), read_plainly(elf)
+
+    assert dict(zip(found.stubs, found.names, strict=True)) == plain.names
+    assert dict(found.handles()) == {variable: plain.names[stub] for variable, stub in plain.handles.items()}
+    assert all(found.names_used_at(end) >= {plain.names[stub]} for _, end, stub in plain.users)
+
+
 def test_the_function_around_a_launch_names_its_kernel(tmp_path: Path) -> None:
     program = build(tmp_path, ["-O2"])
     truth = addresses(program)
@@ -105,6 +128,8 @@ def test_the_function_around_a_launch_names_its_kernel(tmp_path: Path) -> None:
         found = read_stub_map(elf)
 
     assert found.names_used_at(truth["second"] + 20) == {"_Z6secondi"}
+    # It has a fifth argument of -1 as registrations do, but registers nothing.
+    assert found.names_used_at(truth["sets_a_fifth_argument"] + 20) == {"_Z6secondi"}
     assert found.names_used_at(truth["launch"] + 4) == frozenset()
     assert found.names_used_at(0) == frozenset()
 
@@ -216,16 +241,16 @@ def test_a_file_of_any_length_in_the_cache_is_survived(tmp_path: Path, length: i
 
 
 def test_the_cache_stays_below_its_size(tmp_path: Path) -> None:
-    cache = SymbolCache(tmp_path / "cache", max_bytes=200)
+    cache = SymbolCache(tmp_path / "cache", max_bytes=300)
     program = build(tmp_path, ["-O2"])
 
     with ElfFile(program) as elf:
         for number in range(5):
-            cache.write(elf, f"kind{number}", StubMap((number,), ("x" * 10,)))
+            cache.write(elf, f"kind{number}", StubMap.of({number: "x" * 10}))
         newest = cache.read(elf, "kind4", StubMap)
 
-    assert newest == StubMap((4,), ("x" * 10,))
-    assert sum(f.stat().st_size for f in cache.directory.iterdir()) <= 200
+    assert newest == StubMap.of({4: "x" * 10})
+    assert sum(f.stat().st_size for f in cache.directory.iterdir()) <= 300
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
