@@ -1,6 +1,9 @@
 """What does it cost to learn a library's kernel names, and to have them back from the cache?
 
-Run: python -m bench.names [FILE ...]   (without files: NVIDIA's cuBLAS, cuBLASLt and NCCL)
+Run: python -m bench.names [FILE or DIRECTORY ...]
+
+Without arguments: NVIDIA's cuBLAS, cuBLASLt and NCCL, and all libraries of PyTorch and of vLLM where those were installed
+for the tests. A directory stands for all libraries with device code below it, one row for all. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -10,19 +13,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.ground import ROOT, UnavailableError
-from bench.results import Result, table
+from bench.results import Result, table, unmeasured
 from otel_gpu.elf import ElfFile
+from otel_gpu.errors import ElfError
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.demangle import shorten
+from otel_gpu.symbols.fatbin import FATBIN_SECTIONS
 from otel_gpu.symbols.stubs import StubMap, read_stub_map
 
-MUST_COLD_S, MUST_CACHED_MS = 3.0, 50.0
+MUST_COLD_S, MUST_CACHED_MS = 1.0, 50.0
 JUDGED = "libcublas.so.12"
+MUST_ALL_S = 8.0
+"""CPU for everything that a PyTorch or vLLM process has mapped and more."""
+_KILOBYTE = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,69 +39,136 @@ class Cost:
 
     stubs: int
     kernels: int
+    handles: int
+    skipped: int
+    uncached: int
+    """1 where a library has no build id, by which it could be kept."""
     cold_s: float
+    """CPU."""
     cached_ms: float
     shorten_us: float
     peak_bytes: int
+    """Of the process, which also has Python and what it imports: `own_bytes`."""
+    own_bytes: int
 
 
 def measure(rounds: int) -> Iterator[Result]:
-    """Yield the rows for NVIDIA's libraries."""
+    """Yield the rows for NVIDIA's libraries, and for all libraries of PyTorch and vLLM."""
     yield from _rows(sorted(libraries().glob("lib*.so.*")), rounds)
+    for name in ("torch", "vllm"):
+        try:
+            yield from _rows([_packages(name)], rounds)
+        except UnavailableError as error:
+            yield unmeasured(f"kernel names, all libraries of {name}", str(error))
 
 
 def libraries() -> Path:
     """Return the directory of NVIDIA's libraries."""
-    done = subprocess.run([ROOT / "tests/ground/libraries.sh"], capture_output=True, text=True, check=False)
+    return _ground("libraries.sh")
+
+
+def _packages(name: str) -> Path:
+    """Return where the Python packages of what a script of tests/ground installs lie."""
+    return next((_ground(f"{name}.sh").parent.parent / "lib").glob("python3*/site-packages"))
+
+
+def _ground(script: str) -> Path:
+    done = subprocess.run([ROOT / "tests/ground" / script], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UnavailableError(done.stderr.strip())
     return Path(done.stdout.strip())
 
 
-def _rows(files: list[Path], rounds: int) -> Iterator[Result]:
-    for file in files:
-        # In a process of its own, so that the peak of memory is this library's.
-        command = [sys.executable, "-m", "bench.names", "--one", str(rounds), str(file)]
-        cost = Cost(**json.loads(subprocess.check_output(command, cwd=ROOT)))
-        must_cold, must_cached = (MUST_COLD_S, MUST_CACHED_MS) if file.name == JUDGED else (None, None)
-        what = f"kernel names, {file.name} ({file.stat().st_size >> 20} MiB)"
-        ours = f"{cost.stubs} stubs, {cost.kernels} kernels, {cost.peak_bytes >> 20} MiB peak"
-        yield Result(f"{what}: cold", ours, "", cost.cold_s, "s", must_cold)
-        yield Result(f"{what}: cached", "", "", cost.cached_ms, "ms", must_cached)
-        yield Result(f"{what}: shorten one", "", "", cost.shorten_us, "µs")
+def _rows(places: Iterable[Path], rounds: int) -> Iterator[Result]:
+    for place in places:
+        if place.is_dir():
+            yield from _rows_of_all(place, rounds)
+        else:
+            yield from _rows_of_one(place, rounds)
+
+
+def _rows_of_one(file: Path, rounds: int) -> Iterator[Result]:
+    cost = _measured(file, rounds)
+    must_cold, must_cached = (MUST_COLD_S, MUST_CACHED_MS) if file.name == JUDGED else (None, None)
+    what = f"kernel names, {file.name} ({file.stat().st_size >> 20} MiB)"
+    yield Result(f"{what}: cold", _said(cost), "", cost.cold_s, "s CPU", must_cold)
+    yield Result(f"{what}: cached", "", "", cost.cached_ms, "ms", must_cached)
+    yield Result(f"{what}: shorten one", "", "", cost.shorten_us, "µs")
+
+
+def _rows_of_all(directory: Path, rounds: int) -> Iterator[Result]:
+    files = [file for file in sorted(directory.rglob("*.so*")) if file.is_file() and _has_device_code(file)]
+    if not files:
+        raise UnavailableError(f"{directory}: no library with device code")
+    costs = [_measured(file, rounds) for file in files]
+    total = Cost(
+        *(sum(getattr(cost, name) for cost in costs) for name in Cost.__slots__[:7]),
+        *(max(getattr(cost, name) for cost in costs) for name in Cost.__slots__[7:]),
+    )
+    slowest = max(zip(costs, files), key=lambda pair: pair[0].cold_s)
+    name = next((part for part in reversed(directory.parts) if part in {"torch", "vllm"}), directory.name)
+    what = f"kernel names, all {len(files)} libraries of {name}"
+    note = f"slowest: {slowest[1].name}, {slowest[0].cold_s:.2f} s"
+    yield Result(f"{what}: cold", _said(total), "", total.cold_s, "s CPU", MUST_ALL_S, note=note)
+    note = f"{total.uncached} have no build id, and are read anew by every agent" if total.uncached else ""
+    yield Result(f"{what}: cached", "", "", total.cached_ms, "ms", note=note)
+
+
+def _said(cost: Cost) -> str:
+    more = (cost.peak_bytes - cost.own_bytes) >> 20
+    found = f"{cost.stubs} stubs, {cost.kernels} kernels, {cost.handles} handles"
+    return f"{found}, {cost.skipped} skipped; {more} MiB peak above Python's {cost.own_bytes >> 20}"
+
+
+def _has_device_code(file: Path) -> bool:
+    try:
+        with ElfFile(file) as elf:
+            return any(elf.section(name) is not None for name in FATBIN_SECTIONS)
+    except (ElfError, OSError):
+        return False
+
+
+def _measured(file: Path, rounds: int) -> Cost:
+    # In a process of its own, so that the peak of memory is this library's.
+    command = [sys.executable, "-m", "bench.names", "--one", str(rounds), str(file)]
+    return Cost(**json.loads(subprocess.check_output(command, cwd=ROOT)))
 
 
 def _cost(file: Path, rounds: int) -> Cost:
-    with tempfile.TemporaryDirectory() as directory, ElfFile(file) as elf:
+    with tempfile.TemporaryDirectory() as directory, ElfFile(file) as elf, ElfFile(sys.executable) as small:
         cache = SymbolCache(Path(directory))
-        cold_s = _best(lambda: read_stub_map(elf), rounds)
-        peak = _peak_bytes()
+        cache.write(elf, "empty", StubMap())
+        read_stub_map(small)  # loads what reading needs: the agent has that already, or has it once
+        own = _memory("VmRSS")
+        cold_s = _best(lambda: read_stub_map(elf), rounds, time.process_time)
+        peak = _memory("VmHWM")
         cache.write(elf, "stubs", read_stub_map(elf))
-        cached_s = _best(lambda: cache.read(elf, "stubs", StubMap), rounds)
+        cached_s = _best(lambda: cache.read(elf, "stubs", StubMap), rounds, time.perf_counter)
         kept = cache.read(elf, "stubs", StubMap)
-    if kept is None:
-        raise UnavailableError(f"{file}: has no build id, so it is not cached")
+        is_cached = kept is not None
+        kept = kept or read_stub_map(elf)
     names = set(kept.names)
     started = time.perf_counter()
     for name in names:
         shorten(name)
     shorten_us = (time.perf_counter() - started) / max(len(names), 1) * 1e6
-    return Cost(len(kept), len(names), cold_s, cached_s * 1e3, shorten_us, peak)
+    counts = len(kept), len(names), len(kept.handle_variables), kept.skipped, int(not is_cached)
+    return Cost(*counts, cold_s, cached_s * 1e3 if is_cached else 0.0, shorten_us, peak, own)
 
 
-def _best(work: Callable[[], object], rounds: int) -> float:
+def _best(work: Callable[[], object], rounds: int, clock: Callable[[], float]) -> float:
     times = []
     for _ in range(rounds):
-        started = time.perf_counter()
+        started = clock()
         work()
-        times.append(time.perf_counter() - started)
+        times.append(clock() - started)
     return min(times)
 
 
-def _peak_bytes() -> int:
+def _memory(field: str) -> int:
     # Not getrusage: a child inherits its parent's peak.
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+    return next(int(line.split()[1]) * _KILOBYTE for line in lines if line.startswith(field))
 
 
 def main(arguments: list[str]) -> int:
@@ -102,11 +177,11 @@ def main(arguments: list[str]) -> int:
         print(json.dumps(asdict(_cost(Path(arguments[2]), int(arguments[1])))))
         return 0
     try:
-        files = [Path(a) for a in arguments] or sorted(libraries().glob("lib*.so.*"))
+        rows = list(_rows(map(Path, arguments), 3)) if arguments else list(measure(3))
     except UnavailableError as error:
         print(error, file=sys.stderr)
         return 1
-    print(table(list(_rows(files, 3))))
+    print(table(rows))
     return 0
 
 
