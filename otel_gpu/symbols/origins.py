@@ -196,12 +196,12 @@ class Origins:
     def _look(self, launch: Launch) -> bool:
         """Name a launch's kernel; say whether only records, the driver's or the program's, may still do so."""
         program = launch.program
-        if self._kernels.name(program, launch.handle) is not None:
+        if self._is_named(launch):
             return False
         known = self._programs.setdefault(program, _Known())
         self._refresh(program, known)
         self._read_handles(program, known)
-        if self._kernels.name(program, launch.handle) is not None:
+        if self._is_named(launch):
             return False
         name = told_by_stack(launch, known.modules)
         if name is not None:
@@ -215,6 +215,13 @@ class Origins:
         module = caller(launch, known.modules)
         if module is not None:
             self._callers[program, launch.handle] = module.name
+        return True
+
+    def _is_named(self, launch: Launch) -> bool:
+        """Say whether a launch's kernel has got its name since the launch, which then is a witness."""
+        if self._kernels.name(launch.program, launch.handle) is None:
+            return False
+        self._witness(launch)
         return True
 
     def _search_records(self) -> None:

@@ -231,6 +231,25 @@ def test_what_the_launching_library_keeps_with_a_handle_names_it(
     memory.close()
 
 
+def test_kernels_that_their_variables_name_show_what_the_drivers_records_are_like(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = threading.Event()
+    monkeypatch.setattr(quiet._driver, "judge", lambda *_: judged.set())
+    monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
+    handles = {0xBEE0 + n: f"kernel{n}" for n in range(3)}
+
+    def read_handles(program: tuple[int, int], _known: object) -> None:
+        for handle, name in handles.items():
+            quiet._kernels.learn(program, handle, name)
+
+    monkeypatch.setattr(quiet, "_read_handles", read_handles)
+    for handle in handles:
+        quiet.submit(replace(launch(), handle=handle))
+
+    assert judged.wait(20)
+
+
 def test_a_caller_in_another_module_does_not_speak_for_a_librarys_launch() -> None:
     library = (BASE + 0x20000, BASE + 0x30000)
     modules = [*MODULES, Module(*library, library[0], "library", kernels_of(("gamma",)), library)]
