@@ -12,6 +12,7 @@ from types import MappingProxyType
 from .. import abi
 from ..abi import EventType, Family, NodeType
 from ..discovery.processes import Process
+from ..printable import escaped
 from ..probes.table import FUNCTIONS
 from ..processors.kernel_names import OTHER
 from ..symbols.hip_kernels import HostSymbols
@@ -30,6 +31,7 @@ _MAX_BATCHES = 1 << 16
 """Between two reads; what is left out is time of which nobody knows whose it was."""
 _MAX_NAME = 4096
 _KEPT_OF_NAME = 4000
+_MAX_FILE_NAME = 255
 _NONE: Mapping[int, str] = MappingProxyType({})
 
 
@@ -109,7 +111,9 @@ class CudaFacts:
         name = self._kernels.name(program, key)
         if name is not None:
             return name
-        return f"{self._origins.caller(program, key) or 'unknown'}+{handle_of(key):#x}"
+        # Of a process that ended at once nobody knows what it had mapped.
+        file = self._origins.caller(program, key) or dict(process.resource.attributes).get("process.executable.name")
+        return f"{escaped(str(file or 'unknown'), _MAX_FILE_NAME)}+{handle_of(key):#x}"
 
     def key_of(self, process: Process, handle: int, generation: int | None = None) -> int:
         """Return the key of the kernel that a handle is, or was at a generation."""

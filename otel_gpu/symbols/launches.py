@@ -99,6 +99,15 @@ def caller(launch: Launch, modules: list[Module]) -> Module | None:
     return _module_of(modules, first)
 
 
+def launching_file(launch: Launch, modules: list[Module]) -> str | None:
+    """Return the file that a launch comes from: where the driver was called by code of no file, the next one outwards."""
+    words = struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)
+    for address in (words[0], *(address for _, address in _frames(launch, words))):
+        if (module := _module_of(modules, address)) is not None:
+            return module.name
+    return None
+
+
 def _only(names: frozenset[str]) -> str | None:
     return next(iter(names)) if len(names) == 1 else None
 

@@ -30,13 +30,17 @@ from .cache import SymbolCache
 from .driver_names import DriverNames
 from .kernel_strings import KernelStrings
 from .kernels import KernelBook, Program
-from .launches import Launch, Module, caller, held, stub_name, told_by_stack
+from .launches import Launch, Module, caller, held, launching_file, stub_name, told_by_stack
+from ..process.memory import MemoryFault, ProcessMemory
 from .records import told_by_records
 from .residents import allocated, find_places, variables
 from .stubs import StubMap, read_stub_map
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUE = 10_000
+_MAX_BATCH = 1_000
+_MAX_CALLERS = 16_384
+"""Kernels of one program whose launching files are kept."""
 _CACHE_KIND = "stub-map"
 _FATBINS = (".nv_fatbin", "__nv_relfatbin")
 _REREAD_S = 1.0
@@ -70,6 +74,8 @@ class _Known:
     handles_read: float = 0.0
     told: dict[int, str] = field(default_factory=dict)
     """Some of the names that did not come from records."""
+    callers: dict[int, str | None] = field(default_factory=dict)
+    """The files that launch what had no name when it was launched; None where none is on the stack."""
 
     def with_stubs(self) -> list[Module]:
         """Return the modules that have kernels: of hundreds, a few."""
@@ -91,7 +97,6 @@ class Origins:
         self._queue: queue.Queue[Launch | _Judgement | None] = queue.Queue(_MAX_QUEUE)
         self._programs: dict[Program, _Known] = {}
         self._stubs: dict[FileId | None, StubMap | None] = {}
-        self._callers: dict[tuple[Program, int], str] = {}
         self._waiting: dict[tuple[Program, int], list[float]] = {}
         self._parked: list[Launch] = []
         self._search_at = 0.0
@@ -138,14 +143,13 @@ class Origins:
 
     def caller(self, program: Program, handle: int) -> str | None:
         """Return the file that launches an unknown kernel."""
-        return self._callers.get((program, handle))
+        known = self._programs.get(program)
+        return None if known is None else known.callers.get(handle)
 
     def forget(self, program: Program) -> None:
         """Drop a program that has ended."""
         self._programs.pop(program, None)
         self._driver.forget(program)
-        for key in [k for k in list(self._callers) if k[0] == program]:
-            self._callers.pop(key, None)
 
     def close(self) -> None:
         """Stop; what still waits stays unknown."""
@@ -161,26 +165,47 @@ class Origins:
     def _run(self) -> None:
         while True:
             try:
-                launch = self._queue.get(timeout=_QUIET_S if self._parked else None)
+                first = self._queue.get(timeout=_QUIET_S if self._parked else None)
             except queue.Empty:
                 if time.monotonic() >= self._search_at:
                     self._search_records()
                 continue
-            if launch is None:
-                return
-            if isinstance(launch, _Judgement):
-                self._driver.judge(launch.program, launch.ip)
-                self._queue.task_done()
-                continue
+            batch = [first]
+            with contextlib.suppress(queue.Empty):
+                while len(batch) < _MAX_BATCH:
+                    batch.append(self._queue.get_nowait())
+            self._note_callers([item for item in batch if isinstance(item, Launch)])
+            for item in batch:
+                if item is None:
+                    return
+                self._work_on(item)
+
+    def _work_on(self, item: Launch | _Judgement) -> None:
+        if isinstance(item, _Judgement):
+            self._driver.judge(item.program, item.ip)
+            self._queue.task_done()
+            return
+        try:
+            parked = self._look(item) and len(self._parked) < _MAX_PARKED
+        except (OtelGpuError, OSError, struct.error) as e:
+            parked = False
+            _log.debug("kernel %#x of process %d: %s", item.handle, item.program[0], e)
+        if parked:
+            self._parked.append(item)
+        else:
+            self._finish(item)
+
+    def _note_callers(self, launches: list[Launch]) -> None:
+        """Note from where unknown kernels are launched, before the first library is read: that can take seconds."""
+        for program in {launch.program for launch in launches}:
+            known = self._programs.setdefault(program, _Known())
             try:
-                parked = self._look(launch) and len(self._parked) < _MAX_PARKED
+                self._refresh(program, known)
             except (OtelGpuError, OSError, struct.error) as e:
-                parked = False
-                _log.debug("kernel %#x of process %d: %s", launch.handle, launch.program[0], e)
-            if parked:
-                self._parked.append(launch)
-            else:
-                self._finish(launch)
+                _log.debug("modules of process %d: %s", program[0], e)
+            for launch in launches:
+                if launch.program == program and len(known.callers) < _MAX_CALLERS:
+                    known.callers.setdefault(launch.handle, launching_file(launch, known.modules))
 
     def _finish(self, launch: Launch) -> None:
         self._done((launch.program, launch.handle))
@@ -199,7 +224,6 @@ class Origins:
         if self._is_named(launch):
             return False
         known = self._programs.setdefault(program, _Known())
-        self._refresh(program, known)
         self._read_handles(program, known)
         if self._is_named(launch):
             return False
@@ -212,9 +236,6 @@ class Origins:
                 known.tell(handle, name)
             self._witness(launch)
             return False
-        module = caller(launch, known.modules)
-        if module is not None:
-            self._callers[program, launch.handle] = module.name
         return True
 
     def _is_named(self, launch: Launch) -> bool:

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_gpu.discovery import procfs
 from otel_gpu.symbols import origins
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.kernels import KernelBook
-from otel_gpu.symbols.launches import Launch, Module, told_by_stack
+from otel_gpu.symbols.launches import Launch, Module, launching_file, told_by_stack
 from otel_gpu.symbols.origins import Origins
 from otel_gpu.symbols.stubs import StubMap
 
@@ -248,6 +249,32 @@ def test_kernels_that_their_variables_name_show_what_the_drivers_records_are_lik
         quiet.submit(replace(launch(), handle=handle))
 
     assert judged.wait(20)
+
+
+def test_who_launches_is_known_before_the_first_library_is_read(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(quiet, "_look", lambda _launch: gate.wait(20))
+    mapping = next(m for m in procfs.executable_mappings(PROGRAM[0]) if m.path.endswith("libc.so.6"))
+    noted = threading.Event()
+    note = quiet._note_callers
+    monkeypatch.setattr(quiet, "_note_callers", lambda launches: (note(launches), noted.set()))
+
+    quiet.submit(launch(mapping.start + 8))
+    assert noted.wait(20)
+
+    assert quiet.pending(PROGRAM, 0xBEEF)
+    assert quiet.caller(PROGRAM, 0xBEEF) == "libc.so.6"
+    gate.set()
+
+
+def test_where_code_of_no_file_launches_the_file_that_calls_it_is_shown() -> None:
+    compiled = 0x7F00_0000
+
+    assert launching_file(launch(BASE + ELSEWHERE), MODULES) == "program"
+    assert launching_file(launch(compiled, SP + 40, BASE + ELSEWHERE, fp=SP + 8), MODULES) == "program"
+    assert launching_file(launch(compiled, SP + 40, compiled, fp=SP + 8), MODULES) is None
 
 
 def test_a_caller_in_another_module_does_not_speak_for_a_librarys_launch() -> None:

@@ -1,0 +1,48 @@
+"""What is a kernel called that nobody named?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.discovery.processes import Process
+from otel_gpu.model import Resource, attributes
+from otel_gpu.receivers.cuda_facts import CudaFacts
+from otel_gpu.symbols.cache import SymbolCache
+from otel_gpu.symbols.kernels import KernelBook
+from otel_gpu.symbols.origins import Origins
+
+PID = 1 << 22
+"""Of no process."""
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Iterator[CudaFacts]:
+    kernels = KernelBook()
+    origins = Origins(kernels, SymbolCache(tmp_path))
+    yield CudaFacts(kernels, origins, None)  # type: ignore[arg-type]
+    origins.close()
+
+
+def process(**attrs: str) -> Process:
+    return Process(PID, Resource(attributes(attrs)), 0, incarnation=1)
+
+
+def test_a_kernel_of_a_process_that_has_ended_is_shown_by_its_program(facts: CudaFacts) -> None:
+    named = process(**{"process.executable.name": "trainer"})
+
+    assert facts.kernel_name(named, 0xBEEF) == "trainer+0xbeef"
+    assert facts.kernel_name(named, 0xBEEF | 7 << 64) == "trainer+0xbeef"
+    assert facts.kernel_name(process(), 0xBEEF) == "unknown+0xbeef"
+
+
+def test_a_files_name_cannot_break_a_line(facts: CudaFacts) -> None:
+    named = process(**{"process.executable.name": "x\n" * 1000})
+
+    shown = facts.kernel_name(named, 0xBEEF)
+
+    assert shown.startswith("x\\nx\\n")
+    assert shown.endswith("…+0xbeef")
+    assert len(shown) < 300
