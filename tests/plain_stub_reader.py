@@ -18,7 +18,7 @@ from otel_gpu.symbols.functions import FunctionTable, code_spans, read_code
 from otel_gpu.symbols.loaded_pointers import LoadedPointers
 from otel_gpu.symbols.references import find_references
 from otel_gpu.symbols.spans import Span
-from otel_gpu.symbols.stubs import MAX_NAME, clean_name
+from otel_gpu.symbols.stubs import MAX_NAME, StubMap, clean_name
 
 _CHUNK = 1 << 20
 _MASK32, _MASK64 = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF
@@ -39,6 +39,11 @@ class PlainStubs:
     names: dict[int, str]
     handles: dict[int, int]
     users: set[tuple[int, int, int]]
+
+
+def handles(stubs: StubMap) -> dict[int, str | None]:
+    """Return the kernels whose handles a map's variables hold."""
+    return {variable: stubs.handle_name(at) for at, variable in enumerate(stubs.handle_variables)}
 
 
 def read_plainly(elf: ElfFile) -> PlainStubs:

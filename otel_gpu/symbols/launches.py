@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from ..discovery.procfs import FileMapping
 from .kernels import Program
 from .stubs import StubMap
 
@@ -32,9 +33,17 @@ class Module:
     end: int
     bias: int
     name: str
-    stubs: StubMap
+    stubs: StubMap | None
+    """None where they are still to be read, which takes long."""
     extent: tuple[int, int]
     """Where the whole file is mapped, its variables too."""
+    file: FileMapping | None = None
+    """By which it can be opened."""
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether it has kernels, as far as is known."""
+        return self.stubs is not None and bool(self.stubs.stubs)
 
 
 def told_by_stack(launch: Launch, modules: list[Module]) -> str | None:
@@ -44,14 +53,13 @@ def told_by_stack(launch: Launch, modules: list[Module]) -> str | None:
     mentions stubs is the caller; if it mentions several, the stub is among those still on the stack below it. Only the
     library that launches is asked: whoever calls cuBLAS may launch a kernel of its own, too.
     """
-    words = struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)
-    frames = [(launch.sp, words[0]), *_frames(launch, words)]
+    words = _words(launch)
     launcher: Module | None = None
-    for end, address in frames:
+    for end, address in _frames(launch, words):
         module = _module_of(modules, address)
-        if module is None or not module.stubs.stubs:
+        if module is None or not (module.stubs is None or module.has_kernels):
             continue
-        if module.extent != (launcher := launcher or module).extent:
+        if module.extent != (launcher := launcher or module).extent or module.stubs is None:
             break
         names = module.stubs.names_used_at(address - module.bias)
         if len(names) == 1:
@@ -62,9 +70,22 @@ def told_by_stack(launch: Launch, modules: list[Module]) -> str | None:
     return None
 
 
+def unread_launcher(launch: Launch, modules: list[Module]) -> Module | None:
+    """Return the library that launches, if its kernels are still to be read before its stack can be asked."""
+    for _, address in _frames(launch, _words(launch)):
+        module = _module_of(modules, address)
+        if module is not None and (module.stubs is None or module.has_kernels):
+            return module if module.stubs is None else None
+    return None
+
+
+def _words(launch: Launch) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)
+
+
 def _frames(launch: Launch, words: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Follow frame pointers through the copied stack: (where the frame ends, return address)."""
-    found: list[tuple[int, int]] = []
+    """Follow frame pointers from the launch through the copied stack: (where the frame ends, return address)."""
+    found = [(launch.sp, words[0])]
     fp = launch.fp
     for _ in range(_MAX_FRAMES):
         at = (fp - launch.sp) // 8
@@ -79,7 +100,7 @@ def _frames(launch: Launch, words: tuple[int, ...]) -> list[tuple[int, int]]:
 
 def held(launch: Launch, modules: list[Module]) -> frozenset[str]:
     """Return the kernels whose stubs stand in the launching thread's registers or on its stack."""
-    return _stubs_among((*launch.saved, *struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)), modules)
+    return _stubs_among((*launch.saved, *_words(launch)), modules)
 
 
 def _stubs_among(words: tuple[int, ...], modules: list[Module]) -> frozenset[str]:
@@ -90,7 +111,7 @@ def _stubs_among(words: tuple[int, ...], modules: list[Module]) -> frozenset[str
 def stub_name(modules: list[Module], word: int) -> str | None:
     """Return the kernel whose stub is at an address of the process."""
     module = _module_of(modules, word)
-    return module.stubs.name_of(word - module.bias) if module is not None else None
+    return None if module is None or module.stubs is None else module.stubs.name_of(word - module.bias)
 
 
 def caller(launch: Launch, modules: list[Module]) -> Module | None:
@@ -101,8 +122,7 @@ def caller(launch: Launch, modules: list[Module]) -> Module | None:
 
 def launching_file(launch: Launch, modules: list[Module]) -> str | None:
     """Return the file that a launch comes from: where the driver was called by code of no file, the next one outwards."""
-    words = struct.unpack(f"<{len(launch.stack) // 8}Q", launch.stack)
-    for address in (words[0], *(address for _, address in _frames(launch, words))):
+    for _, address in _frames(launch, _words(launch)):
         if (module := _module_of(modules, address)) is not None:
             return module.name
     return None

@@ -18,23 +18,27 @@ import queue
 import struct
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from ..discovery import procfs
 from ..elf import PT_LOAD, ElfFile
 from ..errors import ElfError, OtelGpuError
+from ..printable import escaped
 from ..process.files import FileId
 from ..process.memory import MemoryFault, ProcessMemory
 from .cache import SymbolCache
 from .driver_names import DriverNames
 from .kernel_strings import KernelStrings
 from .kernels import KernelBook, Program
-from .launches import Launch, Module, caller, held, launching_file, stub_name, told_by_stack
-from ..process.memory import MemoryFault, ProcessMemory
+from .launches import Launch, Module, caller, held, launching_file, stub_name, told_by_stack, unread_launcher
+from ..process.memory import Memory, ProcessMemory
 from .records import told_by_records
 from .residents import allocated, find_places, variables
 from .stubs import StubMap, read_stub_map
+from .words import read_words
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUE = 10_000
@@ -74,12 +78,45 @@ class _Known:
     handles_read: float = 0.0
     told: dict[int, str] = field(default_factory=dict)
     """Some of the names that did not come from records."""
+    handles: dict[int, tuple[StubMap, Any]] = field(default_factory=dict)
+    """What the handle variables of each module held when they were last read, by the module's bias."""
     callers: dict[int, str | None] = field(default_factory=dict)
     """The files that launch what had no name when it was launched; None where none is on the stack."""
 
     def with_stubs(self) -> list[Module]:
         """Return the modules that have kernels: of hundreds, a few."""
-        return [module for module in self.modules if module.stubs.stubs]
+        return [module for module in self.modules if module.has_kernels]
+
+    def put(self, read: Module, stubs: StubMap) -> None:
+        """Note the kernels of a file, which may be mapped in several parts."""
+        self.modules = [replace(m, stubs=stubs) if m.extent == read.extent else m for m in self.modules]
+
+    def next_unread(self, beside: Collection[str]) -> Module | None:
+        """Return a module whose kernels are still to be read: one beside files first, else the smallest."""
+        unread = [m for m in self.modules if m.stubs is None and m.file is not None]
+        folders = {os.path.dirname(path) for path in beside}
+        return min(
+            unread,
+            key=lambda m: (os.path.dirname(m.file.path if m.file else "") not in folders, m.extent[1] - m.extent[0]),
+            default=None,
+        )
+
+    def new_handles(self, module: Module, memory: Memory) -> Iterator[tuple[int, str]]:
+        """Yield the handles, with their kernels' names, that a module's variables hold and did not hold the last time."""
+        import numpy as np
+
+        stubs = module.stubs
+        if stubs is None or not stubs.handle_variables:
+            return
+        values = read_words(memory, np.frombuffer(stubs.handle_variables, np.int64) + module.bias)
+        of, before = self.handles.get(module.bias, (None, None))
+        self.handles[module.bias] = stubs, values
+        # Until a device is there, the runtime keeps the stub itself.
+        is_handle = (values != 0) & ~np.isin(values.view(np.int64) - module.bias, np.frombuffer(stubs.stubs, np.int64))
+        for at in np.flatnonzero(is_handle & (values != before) if of is stubs else is_handle).tolist():
+            name = stubs.handle_name(at)
+            if name is not None:
+                yield int(values[at]), name
 
     def tell(self, handle: int, name: str) -> None:
         """Note a name by which records can be judged."""
@@ -96,10 +133,13 @@ class Origins:
         self._driver = DriverNames(kernels, self._cache)
         self._queue: queue.Queue[Launch | _Judgement | None] = queue.Queue(_MAX_QUEUE)
         self._programs: dict[Program, _Known] = {}
-        self._stubs: dict[FileId | None, StubMap | None] = {}
+        self._stubs: dict[FileId | None, StubMap] = {}
         self._waiting: dict[tuple[Program, int], list[float]] = {}
         self._parked: list[Launch] = []
         self._search_at = 0.0
+        self._read_s = 0.0
+        """How long libraries were read for during the last search."""
+        self._closing = threading.Event()
         self._lock = threading.Lock()
         self.dropped = 0
         """Launches that were not looked at, because too many waited."""
@@ -153,31 +193,35 @@ class Origins:
 
     def close(self) -> None:
         """Stop; what still waits stays unknown."""
-        while True:
-            try:
-                self._queue.put_nowait(None)
-                break
-            except queue.Full:
-                self._queue.get_nowait()
-                self._queue.task_done()
+        self._closing.set()
+        with contextlib.suppress(queue.Full):  # who has so much to do need not be woken
+            self._queue.put_nowait(None)
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        while True:
+        while not self._closing.is_set():
             try:
                 first = self._queue.get(timeout=_QUIET_S if self._parked else None)
             except queue.Empty:
                 if time.monotonic() >= self._search_at:
                     self._search_records()
-                continue
-            batch = [first]
-            with contextlib.suppress(queue.Empty):
-                while len(batch) < _MAX_BATCH:
-                    batch.append(self._queue.get_nowait())
-            self._note_callers([item for item in batch if isinstance(item, Launch)])
-            for item in batch:
-                if item is None:
-                    return
+            else:
+                self._work_on_all([first, *self._taken()])
+
+    def _taken(self) -> list[Launch | _Judgement | None]:
+        """Take from the queue what is there now."""
+        taken: list[Launch | _Judgement | None] = []
+        with contextlib.suppress(queue.Empty):
+            while len(taken) < _MAX_BATCH:
+                taken.append(self._queue.get_nowait())
+        return taken
+
+    def _work_on_all(self, batch: list[Launch | _Judgement | None]) -> None:
+        self._note_callers([item for item in batch if isinstance(item, Launch)])
+        for item in batch:
+            if self._closing.is_set():
+                return
+            if item is not None:
                 self._work_on(item)
 
     def _work_on(self, item: Launch | _Judgement) -> None:
@@ -224,6 +268,9 @@ class Origins:
         if self._is_named(launch):
             return False
         known = self._programs.setdefault(program, _Known())
+        # Only the libraries that launch are read at first: of those that a PyTorch process maps, few do.
+        while (module := unread_launcher(launch, known.modules)) is not None:
+            self._read_library(program, known, module)
         self._read_handles(program, known)
         if self._is_named(launch):
             return False
@@ -247,13 +294,15 @@ class Origins:
 
     def _search_records(self) -> None:
         """Name the parked launches' kernels by the records of their programs, as far as that goes."""
-        begun = time.monotonic()
+        begun, self._read_s = time.monotonic(), 0.0
         parked, self._parked = self._parked, []
         try:
             for program in {launch.program for launch in parked}:
                 self._search_records_of(program, [launch for launch in parked if launch.program == program])
         finally:
-            self._search_at = time.monotonic() + (time.monotonic() - begun) / _SEARCH_SHARE
+            # Libraries are read once, however many searches there are.
+            spent = time.monotonic() - begun - self._read_s
+            self._search_at = time.monotonic() + spent / _SEARCH_SHARE
             for launch in parked:
                 self._finish(launch)
 
@@ -263,7 +312,10 @@ class Origins:
         named = self._driver.name(program, launches[-1].ip, launched)
         launches = [launch for launch in launches if launch.handle not in named]
         known = self._programs.get(program)
-        if known is None or not known.told or not launches:
+        if known is None:
+            return
+        launches = self._told_by_other_libraries(program, known, launches)
+        if not known.told or not launches:
             return
         possible: dict[int, frozenset[str]] = {}
         callers: dict[int, Module] = {}
@@ -288,10 +340,25 @@ class Origins:
             if self._kernels.name(program, handle) is None:
                 self._kernels.learn(program, handle, name, derived=True)
 
+    def _told_by_other_libraries(self, program: Program, known: _Known, launches: list[Launch]) -> list[Launch]:
+        """Read the libraries that do not launch: the handle may be in a variable of one. Return what stays unnamed."""
+        begun = time.monotonic()
+        callers = (caller(launch, known.modules) for launch in launches)
+        beside = {module.file.path for module in callers if module is not None and module.file is not None}
+        while launches and (module := known.next_unread(beside)) is not None and not self._closing.is_set():
+            self._read_library(program, known, module)
+            self._read_handles(program, known)
+            launches = [launch for launch in launches if not self._is_named(launch)]
+            # What is launched meanwhile does not wait for all of them.
+            self._work_on_all(self._taken())
+        self._read_s += time.monotonic() - begun
+        return launches
+
     def _told_by_variables(self, known: _Known, callers: dict[int, Module], memory: ProcessMemory) -> dict[int, str]:
         """Return what the libraries that launch unknown kernels say of them in their own variables."""
         found: dict[int, str] = {}
-        for module in {m.extent: m for m in callers.values() if m.stubs.stubs}.values():
+        for module in {m.extent: m for m in callers.values() if m.has_kernels}.values():
+            assert module.stubs is not None
             wanted = {handle: None for handle, caller in callers.items() if caller.extent == module.extent}
             mappings = variables(memory.pid, module.extent)
             places = find_places(memory.pid, {*wanted, *known.told}, mappings)
@@ -300,58 +367,58 @@ class Origins:
         return found
 
     def _refresh(self, program: Program, known: _Known) -> None:
-        """Read the program's modules, if there are other ones than the last time."""
+        """Find the program's modules, if there are other ones than the last time."""
         mappings = procfs.executable_mappings(program[0])
         if mappings == known.mapped:
             return
-        modules = []
-        for mapping in mappings:
-            try:
-                with ElfFile(_opener(program[0], mapping)) as elf:
-                    bias = mapping.start - elf.code_vaddr(mapping.offset)
-                    loaded = [s for s in elf.segments if s.type == PT_LOAD]
-                    stubs = self._stub_map(elf)
-                    extent = bias + min(s.vaddr for s in loaded), bias + max(s.vaddr + s.mem_size for s in loaded)
-            except (ElfError, OSError):
-                continue
-            modules.append(Module(mapping.start, mapping.end, bias, os.path.basename(mapping.path), stubs, extent))
-        known.modules = modules
+        before = {module.file: module for module in known.modules}
+        modules = (before.get(mapping) or self._module(program[0], mapping) for mapping in mappings)
+        known.modules = [module for module in modules if module is not None]
         known.mapped = mappings
         known.handles_read = 0.0
 
+    def _module(self, pid: int, mapping: procfs.FileMapping) -> Module | None:
+        try:
+            with ElfFile(_opener(pid, mapping)) as elf:
+                bias = mapping.start - elf.code_vaddr(mapping.offset)
+                loaded = [s for s in elf.segments if s.type == PT_LOAD]
+                extent = bias + min(s.vaddr for s in loaded), bias + max(s.vaddr + s.mem_size for s in loaded)
+                may_have_kernels = any(elf.section(s) is not None for s in _FATBINS)
+                stubs = self._stubs.get(elf.id) if may_have_kernels else StubMap()
+        except (ElfError, OSError):
+            return None
+        return Module(mapping.start, mapping.end, bias, os.path.basename(mapping.path), stubs, extent, mapping)
+
+    def _read_library(self, program: Program, known: _Known, module: Module) -> None:
+        """Read the kernels of a module's file; none where it cannot be opened any more."""
+        assert module.file is not None
+        try:
+            with ElfFile(_opener(program[0], module.file)) as elf:
+                known.put(module, self._stub_map(elf))
+        except (ElfError, OSError) as e:
+            _log.debug("kernels in %s: %s", escaped(module.name), e)
+            known.put(module, StubMap())
+        # Its variables are still to be looked at.
+        known.handles_read = 0.0
+
     def _stub_map(self, elf: ElfFile) -> StubMap:
-        key = elf.id
-        if key in self._stubs:
-            return self._stubs[key] or StubMap()
-        stubs = None
-        if any(elf.section(s) is not None for s in _FATBINS):
-            stubs = self._cache.read(elf, _CACHE_KIND, StubMap)
-            if stubs is None:
-                stubs = read_stub_map(elf)
-                self._cache.write(elf, _CACHE_KIND, stubs)
-        self._stubs[key] = stubs
-        return stubs or StubMap()
+        stubs = self._stubs.get(elf.id) or self._cache.read(elf, _CACHE_KIND, StubMap)
+        if stubs is None:
+            stubs = read_stub_map(elf)
+            self._cache.write(elf, _CACHE_KIND, stubs)
+        self._stubs[elf.id] = stubs
+        return stubs
 
     def _read_handles(self, program: Program, known: _Known) -> None:
         """Learn the handles that the program's variables hold now."""
         if time.monotonic() - known.handles_read < _REREAD_S:
             return
         known.handles_read = time.monotonic()
-        seen: set[int] = set()
         with ProcessMemory(program[0]) as memory:
-            for module in known.modules:
-                if module.bias in seen:
-                    continue
-                seen.add(module.bias)
-                for variable, name in module.stubs.handles():
-                    try:
-                        (handle,) = struct.unpack("<Q", memory.read(module.bias + variable, 8))
-                    except MemoryFault:
-                        continue
-                    # Until a device is there, the runtime keeps the stub itself.
-                    if handle and module.stubs.name_of(handle - module.bias) is None:
-                        self._kernels.learn(program, handle, name)
-                        known.tell(handle, name)
+            for module in {m.bias: m for m in known.modules if m.stubs is not None}.values():
+                for handle, name in known.new_handles(module, memory):
+                    self._kernels.learn(program, handle, name)
+                    known.tell(handle, name)
 
 
 def _opener(pid: int, mapping: procfs.FileMapping) -> str:

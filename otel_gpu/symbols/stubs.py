@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,14 +81,10 @@ class StubMap:
         at = bisect_left(stubs, stub)
         return self.names[at] if at < len(stubs) and stubs[at] == stub else None
 
-    def handles(self) -> Iterator[tuple[int, str]]:
-        """Yield (address of a handle variable, kernel name): what a process has at it is the kernel's handle."""
+    def handle_name(self, at: int) -> str | None:
+        """Return the kernel whose handle a process has in the handle variable of that index."""
         columns = _unpacked(self.packed_handles)
-        count = len(columns) // 2
-        for variable, stub in zip(columns[:count], columns[count:], strict=True):
-            name = self.name_of(stub)
-            if name is not None:
-                yield variable, name
+        return self.name_of(columns[len(columns) // 2 + at])
 
     def names_used_at(self, return_address: int) -> frozenset[str]:
         """Return the kernels whose stubs the function around a call mentions: with exactly one, that was launched."""

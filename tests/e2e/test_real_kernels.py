@@ -14,7 +14,7 @@ from otel_gpu.symbols.fatbin import FATBIN_SECTIONS, kernels_of_library
 from otel_gpu.symbols.static_runtime import find_runtime_functions
 from otel_gpu.symbols.stubs import StubMap, read_stub_map
 from tests.e2e import ground
-from tests.plain_stub_reader import read_plainly
+from tests.plain_stub_reader import handles, read_plainly
 
 CUBLAS, NCCL = "libcublas.so.12", "libnccl.so.2"
 PROGRAMS = (
@@ -82,7 +82,7 @@ def _assert_read_rightly(path: Path) -> int:
         found, plain = read_stub_map(elf), read_plainly(elf)
 
     assert dict(zip(found.stubs, found.names, strict=True)) == plain.names
-    assert dict(found.handles()) == {variable: plain.names[stub] for variable, stub in plain.handles.items()}
+    assert handles(found) == {variable: plain.names[stub] for variable, stub in plain.handles.items()}
     users: dict[int, set[str]] = {}
     for _, end, stub in plain.users:
         users.setdefault(end, set()).add(plain.names[stub])
@@ -125,11 +125,11 @@ def test_what_nvcc_builds_tells_its_stubs_and_handles(program: str) -> None:
         device = kernels_of_library(elf)
 
     assert set(stubs.names) == device.kernels
-    assert sorted(name for _, name in stubs.handles()) == sorted(stubs.names)
+    assert sorted(handles(stubs).values()) == sorted(stubs.names)
     if truth:
         assert _wrong(stubs, truth) == []
         # The variable is local to the function __device_stub_<name>, so its symbol says whose handle it holds.
-        assert [n for v, n in stubs.handles() if f"__device_stub_{n}" not in symbols[v]] == []
+        assert [n for v, n in handles(stubs).items() if f"__device_stub_{n}" not in symbols[v]] == []
 
 
 @pytest.mark.parametrize("program", ["runtime_calls_13_static", "runtime_calls_12_static"])

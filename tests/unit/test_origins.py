@@ -277,6 +277,107 @@ def test_where_code_of_no_file_launches_the_file_that_calls_it_is_shown() -> Non
     assert launching_file(launch(compiled, SP + 40, compiled, fp=SP + 8), MODULES) is None
 
 
+def unread(at: int, name: str, directory: str = "/lib", size: int = 0x10000) -> Module:
+    """Make a library whose kernels are still to be read."""
+    extent = (BASE + at, BASE + at + size)
+    return Module(
+        *extent, extent[0], name, None, extent, procfs.FileMapping(*extent, 0, (0, 0), 1, f"{directory}/{name}")
+    )
+
+
+class Library:
+    """Stands in for the files of modules: says which were read, and what is in them."""
+
+    def __init__(self, found: Origins, monkeypatch: pytest.MonkeyPatch, *modules: Module) -> None:
+        self.read: list[str] = []
+        self.kernels: dict[str, StubMap] = {}
+        found._programs[PROGRAM] = self.known = origins._Known(modules=list(modules))
+        monkeypatch.setattr(found, "_refresh", lambda *_: None)
+        monkeypatch.setattr(found, "_read_library", self._read)
+        monkeypatch.setattr(origins, "_REREAD_S", 0.0)
+
+    def _read(self, _program: tuple[int, int], known: origins._Known, module: Module) -> None:
+        self.read.append(module.name)
+        known.put(module, self.kernels.get(module.name, StubMap()))
+
+
+def test_only_the_library_that_launches_is_read_when_its_stack_tells(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library(quiet, monkeypatch, unread(0, "launches"), unread(0x20000, "others"))
+    library.kernels["launches"] = StubMap.of({ALPHA: "alpha"}, users=((LAUNCHER,), (LAUNCHER + 0x100,), (ALPHA,)))
+
+    quiet.submit(launch(BASE + LAUNCHER + 20))
+    quiet.settle(20)
+
+    assert quiet._kernels.name(PROGRAM, 0xBEEF) == "alpha"
+    assert library.read == ["launches"]
+
+
+def test_a_library_without_kernels_is_passed_over(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library(quiet, monkeypatch, unread(0, "launches"), unread(0x20000, "empty"), unread(0x40000, "others"))
+    library.kernels["launches"] = StubMap.of({ALPHA: "alpha"}, users=((LAUNCHER,), (LAUNCHER + 0x100,), (ALPHA,)))
+    words = (BASE + 0x20500, SP + 40, BASE + LAUNCHER + 20)
+
+    quiet.submit(launch(*words, fp=SP + 8))
+    quiet.settle(20)
+
+    assert quiet._kernels.name(PROGRAM, 0xBEEF) == "alpha"
+    assert library.read == ["empty", "launches"]
+
+
+def test_the_other_libraries_are_read_when_nothing_else_tells_and_until_one_does(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = mmap.mmap(-1, 1 << 16, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    view = ctypes.c_char.from_buffer(memory)
+    start = ctypes.addressof(view)
+    handle = random.getrandbits(60) | 1 << 60
+    struct.pack_into("<Q", memory, 0x800, handle)
+    small = unread(start - BASE, "small", size=0x8000)
+    library = Library(
+        quiet,
+        monkeypatch,
+        unread(0, "launches"),
+        unread(0x40000, "large", size=0x20000),
+        small,
+        unread(0x80000, "beside", directory="/lib", size=0x40000),
+    )
+    library.known.modules[1:3] = [
+        replace(m, file=replace(m.file, path=f"/far/{m.name}")) for m in library.known.modules[1:3]
+    ]
+    library.kernels["launches"] = StubMap.of({ALPHA: "alpha"})
+    library.kernels["small"] = StubMap.of({BETA: "beta"}, handles=((0x800,), (BETA,)))
+
+    quiet.submit(replace(launch(BASE + ELSEWHERE), handle=handle))
+    quiet.settle(20)
+
+    assert quiet._kernels.name(PROGRAM, handle) == "beta"
+    assert library.read == ["launches", "beside", "small"]
+    del view
+    memory.close()
+
+
+def test_handles_are_told_when_their_variables_have_them_and_once() -> None:
+    class Memory:
+        values = (0, BASE + ALPHA)
+
+        def read(self, address: int, size: int) -> bytes:
+            return struct.pack("<QQ", *self.values)[address - BASE - 0x800 :][:size]
+
+    memory, known = Memory(), origins._Known()
+    stubs = StubMap.of({ALPHA: "alpha", BETA: "beta"}, handles=((0x800, 0x808), (ALPHA, BETA)))
+    module = Module(*EXTENT, BASE, "program", stubs, EXTENT)
+
+    assert list(known.new_handles(module, memory)) == []
+    memory.values = (0xAA, BASE + ALPHA)
+    assert list(known.new_handles(module, memory)) == [(0xAA, "alpha")]
+    memory.values = (0xAA, 0xBB)
+    assert list(known.new_handles(module, memory)) == [(0xBB, "beta")]
+    another = StubMap.of({ALPHA: "another", BETA: "beta"}, handles=((0x800, 0x808), (ALPHA, BETA)))
+    assert list(known.new_handles(replace(module, stubs=another), memory)) == [(0xAA, "another"), (0xBB, "beta")]
+
+
 def test_a_caller_in_another_module_does_not_speak_for_a_librarys_launch() -> None:
     library = (BASE + 0x20000, BASE + 0x30000)
     modules = [*MODULES, Module(*library, library[0], "library", kernels_of(("gamma",)), library)]

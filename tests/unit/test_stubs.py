@@ -18,7 +18,7 @@ from otel_gpu.symbols.fatbin import kernels_of_library
 from otel_gpu.symbols.spans import Span, merge
 from otel_gpu.symbols.static_runtime import find_runtime_functions
 from otel_gpu.symbols.stubs import StubMap, clean_name, read_stub_map
-from tests.plain_stub_reader import read_plainly
+from tests.plain_stub_reader import handles, read_plainly
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 
@@ -106,7 +106,7 @@ def test_stubs_and_handle_variables_of_a_stripped_file_have_their_names(tmp_path
     assert dict(zip(found.stubs, found.names, strict=True)) == {truth[stub]: name for stub, name in NAMES.items()}
     variables = {truth[s] for s in truth if s.startswith("handle.")}
     assert set(found.handle_variables) == variables
-    assert {name for _, name in found.handles()} == set(NAMES.values())
+    assert set(handles(found).values()) == set(NAMES.values())
     assert found.skipped == 0
 
 
@@ -116,7 +116,7 @@ def test_what_is_read_is_what_decoding_everything_tells(tmp_path: Path, flags: l
         found, plain = read_stub_map(elf), read_plainly(elf)
 
     assert dict(zip(found.stubs, found.names, strict=True)) == plain.names
-    assert dict(found.handles()) == {variable: plain.names[stub] for variable, stub in plain.handles.items()}
+    assert handles(found) == {variable: plain.names[stub] for variable, stub in plain.handles.items()}
     assert all(found.names_used_at(end) >= {plain.names[stub]} for _, end, stub in plain.users)
 
 
