@@ -87,8 +87,9 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         ),
         AttributeSpec(
             "state",
-            "Whether the probe is in place, or the stack whole.",
-            ("attached", "failed", "skipped", "complete", "truncated"),
+            "Whether the probe is in place, or the stack whole, or a kernel's name still looked for (`pending`) or not found "
+            "(`unknown`).",
+            ("attached", "failed", "skipped", "complete", "truncated", "pending", "unknown"),
         ),
     )
 }
@@ -218,6 +219,14 @@ MAP_ENTRIES = MetricSpec("otel_gpu.map.entries", "{entry}", _GAUGE, "Entries in 
 MAP_CAPACITY = MetricSpec("otel_gpu.map.capacity", "{entry}", _GAUGE, "Entries a BPF map can hold.", ("bpf.map.name",))
 PROBES = MetricSpec("otel_gpu.probes", "{probe}", _GAUGE, "Probes by state.", ("error.type", "state"))
 STACKS = MetricSpec("otel_gpu.stacks", "{stack}", _COUNTER, "Stacks taken for profiles.", ("reason", "state"))
+KERNELS_UNNAMED = MetricSpec(
+    "otel_gpu.kernels.unnamed",
+    "{kernel}",
+    _GAUGE,
+    "Kernels that observed programs launch and that have no name. Counts of those whose name is looked for are held back; "
+    "those whose name is not found are shown by the file that launches them and their handle.",
+    ("state",),
+)
 RESOURCE_ATTRIBUTES_CUT = MetricSpec(
     "otel_gpu.resource.attributes.cut",
     "{attribute}",
@@ -327,6 +336,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         MAP_CAPACITY,
         PROBES,
         STACKS,
+        KERNELS_UNNAMED,
         RESOURCE_ATTRIBUTES_CUT,
         COLLECT_DURATION,
         EXPORT_DURATION,

@@ -79,6 +79,8 @@ class SelfReceiver:
             for name, (entries, capacity) in self._cuda.fill().items():
                 self._put(found, telemetry.MAP_ENTRIES, entries, {"bpf.map.name": name})
                 self._put(found, telemetry.MAP_CAPACITY, capacity, {"bpf.map.name": name})
+            for name, kernels in self._cuda.unnamed().items():
+                self._put(found, telemetry.KERNELS_UNNAMED, kernels, {"state": name})
             attached, failed = self._cuda.probes()
             self._put(found, telemetry.PROBES, attached, {"state": "attached"})
             for reason, count in failed.items():

@@ -298,6 +298,11 @@ class CudaReceiver:
             "rows_not_counted": self._rows_lost,
         }
 
+    def unnamed(self) -> dict[str, int]:
+        """Return how many kernels have no name, by whether it is still looked for."""
+        pending, unknown = self._origins.unnamed()
+        return {"pending": pending, "unknown": unknown}
+
     def fill(self) -> dict[str, tuple[int, int]]:
         """Return entries and capacity of the count tables."""
         rows, overflow = self._object.map("rows"), self._object.map("overflow")

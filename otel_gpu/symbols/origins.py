@@ -139,6 +139,8 @@ class Origins:
         self._search_at = 0.0
         self._read_s = 0.0
         """How long libraries were read for during the last search."""
+        self._is_reading = False
+        """Whether it was said that kernels wait for names."""
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self.dropped = 0
@@ -181,6 +183,19 @@ class Origins:
             since = self._waiting.get((program, handle))
             return since is not None and time.monotonic() - since[0] < _PATIENCE_S
 
+    def unnamed(self) -> tuple[int, int]:
+        """Return how many kernels wait for a name, and how many of living programs were looked for in vain."""
+        with self._lock:
+            waiting = set(self._waiting)
+        unknown = 0
+        for program, known in list(self._programs.items()):
+            for handle in list(known.callers):
+                if self._kernels.name(program, handle) is not None:
+                    known.callers.pop(handle, None)
+                elif (program, handle) not in waiting:
+                    unknown += 1
+        return len(waiting), unknown
+
     def caller(self, program: Program, handle: int) -> str | None:
         """Return the file that launches an unknown kernel."""
         known = self._programs.get(program)
@@ -207,6 +222,9 @@ class Origins:
                     self._search_records()
             else:
                 self._work_on_all([first, *self._taken()])
+            if self._is_reading and not self._queue.unfinished_tasks:
+                self._is_reading = False
+                _log.info("names of kernels: none waits any more, %d are not known", self.unnamed()[1])
 
     def _taken(self) -> list[Launch | _Judgement | None]:
         """Take from the queue what is there now."""
@@ -404,6 +422,10 @@ class Origins:
     def _stub_map(self, elf: ElfFile) -> StubMap:
         stubs = self._stubs.get(elf.id) or self._cache.read(elf, _CACHE_KIND, StubMap)
         if stubs is None:
+            if not self._is_reading:
+                self._is_reading = True
+                waiting, _ = self.unnamed()
+                _log.info("names of kernels: %d wait, libraries are read for the first time", waiting)
             stubs = read_stub_map(elf)
             self._cache.write(elf, _CACHE_KIND, stubs)
         self._stubs[elf.id] = stubs

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.discovery import procfs
+from otel_gpu.elf import ElfFile
 from otel_gpu.symbols import origins
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.kernels import KernelBook
@@ -120,6 +121,54 @@ def test_a_name_is_pending_until_it_was_looked_for(quiet: Origins, monkeypatch: 
     quiet.settle(10)
 
     assert not quiet.pending(PROGRAM, 0xBEEF)
+
+
+def test_how_many_kernels_have_no_name_is_told(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, passed = threading.Event(), threading.Event()
+
+    def look(waiting: Launch) -> bool:
+        passed.set()
+        gate.wait(20)
+        if waiting.handle == 0xB0:
+            quiet._kernels.learn(PROGRAM, 0xB0, "found")
+        return False
+
+    monkeypatch.setattr(quiet, "_look", look)
+    for handle in (0xB0, 0xB1, 0xB2, 0xB1):
+        quiet.submit(replace(launch(), handle=handle))
+    assert passed.wait(20)
+
+    assert quiet.unnamed() == (3, 0)
+    gate.set()
+    quiet.settle(20)
+    assert quiet.unnamed() == (0, 2)
+    quiet.forget(PROGRAM)
+    assert quiet.unnamed() == (0, 0)
+
+
+def test_that_kernels_wait_for_libraries_is_said_once_and_so_is_its_end(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    program = Path("/proc/self/exe").resolve()
+
+    def look(_launch: Launch) -> bool:
+        with ElfFile(program) as elf:
+            quiet._stub_map(elf)
+        quiet._stubs.clear()
+        monkeypatch.setattr(quiet._cache, "read", lambda *_: None)
+        return False
+
+    monkeypatch.setattr(quiet, "_look", look)
+    for handle in (0xB0, 0xB1, 0xB2):
+        quiet.submit(replace(launch(), handle=handle))
+    quiet.settle(20)
+    quiet.close()
+
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("names of kernels")]
+    assert len(said) == 2
+    assert said[0].endswith("wait, libraries are read for the first time")
+    assert said[1] == "names of kernels: none waits any more, 3 are not known"
 
 
 def test_nobody_waits_for_ever(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
