@@ -4,61 +4,51 @@ Three witnesses, all of them constants of the program: the variables in which pr
 their kernels (CUDA 12.4 and later), the host function around the launching call, and the host function's
 stub, whose address the runtime still holds on its stack. Where they do not agree on one name, there is none.
 
-Libraries that choose their kernels from tables or ask the driver for them, as cuBLASLt does both, have no function
-that mentions the stub. There the program's own records are searched (records.py), for all such handles at once, when
-nothing else is left to do.
+Libraries that ask the driver for their kernels, as cuBLASLt does, have no such constants: the driver's records are asked
+then (driver_names.py). Only what these do not tell either is looked for in the libraries that do not launch, and at last
+in the program's own records (records.py), for all such handles at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
+import math
 import queue
 import struct
 import threading
 import time
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from ..discovery import procfs
-from ..elf import PT_LOAD, ElfFile
-from ..errors import ElfError, OtelGpuError
-from ..printable import escaped
-from ..process.files import FileId
-from ..process.memory import MemoryFault, ProcessMemory
+from ..errors import OtelGpuError
+from ..supervision import Worker
 from .cache import SymbolCache
 from .driver_names import DriverNames
-from .kernel_strings import KernelStrings
+from .kernel_libraries import KernelLibraries
 from .kernels import KernelBook, Program
-from .launches import Launch, Module, caller, held, launching_file, stub_name, told_by_stack, unread_launcher
-from ..process.memory import Memory, ProcessMemory
-from .records import told_by_records
-from .residents import allocated, find_places, variables
-from .stubs import StubMap, read_stub_map
-from .words import read_words
+from .launches import Launch, Module, told_by_stack, unread_launcher
+from ..process.memory import ProcessMemory
+from .program_records import told_by_program
+from .programs import KnownProgram
+from .stubs import StubMap
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUE = 10_000
 _MAX_BATCH = 1_000
-_MAX_CALLERS = 16_384
-"""Kernels of one program whose launching files are kept."""
-_CACHE_KIND = "stub-map"
-_FATBINS = (".nv_fatbin", "__nv_relfatbin")
-_REREAD_S = 1.0
-"""How often the handle variables of a program are read again while unknown handles turn up."""
 _QUIET_S = 0.2
 """How long no launch must have come before records are searched: what they are judged by should be known first."""
 _SEARCH_SHARE = 0.1
 """The part of the time that may be spent on searching records."""
-_MAX_PARKED = 4_096
-"""Launches that wait for the records."""
-_MAX_JUDGES = 256
-"""Handles with known names, of one program, by which its records are judged."""
+_MAX_WAITING = 4_096
+"""Launches that wait for a library, or for the records."""
+_CLOSES_S = 5.0
 _PATIENCE_S = 60.0
 """How long a name may be looked for before nobody waits for it any more."""
+_FAILURES = (OtelGpuError, OSError, struct.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,84 +59,37 @@ class _Judgement:
     ip: int
 
 
-@dataclass(slots=True)
-class _Known:
-    """What is known of one program's modules."""
-
-    mapped: list[procfs.FileMapping] = field(default_factory=list)
-    modules: list[Module] = field(default_factory=list)
-    handles_read: float = 0.0
-    told: dict[int, str] = field(default_factory=dict)
-    """Some of the names that did not come from records."""
-    handles: dict[int, tuple[StubMap, Any]] = field(default_factory=dict)
-    """What the handle variables of each module held when they were last read, by the module's bias."""
-    callers: dict[int, str | None] = field(default_factory=dict)
-    """The files that launch what had no name when it was launched; None where none is on the stack."""
-
-    def with_stubs(self) -> list[Module]:
-        """Return the modules that have kernels: of hundreds, a few."""
-        return [module for module in self.modules if module.has_kernels]
-
-    def put(self, read: Module, stubs: StubMap) -> None:
-        """Note the kernels of a file, which may be mapped in several parts."""
-        self.modules = [replace(m, stubs=stubs) if m.extent == read.extent else m for m in self.modules]
-
-    def next_unread(self, beside: Collection[str]) -> Module | None:
-        """Return a module whose kernels are still to be read: one beside files first, else the smallest."""
-        unread = [m for m in self.modules if m.stubs is None and m.file is not None]
-        folders = {os.path.dirname(path) for path in beside}
-        return min(
-            unread,
-            key=lambda m: (os.path.dirname(m.file.path if m.file else "") not in folders, m.extent[1] - m.extent[0]),
-            default=None,
-        )
-
-    def new_handles(self, module: Module, memory: Memory) -> Iterator[tuple[int, str]]:
-        """Yield the handles, with their kernels' names, that a module's variables hold and did not hold the last time."""
-        import numpy as np
-
-        stubs = module.stubs
-        if stubs is None or not stubs.handle_variables:
-            return
-        values = read_words(memory, np.frombuffer(stubs.handle_variables, np.int64) + module.bias)
-        of, before = self.handles.get(module.bias, (None, None))
-        self.handles[module.bias] = stubs, values
-        # Until a device is there, the runtime keeps the stub itself.
-        is_handle = (values != 0) & ~np.isin(values.view(np.int64) - module.bias, np.frombuffer(stubs.stubs, np.int64))
-        for at in np.flatnonzero(is_handle & (values != before) if of is stubs else is_handle).tolist():
-            name = stubs.handle_name(at)
-            if name is not None:
-                yield int(values[at]), name
-
-    def tell(self, handle: int, name: str) -> None:
-        """Note a name by which records can be judged."""
-        if len(self.told) < _MAX_JUDGES or handle in self.told:
-            self.told[handle] = name
-
-
 class Origins:
     """Names kernels by their launches, in a thread of its own."""
 
     def __init__(self, kernels: KernelBook, cache: SymbolCache | None = None) -> None:
+        cache = cache or SymbolCache()
         self._kernels = kernels
-        self._cache = cache or SymbolCache()
-        self._driver = DriverNames(kernels, self._cache)
-        self._queue: queue.Queue[Launch | _Judgement | None] = queue.Queue(_MAX_QUEUE)
-        self._programs: dict[Program, _Known] = {}
-        self._stubs: dict[FileId | None, StubMap] = {}
+        self._driver = DriverNames(kernels, cache)
+        self._libraries = KernelLibraries(cache, self._say_reading)
+        self._queue: queue.Queue[Launch | _Judgement] = queue.Queue(_MAX_QUEUE)
+        self._programs: dict[Program, KnownProgram] = {}
         self._waiting: dict[tuple[Program, int], list[float]] = {}
-        self._parked: list[Launch] = []
+        self._batch: deque[Launch | _Judgement] = deque()
+        """What was taken from the queue and is to be looked at."""
+        self._for_launcher: OrderedDict[Program, list[Launch]] = OrderedDict()
+        """Launches by libraries that are still to be read."""
+        self._for_others: OrderedDict[Program, list[Launch]] = OrderedDict()
+        """Launches that another library than theirs may know."""
+        self._for_driver: list[Launch] = []
+        """Launches that only records may tell, the driver's at first."""
+        self._for_records: list[Launch] = []
+        """Launches that only the program's own records may tell."""
         self._search_at = 0.0
-        self._read_s = 0.0
-        """How long libraries were read for during the last search."""
+        self._launched_at = 0.0
+        """When the last launch came."""
         self._is_reading = False
         """Whether it was said that kernels wait for names."""
-        self._closing = threading.Event()
         self._lock = threading.Lock()
         self.dropped = 0
         """Launches that were not looked at, because too many waited."""
-        self._thread = threading.Thread(target=self._run, name="otel-gpu-names", daemon=True)
-        self._thread.start()
+        self.worker = Worker("names", self._step)
+        self.worker.start()
 
     def submit(self, launch: Launch) -> None:
         """Queue a launch of a kernel that may be unknown."""
@@ -161,6 +104,7 @@ class Origins:
         except queue.Full:
             self.dropped += 1
             self._done(key)
+        self.worker.wake()
 
     def unloaded(self, program: Program) -> None:
         """Note that something was unloaded whose kernels nobody knows."""
@@ -170,6 +114,7 @@ class Origins:
         if self._driver.witnessed(launch.program, launch.handle):
             with contextlib.suppress(queue.Full):  # others will be
                 self._queue.put_nowait(_Judgement(launch.program, launch.ip))
+                self.worker.wake()
 
     def settle(self, timeout_s: float) -> None:
         """Wait until everything submitted so far is looked at, or the time is up."""
@@ -208,66 +153,80 @@ class Origins:
 
     def close(self) -> None:
         """Stop; what still waits stays unknown."""
-        self._closing.set()
-        with contextlib.suppress(queue.Full):  # who has so much to do need not be woken
-            self._queue.put_nowait(None)
-        self._thread.join(timeout=5)
+        self.worker.stop(_CLOSES_S)
 
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            try:
-                first = self._queue.get(timeout=_QUIET_S if self._parked else None)
-            except queue.Empty:
-                if time.monotonic() >= self._search_at:
-                    self._search_records()
-            else:
-                self._work_on_all([first, *self._taken()])
-            if self._is_reading and not self._queue.unfinished_tasks:
-                self._is_reading = False
-                _log.info("names of kernels: none waits any more, %d are not known", self.unnamed()[1])
+    def _step(self) -> float:
+        """Do what is most urgent; return when there is more to do.
 
-    def _taken(self) -> list[Launch | _Judgement | None]:
-        """Take from the queue what is there now."""
-        taken: list[Launch | _Judgement | None] = []
-        with contextlib.suppress(queue.Empty):
-            while len(taken) < _MAX_BATCH:
-                taken.append(self._queue.get_nowait())
-        return taken
-
-    def _work_on_all(self, batch: list[Launch | _Judgement | None]) -> None:
-        self._note_callers([item for item in batch if isinstance(item, Launch)])
-        for item in batch:
-            if self._closing.is_set():
-                return
-            if item is not None:
-                self._work_on(item)
-
-    def _work_on(self, item: Launch | _Judgement) -> None:
-        if isinstance(item, _Judgement):
-            self._driver.judge(item.program, item.ip)
-            self._queue.task_done()
-            return
-        try:
-            parked = self._look(item) and len(self._parked) < _MAX_PARKED
-        except (OtelGpuError, OSError, struct.error) as e:
-            parked = False
-            _log.debug("kernel %#x of process %d: %s", item.handle, item.program[0], e)
-        if parked:
-            self._parked.append(item)
+        Launches are looked at before libraries are read for them, one at a time and for each program in turn; the
+        libraries that launch before those that may know more; and records, which are judged by what is known
+        otherwise, are searched in a quiet moment.
+        """
+        if not self._batch:
+            self._take()
+        if self._batch:
+            while self._batch and not self.worker.is_stopping:
+                self._work_on(self._batch.popleft())
+        elif self._for_launcher:
+            self._read_launcher()
+        elif self._for_others:
+            self._read_other()
+        elif self._for_records:
+            self._search_records()
+        elif self._for_driver:
+            due_s = max(self._launched_at + _QUIET_S, self._search_at) - time.monotonic()
+            if due_s > 0:
+                return due_s
+            self._ask_drivers()
         else:
-            self._finish(item)
+            self._say_read()
+            return math.inf
+        return 0.0
+
+    def _take(self) -> None:
+        """Take what is in the queue now."""
+        with contextlib.suppress(queue.Empty):
+            while len(self._batch) < _MAX_BATCH:
+                self._batch.append(self._queue.get_nowait())
+        launches = [item for item in self._batch if isinstance(item, Launch)]
+        if launches:
+            self._launched_at = time.monotonic()
+            self._note_callers(launches)
 
     def _note_callers(self, launches: list[Launch]) -> None:
         """Note from where unknown kernels are launched, before the first library is read: that can take seconds."""
         for program in {launch.program for launch in launches}:
-            known = self._programs.setdefault(program, _Known())
+            known = self._programs.get(program) or KnownProgram()
             try:
                 self._refresh(program, known)
-            except (OtelGpuError, OSError, struct.error) as e:
+            except _FAILURES as e:
                 _log.debug("modules of process %d: %s", program[0], e)
+                continue
+            self._programs[program] = known
             for launch in launches:
-                if launch.program == program and len(known.callers) < _MAX_CALLERS:
-                    known.callers.setdefault(launch.handle, launching_file(launch, known.modules))
+                if launch.program == program:
+                    known.note_caller(launch)
+
+    def _work_on(self, item: Launch | _Judgement) -> None:
+        if isinstance(item, _Judgement):
+            try:
+                self._driver.judge(item.program, item.ip)
+            finally:
+                self._queue.task_done()
+            return
+        waits: list[Launch] | None = None
+        try:
+            if self._is_unread(item):
+                waits = self._for_launcher.setdefault(item.program, [])
+            elif self._look(item):
+                waits = self._for_driver
+        except _FAILURES as e:
+            _log.debug("kernel %#x of process %d: %s", item.handle, item.program[0], e)
+        finally:
+            if waits is None or len(waits) >= _MAX_WAITING:
+                self._finish(item)
+            else:
+                waits.append(item)
 
     def _finish(self, launch: Launch) -> None:
         self._done((launch.program, launch.handle))
@@ -280,15 +239,19 @@ class Origins:
             if not since:
                 del self._waiting[key]
 
-    def _look(self, launch: Launch) -> bool:
-        """Name a launch's kernel; say whether only records, the driver's or the program's, may still do so."""
-        program = launch.program
-        if self._is_named(launch):
+    def _is_unread(self, launch: Launch) -> bool:
+        """Say whether the library that launches is still to be read: of those that a PyTorch process maps, few launch."""
+        known = self._programs.get(launch.program)
+        if known is None or self._kernels.name(launch.program, launch.handle) is not None:
             return False
-        known = self._programs.setdefault(program, _Known())
-        # Only the libraries that launch are read at first: of those that a PyTorch process maps, few do.
-        while (module := unread_launcher(launch, known.modules)) is not None:
-            self._read_library(program, known, module)
+        return unread_launcher(launch, known.modules) is not None
+
+    def _look(self, launch: Launch) -> bool:
+        """Name a launch's kernel; say whether only records or other libraries may still do so."""
+        program = launch.program
+        known = self._programs.get(program)
+        if self._is_named(launch) or known is None:
+            return False
         self._read_handles(program, known)
         if self._is_named(launch):
             return False
@@ -310,139 +273,120 @@ class Origins:
         self._witness(launch)
         return True
 
-    def _search_records(self) -> None:
-        """Name the parked launches' kernels by the records of their programs, as far as that goes."""
-        begun, self._read_s = time.monotonic(), 0.0
-        parked, self._parked = self._parked, []
+    def _read_launcher(self) -> None:
+        """Read a library that launches, for the program whose turn it is, and have its launches looked at again."""
+        program, launches = self._for_launcher.popitem(last=False)
+        self._batch.extend(launches)
+        known = self._programs.get(program)
+        if known is not None:
+            unread = (unread_launcher(launch, known.modules) for launch in launches)
+            if (module := next((module for module in unread if module is not None), None)) is not None:
+                self._read_library(program, known, module)
+
+    def _read_other(self) -> None:
+        """Read a library that does not launch, for the program whose turn it is: the handle may be in a variable of it."""
+        program, launches = self._for_others.popitem(last=False)
+        known = self._programs.get(program)
+        module = None if known is None else known.next_unread(launches)
+        if known is None or module is None:
+            self._for_records += launches
+            return
+        self._for_others[program] = launches
+        self._read_library(program, known, module)
         try:
-            for program in {launch.program for launch in parked}:
-                self._search_records_of(program, [launch for launch in parked if launch.program == program])
+            self._read_handles(program, known)
+        except _FAILURES as e:
+            _log.debug("handles of process %d: %s", program[0], e)
+        for launch in [launch for launch in launches if self._is_named(launch)]:
+            launches.remove(launch)
+            self._finish(launch)
+        if not launches:
+            del self._for_others[program]
+
+    def _read_library(self, program: Program, known: KnownProgram, module: Module) -> None:
+        stubs = StubMap()  # which it stays where reading fails, lest it be tried again and again
+        try:
+            stubs = self._libraries.read(program[0], module)
         finally:
-            # Libraries are read once, however many searches there are.
-            spent = time.monotonic() - begun - self._read_s
-            self._search_at = time.monotonic() + spent / _SEARCH_SHARE
-            for launch in parked:
+            known.put(module, stubs)
+
+    def _refresh(self, program: Program, known: KnownProgram) -> None:
+        known.map(procfs.executable_mappings(program[0]), partial(self._libraries.module, program[0]))
+
+    def _read_handles(self, program: Program, known: KnownProgram) -> None:
+        """Learn the handles that the program's variables hold now."""
+        if known.are_handles_due():
+            with ProcessMemory(program[0]) as memory:
+                for handle, name in known.new_handles(memory):
+                    self._kernels.learn(program, handle, name)
+                    known.tell(handle, name)
+
+    def _ask_drivers(self) -> None:
+        """Name launches' kernels by the drivers' records."""
+        begun = time.monotonic()
+        for program, launches in _by_program(self._for_driver).items():
+            self._for_driver = [launch for launch in self._for_driver if launch.program != program]
+            self._ask_driver(program, launches)
+        self._search_at = time.monotonic() + (time.monotonic() - begun) / _SEARCH_SHARE
+
+    def _ask_driver(self, program: Program, launches: list[Launch]) -> None:
+        known = self._programs.get(program)
+        named: set[int] = set()
+        try:
+            if known is not None:
+                with self._lock:
+                    launched = {launch.handle: self._waiting[program, launch.handle][-1] for launch in launches}
+                named = self._driver.name(program, launches[-1].ip, launched)
+        finally:
+            unnamed = [launch for launch in launches if launch.handle not in named]
+            if unnamed and known is not None and known.next_unread(unnamed) is not None:
+                self._for_others.setdefault(program, []).extend(unnamed)
+            else:
+                self._for_records += unnamed
+            for launch in launches:
+                if launch.handle in named:
+                    self._finish(launch)
+
+    def _search_records(self) -> None:
+        """Name launches' kernels by the records of their programs, and be done with them."""
+        begun = time.monotonic()
+        launches, self._for_records = self._for_records, []
+        try:
+            for program, its in _by_program(launches).items():
+                known = self._programs.get(program)
+                if known is not None and known.told:
+                    self._search_records_of(program, known, its)
+        finally:
+            spent = time.monotonic() - begun
+            self._search_at = max(self._search_at, time.monotonic()) + spent / _SEARCH_SHARE
+            for launch in launches:
                 self._finish(launch)
 
-    def _search_records_of(self, program: Program, launches: list[Launch]) -> None:
-        with self._lock:
-            launched = {launch.handle: self._waiting[program, launch.handle][-1] for launch in launches}
-        named = self._driver.name(program, launches[-1].ip, launched)
-        launches = [launch for launch in launches if launch.handle not in named]
-        known = self._programs.get(program)
-        if known is None:
-            return
-        launches = self._told_by_other_libraries(program, known, launches)
-        if not known.told or not launches:
-            return
-        possible: dict[int, frozenset[str]] = {}
-        callers: dict[int, Module] = {}
-        for launch in launches:
-            names = held(launch, known.modules)
-            module = caller(launch, known.modules)
-            for handle in (launch.handle, self._kernels.original(program, launch.handle)):
-                possible[handle] = possible.get(handle, names) & names
-                if module is not None:
-                    callers[handle] = module
-        stacks = {launch.sp for launch in launches}
+    def _search_records_of(self, program: Program, known: KnownProgram, launches: list[Launch]) -> None:
+        originals = {launch.handle: self._kernels.original(program, launch.handle) for launch in launches}
         try:
-            with ProcessMemory(program[0]) as memory:
-                names_found = self._told_by_variables(known, callers, memory)
-            places = find_places(program[0], {*possible, *known.told}, allocated(program[0], stacks))
-        except (OtelGpuError, OSError) as e:
+            names = told_by_program(program[0], known, launches, originals)
+        except _FAILURES as e:
             _log.debug("records of process %d: %s", program[0], e)
             return
-        names_found |= told_by_records(places, known.told, possible, partial(stub_name, known.with_stubs()))
-        for handle, name in names_found.items():
+        for handle, name in names.items():
             # The driver may have been asked for the kernel meanwhile, and that is the better witness.
             if self._kernels.name(program, handle) is None:
                 self._kernels.learn(program, handle, name, derived=True)
 
-    def _told_by_other_libraries(self, program: Program, known: _Known, launches: list[Launch]) -> list[Launch]:
-        """Read the libraries that do not launch: the handle may be in a variable of one. Return what stays unnamed."""
-        begun = time.monotonic()
-        callers = (caller(launch, known.modules) for launch in launches)
-        beside = {module.file.path for module in callers if module is not None and module.file is not None}
-        while launches and (module := known.next_unread(beside)) is not None and not self._closing.is_set():
-            self._read_library(program, known, module)
-            self._read_handles(program, known)
-            launches = [launch for launch in launches if not self._is_named(launch)]
-            # What is launched meanwhile does not wait for all of them.
-            self._work_on_all(self._taken())
-        self._read_s += time.monotonic() - begun
-        return launches
+    def _say_reading(self) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            _log.info("names of kernels: %d wait, libraries are read for the first time", self.unnamed()[0])
 
-    def _told_by_variables(self, known: _Known, callers: dict[int, Module], memory: ProcessMemory) -> dict[int, str]:
-        """Return what the libraries that launch unknown kernels say of them in their own variables."""
-        found: dict[int, str] = {}
-        for module in {m.extent: m for m in callers.values() if m.has_kernels}.values():
-            assert module.stubs is not None
-            wanted = {handle: None for handle, caller in callers.items() if caller.extent == module.extent}
-            mappings = variables(memory.pid, module.extent)
-            places = find_places(memory.pid, {*wanted, *known.told}, mappings)
-            names = KernelStrings(memory, module.extent, module.stubs.names)
-            found |= told_by_records(places, known.told, wanted, names.at)
-        return found
-
-    def _refresh(self, program: Program, known: _Known) -> None:
-        """Find the program's modules, if there are other ones than the last time."""
-        mappings = procfs.executable_mappings(program[0])
-        if mappings == known.mapped:
-            return
-        before = {module.file: module for module in known.modules}
-        modules = (before.get(mapping) or self._module(program[0], mapping) for mapping in mappings)
-        known.modules = [module for module in modules if module is not None]
-        known.mapped = mappings
-        known.handles_read = 0.0
-
-    def _module(self, pid: int, mapping: procfs.FileMapping) -> Module | None:
-        try:
-            with ElfFile(_opener(pid, mapping)) as elf:
-                bias = mapping.start - elf.code_vaddr(mapping.offset)
-                loaded = [s for s in elf.segments if s.type == PT_LOAD]
-                extent = bias + min(s.vaddr for s in loaded), bias + max(s.vaddr + s.mem_size for s in loaded)
-                may_have_kernels = any(elf.section(s) is not None for s in _FATBINS)
-                stubs = self._stubs.get(elf.id) if may_have_kernels else StubMap()
-        except (ElfError, OSError):
-            return None
-        return Module(mapping.start, mapping.end, bias, os.path.basename(mapping.path), stubs, extent, mapping)
-
-    def _read_library(self, program: Program, known: _Known, module: Module) -> None:
-        """Read the kernels of a module's file; none where it cannot be opened any more."""
-        assert module.file is not None
-        try:
-            with ElfFile(_opener(program[0], module.file)) as elf:
-                known.put(module, self._stub_map(elf))
-        except (ElfError, OSError) as e:
-            _log.debug("kernels in %s: %s", escaped(module.name), e)
-            known.put(module, StubMap())
-        # Its variables are still to be looked at.
-        known.handles_read = 0.0
-
-    def _stub_map(self, elf: ElfFile) -> StubMap:
-        stubs = self._stubs.get(elf.id) or self._cache.read(elf, _CACHE_KIND, StubMap)
-        if stubs is None:
-            if not self._is_reading:
-                self._is_reading = True
-                waiting, _ = self.unnamed()
-                _log.info("names of kernels: %d wait, libraries are read for the first time", waiting)
-            stubs = read_stub_map(elf)
-            self._cache.write(elf, _CACHE_KIND, stubs)
-        self._stubs[elf.id] = stubs
-        return stubs
-
-    def _read_handles(self, program: Program, known: _Known) -> None:
-        """Learn the handles that the program's variables hold now."""
-        if time.monotonic() - known.handles_read < _REREAD_S:
-            return
-        known.handles_read = time.monotonic()
-        with ProcessMemory(program[0]) as memory:
-            for module in {m.bias: m for m in known.modules if m.stubs is not None}.values():
-                for handle, name in known.new_handles(module, memory):
-                    self._kernels.learn(program, handle, name)
-                    known.tell(handle, name)
+    def _say_read(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            _log.info("names of kernels: none waits any more, %d are not known", self.unnamed()[1])
 
 
-def _opener(pid: int, mapping: procfs.FileMapping) -> str:
-    opener = mapping.opener(pid)
-    return opener if os.path.exists(opener) else f"/proc/{pid}/root{mapping.path}"
+def _by_program(launches: Iterable[Launch]) -> dict[Program, list[Launch]]:
+    found: dict[Program, list[Launch]] = {}
+    for launch in launches:
+        found.setdefault(launch.program, []).append(launch)
+    return found

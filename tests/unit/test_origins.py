@@ -10,6 +10,7 @@ import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 
 from otel_gpu.discovery import procfs
 from otel_gpu.elf import ElfFile
-from otel_gpu.symbols import origins
+from otel_gpu.symbols import origins, programs
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.kernels import KernelBook
 from otel_gpu.symbols.launches import Launch, Module, launching_file, told_by_stack
 from otel_gpu.symbols.origins import Origins
+from otel_gpu.symbols.programs import KnownProgram
 from otel_gpu.symbols.stubs import StubMap
 
 PROGRAM = (os.getpid(), 1)
@@ -154,9 +156,9 @@ def test_that_kernels_wait_for_libraries_is_said_once_and_so_is_its_end(
 
     def look(_launch: Launch) -> bool:
         with ElfFile(program) as elf:
-            quiet._stub_map(elf)
-        quiet._stubs.clear()
-        monkeypatch.setattr(quiet._cache, "read", lambda *_: None)
+            quiet._libraries._stub_map(elf)
+        quiet._libraries._known.clear()
+        monkeypatch.setattr(quiet._libraries._cache, "read", lambda *_: None)
         return False
 
     monkeypatch.setattr(quiet, "_look", look)
@@ -238,7 +240,7 @@ def test_what_the_stack_does_not_tell_the_programs_records_do(quiet: Origins, mo
     for i, (handle, stub) in enumerate(zip(handles, stubs.stubs, strict=True)):
         struct.pack_into("<QQQQ", memory, 1024 + 512 * i, handle, 7, 0, BASE + stub)
     module = Module(*EXTENT, BASE, "library", stubs, EXTENT)
-    quiet._programs[PROGRAM] = origins._Known(modules=[module], told=dict(zip(handles[:4], names, strict=False)))
+    quiet._programs[PROGRAM] = KnownProgram(modules=[module], told=dict(zip(handles[:4], names, strict=False)))
     monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
     words = (BASE + ELSEWHERE, BASE + stubs.stubs[6], BASE + stubs.stubs[7])
 
@@ -267,7 +269,7 @@ def test_what_the_launching_library_keeps_with_a_handle_names_it(
         struct.pack_into("16s", memory, 0x8000 + 64 * i, name.encode())
     extent = (start, start + (1 << 16))
     module = Module(*extent, start, "library", kernels_of(names), extent)
-    quiet._programs[PROGRAM] = origins._Known(modules=[module], told=dict(zip(handles[:4], names, strict=False)))
+    quiet._programs[PROGRAM] = KnownProgram(modules=[module], told=dict(zip(handles[:4], names, strict=False)))
     monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
 
     function = handles[4] if launched == "itself" else handles[4] ^ 0xFF
@@ -340,12 +342,12 @@ class Library:
     def __init__(self, found: Origins, monkeypatch: pytest.MonkeyPatch, *modules: Module) -> None:
         self.read: list[str] = []
         self.kernels: dict[str, StubMap] = {}
-        found._programs[PROGRAM] = self.known = origins._Known(modules=list(modules))
+        found._programs[PROGRAM] = self.known = KnownProgram(modules=list(modules))
         monkeypatch.setattr(found, "_refresh", lambda *_: None)
         monkeypatch.setattr(found, "_read_library", self._read)
-        monkeypatch.setattr(origins, "_REREAD_S", 0.0)
+        monkeypatch.setattr(programs, "_REREAD_S", 0.0)
 
-    def _read(self, _program: tuple[int, int], known: origins._Known, module: Module) -> None:
+    def _read(self, _program: tuple[int, int], known: KnownProgram, module: Module) -> None:
         self.read.append(module.name)
         known.put(module, self.kernels.get(module.name, StubMap()))
 
@@ -407,6 +409,33 @@ def test_the_other_libraries_are_read_when_nothing_else_tells_and_until_one_does
     memory.close()
 
 
+def test_a_program_with_many_libraries_does_not_hold_up_another(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("first", "second", "third", "fourth", "fifth")
+    library = Library(quiet, monkeypatch, *(unread(n * 0x10000, name) for n, name in enumerate(names)))
+    another = (PROGRAM[0], 2)
+    quiet._programs[another] = KnownProgram(modules=[unread(0x80000, "another")])
+    started, gate = threading.Event(), threading.Event()
+    read = quiet._read_library
+
+    def read_later(*arguments: Any) -> None:
+        started.set()
+        gate.wait(20)
+        read(*arguments)
+
+    monkeypatch.setattr(quiet, "_read_library", read_later)
+    for n in range(len(names)):
+        quiet.submit(replace(launch(BASE + n * 0x10000 + 20), handle=0xB0 + n))
+    assert started.wait(20)
+    quiet.submit(replace(launch(BASE + 0x80000 + 20), program=another))
+    gate.set()
+    quiet.settle(20)
+
+    assert set(library.read) == {*names, "another"}
+    assert library.read.index("another") <= 2
+
+
 def test_handles_are_told_when_their_variables_have_them_and_once() -> None:
     class Memory:
         values = (0, BASE + ALPHA)
@@ -414,17 +443,18 @@ def test_handles_are_told_when_their_variables_have_them_and_once() -> None:
         def read(self, address: int, size: int) -> bytes:
             return struct.pack("<QQ", *self.values)[address - BASE - 0x800 :][:size]
 
-    memory, known = Memory(), origins._Known()
+    memory, known = Memory(), KnownProgram()
     stubs = StubMap.of({ALPHA: "alpha", BETA: "beta"}, handles=((0x800, 0x808), (ALPHA, BETA)))
-    module = Module(*EXTENT, BASE, "program", stubs, EXTENT)
+    known.modules = [module] = [Module(*EXTENT, BASE, "program", stubs, EXTENT)]
 
-    assert list(known.new_handles(module, memory)) == []
+    assert list(known.new_handles(memory)) == []
     memory.values = (0xAA, BASE + ALPHA)
-    assert list(known.new_handles(module, memory)) == [(0xAA, "alpha")]
+    assert list(known.new_handles(memory)) == [(0xAA, "alpha")]
     memory.values = (0xAA, 0xBB)
-    assert list(known.new_handles(module, memory)) == [(0xBB, "beta")]
+    assert list(known.new_handles(memory)) == [(0xBB, "beta")]
     another = StubMap.of({ALPHA: "another", BETA: "beta"}, handles=((0x800, 0x808), (ALPHA, BETA)))
-    assert list(known.new_handles(replace(module, stubs=another), memory)) == [(0xAA, "another"), (0xBB, "beta")]
+    known.modules = [replace(module, stubs=another)]
+    assert list(known.new_handles(memory)) == [(0xAA, "another"), (0xBB, "beta")]
 
 
 def test_a_caller_in_another_module_does_not_speak_for_a_librarys_launch() -> None:

@@ -1,0 +1,105 @@
+"""What is known of one program that launches kernels: its files, the handles in their variables, who launches what?"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..discovery import procfs
+from .launches import Launch, Module, caller, launching_file
+from .process_memory import Memory
+from .stubs import StubMap
+from .words import read_words
+
+_REREAD_S = 1.0
+"""How often the handle variables of a program are read again while unknown handles turn up."""
+_MAX_JUDGES = 256
+"""Handles with known names, of one program, by which its records are judged."""
+_MAX_CALLERS = 16_384
+"""Kernels of one program whose launching files are kept."""
+
+
+@dataclass(slots=True)
+class KnownProgram:
+    """What is known of one program."""
+
+    modules: list[Module] = field(default_factory=list)
+    told: dict[int, str] = field(default_factory=dict)
+    """Some of the names that did not come from records."""
+    callers: dict[int, str | None] = field(default_factory=dict)
+    """The files that launch what had no name when it was launched; None where none is on the stack."""
+    _mapped: list[procfs.FileMapping] = field(default_factory=list)
+    _handles: dict[int, tuple[StubMap, Any]] = field(default_factory=dict)
+    """What the handle variables of each module held when they were last read, by the module's bias."""
+    _handles_read: float = 0.0
+
+    def map(self, mappings: list[procfs.FileMapping], module_of: Callable[[procfs.FileMapping], Module | None]) -> None:
+        """Take in what the program has mapped now."""
+        if mappings == self._mapped:
+            return
+        before = {module.file: module for module in self.modules}
+        modules = (before.get(mapping) or module_of(mapping) for mapping in mappings)
+        self.modules = [module for module in modules if module is not None]
+        self._mapped = mappings
+        self._handles_read = 0.0
+
+    def with_stubs(self) -> list[Module]:
+        """Return the modules that have kernels: of hundreds, a few."""
+        return [module for module in self.modules if module.has_kernels]
+
+    def next_unread(self, launches: list[Launch]) -> Module | None:
+        """Return a module whose kernels are still to be read: one beside a launching file first, else the smallest."""
+        callers = (caller(launch, self.modules) for launch in launches)
+        folders = {_folder(module) for module in callers if module is not None}
+        unread = (module for module in self.modules if module.stubs is None)
+        return min(unread, key=lambda m: (_folder(m) not in folders, m.extent[1] - m.extent[0]), default=None)
+
+    def put(self, read: Module, stubs: StubMap) -> None:
+        """Note the kernels of a file, which may be mapped in several parts."""
+        self.modules = [replace(m, stubs=stubs) if m.extent == read.extent else m for m in self.modules]
+        self._handles_read = 0.0
+
+    def note_caller(self, launch: Launch) -> None:
+        """Note which file launches a kernel."""
+        if len(self.callers) < _MAX_CALLERS:
+            self.callers.setdefault(launch.handle, launching_file(launch, self.modules))
+
+    def new_handles(self, memory: Memory) -> Iterator[tuple[int, str]]:
+        """Yield the handles, with their kernels' names, that variables hold and did not hold the last time."""
+        for module in {m.bias: m for m in self.with_stubs()}.values():
+            yield from self._new_handles_of(module, memory)
+
+    def are_handles_due(self) -> bool:
+        """Say, once in a while, that the handle variables should be read."""
+        if time.monotonic() - self._handles_read < _REREAD_S:
+            return False
+        self._handles_read = time.monotonic()
+        return True
+
+    def _new_handles_of(self, module: Module, memory: Memory) -> Iterator[tuple[int, str]]:
+        import numpy as np
+
+        stubs = module.stubs
+        if stubs is None or not stubs.handle_variables:
+            return
+        values = read_words(memory, np.frombuffer(stubs.handle_variables, np.int64) + module.bias)
+        of, before = self._handles.get(module.bias, (None, None))
+        self._handles[module.bias] = stubs, values
+        # Until a device is there, the runtime keeps the stub itself.
+        is_handle = (values != 0) & ~np.isin(values.view(np.int64) - module.bias, np.frombuffer(stubs.stubs, np.int64))
+        for at in np.flatnonzero(is_handle & (values != before) if of is stubs else is_handle).tolist():
+            name = stubs.handle_name(at)
+            if name is not None:
+                yield int(values[at]), name
+
+    def tell(self, handle: int, name: str) -> None:
+        """Note a name by which records can be judged."""
+        if len(self.told) < _MAX_JUDGES or handle in self.told:
+            self.told[handle] = name
+
+
+def _folder(module: Module) -> str | None:
+    return None if module.file is None else os.path.dirname(module.file.path)
