@@ -7,10 +7,15 @@ from . import isolated
 
 def main() -> int:
     """Run the command and return its exit code."""
-    isolated.enter("otel_gpu.cli")
+    isolated.enter("otel_gpu.__main__")
     from .cli import main as run
+    from .cli.leaving import end
+    from .cli.signals import LastResort
 
-    return run()
+    code = end(run())
+    # Python's own end waits for threads and for whatever libraries registered: that has to end as well.
+    LastResort().arm()
+    return code
 
 
 if __name__ == "__main__":

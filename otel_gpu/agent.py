@@ -205,6 +205,11 @@ class Agent:
         """Wait until nothing is left to observe, or `stop`; False when the time (in seconds) is up first."""
         return self._finished.wait(timeout)
 
+    def is_ready(self) -> bool:
+        """Say whether the first stacks of chosen processes can be taken; True where none are to be taken."""
+        pids = () if self._config.discovery.everything else self._config.discovery.pids
+        return self._profile is None or self._profile.progress(pids).is_ready
+
     def health(self) -> list[Health]:
         """Say of every part how it is."""
         parts = self._cuda, self._profile, self._nvml, self._pipeline, self._profiling, self._exporters

@@ -140,7 +140,7 @@ class FairPool:
         try:
             task()
         except Exception as e:  # noqa: BLE001 - what one owner makes go wrong must not cost the others
-            me.note_failure(e)
+            me.component.note(e)
         finally:
             self._done(me, state)
         return 0.0

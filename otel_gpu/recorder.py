@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from .abi import Loss
@@ -21,12 +21,15 @@ from .process.mappings import executable_mappings
 from .process.parsers import Parsers
 from .profiles import Profile, ProfileType, merge
 from .receivers.cuda import CudaReceiver
-from .receivers.profile import ProfileReceiver
+from .receivers.profile import ProfileReceiver, Progress
 
 _log = logging.getLogger(__name__)
 _SLICE_S = 0.25
 _TABLES_S = 60.0
-"""How long a recording waits for the unwinding tables of its processes; they are kept for the next time."""
+"""How long all unwinding tables of a recording's processes are waited for; they are kept for the next time."""
+_READY_S = 30.0
+"""How long a recording waits for what most stacks need; it begins without that then."""
+_READY_LOOK_S = 0.02
 _NAMES_S = 10.0
 _CLOSE_S = 4.0
 
@@ -86,8 +89,8 @@ class Recorder:
                 table_rows=table_rows,
             )
             self._cuda.before_forgetting(self._profile.finish)
-            if not self.settle():
-                _log.warning("not every unwinding table is ready: some stacks will be cut")
+            for pid in self._pids:
+                self._profile.observe(pid)
             self._watcher = Watcher(
                 self._processes,
                 self._parsers,
@@ -139,14 +142,41 @@ class Recorder:
         of_counts = self._cuda.losses()
         return {loss: n + of_counts[loss] for loss, n in self._profile.losses().items()}
 
+    @property
+    def cut_for_tables(self) -> int:
+        """How many stacks were cut short because tables of their files were still being read."""
+        assert self._profile is not None
+        return self._profile.cut_for_tables
+
+    def progress(self) -> Progress:
+        """Say whether the first stacks can be taken, and what is still being read for others."""
+        assert self._profile is not None
+        return self._profile.progress(self._pids)
+
+    def prepare(
+        self,
+        told_to_stop: threading.Event | None = None,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        timeout_s: float = _READY_S,
+    ) -> bool:
+        """Wait until the first stacks can be taken; False when the time is up first, or it is told to stop."""
+        told_to_stop = told_to_stop or threading.Event()
+        deadline = time.monotonic() + timeout_s
+        while not (now := self.progress()).is_ready:
+            on_progress(now)
+            if time.monotonic() > deadline or told_to_stop.wait(_READY_LOOK_S):
+                return False
+        return True
+
     def record(self, duration_s: float) -> list[Profile]:
         """Record for so long, or until the processes end, and return one profile for each process and type."""
+        self.prepare()
         self.start()
         self.wait(duration_s, threading.Event())
         return self.finish()
 
     def settle(self, timeout_s: float = _TABLES_S) -> bool:
-        """Wait for the unwinding tables of what the process has mapped; False when the time is up first."""
+        """Wait for all unwinding tables of what the processes have mapped; False when the time is up first."""
         assert self._profile is not None
         for pid in self._pids:
             self._profile.observe(pid)
@@ -159,10 +189,16 @@ class Recorder:
         self._profile.start()
         self._dropped_before = self._profile.losses()[Loss.EVENTS_FULL]
 
-    def wait(self, duration_s: float, told_to_stop: threading.Event) -> None:
+    def wait(
+        self,
+        duration_s: float,
+        told_to_stop: threading.Event,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
         """Let the recording go on for so long, until no process is left, or until it is told to stop."""
         deadline = time.monotonic() + duration_s
         while (left := deadline - time.monotonic()) > 0 and any(map(procfs.is_alive, self._pids)):
+            on_progress(self.progress())
             if told_to_stop.wait(min(left, _SLICE_S)):
                 return
 
@@ -174,7 +210,7 @@ class Recorder:
         assert self._profile is not None
         self._cuda.settle(names_s)
         self._cuda.collect()
-        return merge(self._profile.profiles(last=True))
+        return merge(self._profile.profiles(last=True, names_s=names_s))
 
     def _on_library(self, _process: Process, library: Library, file: MappedFile) -> None:
         self._cuda.attach(library, file)

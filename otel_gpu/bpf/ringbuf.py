@@ -33,15 +33,17 @@ class RingReader:
         *,
         gather_s: Callable[[], float] = float,
         used: Callable[[int], int] | None = None,
+        on_drained: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_record` is called with each record, by one thread at a time; what it raises is logged and counted.
 
-        Once woken, it lets records gather for as long as `gather_s` says. `used` says of the record at an address how
+        `on_drained` is called after all that were there. Once woken, it lets records gather for as long as `gather_s` says. `used` says of the record at an address how
         many of its bytes were written: to copy more costs more than to read a record.
         """
         self._gather_s = gather_s
         self._used = used
         self._on_record = on_record
+        self._on_drained = on_drained
         self._callback = lib.SAMPLE_FUNCTION(self._take)
         self._lib = lib.libbpf()
         self._ring = self._lib.ring_buffer__new(ring.fd, ctypes.cast(self._callback, ctypes.c_void_p), None, None)
@@ -63,6 +65,7 @@ class RingReader:
         with self._lock:
             if self._ring:
                 self._lib.ring_buffer__consume(self._ring)
+                self._on_drained()
 
     def hurry(self) -> None:
         """Let records gather no longer this time."""

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config import Config, CudaSettings
 from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
 from ..printable import escaped
 from ..profiles import CHOICES
-from .leaving import end
+from .progress import Bar, bar
 from .run import pid, seconds
 from .signals import LastResort, stop_signals
+
+if TYPE_CHECKING:
+    from ..receivers.profile import Progress
+    from ..recorder import Recorder
 
 _TOLD_NAMES_S = 3.0
 """How long names are waited for by a recording that is told to stop."""
@@ -68,23 +75,48 @@ def run(arguments: argparse.Namespace) -> int:
     cuda = next((s for s in receivers if isinstance(s, CudaSettings)), None)
     pids = list(dict.fromkeys(arguments.pid))
     who = f"process {pids[0]}" if len(pids) == 1 else f"processes {', '.join(map(str, pids))}"
-    last_resort = LastResort()
-    with Recorder(pids, CHOICES[arguments.type], cuda) as recorder, stop_signals(last_resort.arm) as told_to_stop:
-        recorder.start()
-        # Said once it is true: whoever waits for it may begin.
-        print(f"recording {arguments.type} of {who} for {arguments.duration:g} s", file=sys.stderr, flush=True)
-        recorder.wait(arguments.duration, told_to_stop)
-        profiles = recorder.finish(_TOLD_NAMES_S) if told_to_stop.is_set() else recorder.finish()
+    with (
+        LastResort() as last_resort,
+        Recorder(pids, CHOICES[arguments.type], cuda) as recorder,
+        stop_signals(last_resort.arm) as told_to_stop,
+    ):
+        with bar() as shown:
+            _record(recorder, f"{arguments.type} of {who}", arguments.duration, told_to_stop, shown)
+            shown.update("looking up names")
+            profiles = recorder.finish(_TOLD_NAMES_S) if told_to_stop.is_set() else recorder.finish()
         complete, truncated = recorder.truncated
-        dropped = recorder.dropped
+        dropped, unread = recorder.dropped, recorder.cut_for_tables
     if not profiles:
         raise OtelGpuError(_nothing(arguments.type, pids, who))
     write_profile(profiles, output)
     stacks = complete + truncated
     share = f", {truncated} of them cut short" if truncated else ", all complete"
+    if unread:
+        share += f" ({unread} while unwinding tables were read)"
     lost = f"; {dropped} more came faster than they could be read, and are in the totals only" if dropped else ""
     print(f"wrote {escaped(arguments.output)}: {stacks} stacks{share if stacks else ''}{lost}", file=sys.stderr)
-    return end(0)
+    return 0
+
+
+def _record(recorder: Recorder, what: str, duration_s: float, told_to_stop: threading.Event, shown: Bar) -> None:
+    """Record for so long from when the first stack can be taken."""
+    recorder.prepare(told_to_stop, lambda progress: shown.update(f"preparing: {_reading(progress)}"))
+    recorder.start()
+    # Said once it is true: whoever waits for it may begin.
+    print(f"recording {what} for {duration_s:g} s", file=sys.stderr, flush=True)
+    began = time.monotonic()
+
+    def show(progress: Progress) -> None:
+        text = f"recording, and {_reading(progress)}" if progress.files else "recording"
+        shown.update(text, time.monotonic() - began, duration_s)
+
+    recorder.wait(duration_s, told_to_stop, show)
+
+
+def _reading(progress: Progress) -> str:
+    """Say what is being read."""
+    file = f", now {progress.reading}" if progress.reading else ""
+    return f"reading unwinding tables of {progress.files} files{file}"
 
 
 def _nothing(kind: str, pids: list[int], who: str) -> str:

@@ -6,18 +6,24 @@ import argparse
 import logging
 import math
 import os
+import threading
 import time
+from typing import TYPE_CHECKING
 
 from ..config import Config
 from ..errors import ConfigError, OtelGpuError
 from . import logs
-from .leaving import end
 from .signals import LastResort, stop_signals
+
+if TYPE_CHECKING:
+    from ..agent import Agent
 
 NAME = "run"
 HELP = "observe GPU processes and export what they do"
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+_READY_S = 30.0
+_READY_LOOK_S = 0.05
 _LOOK_S = 0.25
 """How late a signal or the end of --duration may be noticed."""
 
@@ -53,11 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     # The heavy half of the program; --help and mistakes in the configuration do without it.
     from ..agent import Agent
 
-    last_resort = LastResort()
-    with stop_signals(last_resort.arm) as told_to_stop:
+    with LastResort() as last_resort, stop_signals(last_resort.arm) as told_to_stop:
         agent = Agent(config)
         try:
             agent.start()
+            _wait_until_ready(agent, told_to_stop)
             deadline = math.inf if config.duration_s is None else time.monotonic() + config.duration_s
             while not told_to_stop.is_set():
                 left = deadline - time.monotonic()
@@ -67,7 +73,18 @@ def run(arguments: argparse.Namespace) -> int:
             last_resort.arm()
             # Flushes the last interval.
             is_complete = agent.stop()
-    return end(0 if is_complete else 1)
+    return 0 if is_complete else 1
+
+
+def _wait_until_ready(agent: Agent, told_to_stop: threading.Event) -> None:
+    """Wait until the first stacks of chosen processes can be taken: `--duration` counts from then."""
+    if agent.is_ready():
+        return
+    deadline = time.monotonic() + _READY_S
+    while not agent.is_ready() and time.monotonic() < deadline:
+        if told_to_stop.wait(_READY_LOOK_S):
+            return
+    _log.info("stacks are being taken")
 
 
 def _require_processes(pids: tuple[int, ...]) -> None:

@@ -75,19 +75,29 @@ class LastResort:
         self._timeout_s = timeout_s
         # A signal may be handled by the very thread that is arming it.
         self._lock = threading.RLock()
-        self._is_armed = False
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> LastResort:
+        """Return it unarmed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It ended in time."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                faulthandler.cancel_dump_traceback_later()
 
     def arm(self) -> None:
         """Begin to count; later calls change nothing."""
         with self._lock:
-            if self._is_armed:
+            if self._timer is not None:
                 return
-            self._is_armed = True
-        faulthandler.dump_traceback_later(self._timeout_s + _WITHOUT_PYTHON_S, exit=True, file=2)
-        timer = threading.Timer(self._timeout_s, self._end)
-        timer.daemon = True
-        with contextlib.suppress(RuntimeError):  # without room for a thread there is still the other one
-            timer.start()
+            self._timer = threading.Timer(self._timeout_s, self._end)
+            self._timer.daemon = True
+            faulthandler.dump_traceback_later(self._timeout_s + _WITHOUT_PYTHON_S, exit=True, file=2)
+            with contextlib.suppress(RuntimeError):  # without room for a thread there is still the other one
+                self._timer.start()
 
     def _end(self) -> None:
         line = (

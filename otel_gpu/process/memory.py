@@ -7,7 +7,9 @@ addresses that does not answer: it is for a child that can be given up (parser_c
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Protocol
 
 from ..errors import OtelGpuError, ProcessGoneError
@@ -26,6 +28,19 @@ class Memory(Protocol):
     def read(self, address: int, size: int) -> bytes:
         """Return exactly `size` bytes; raises MemoryFault where they are not all there."""
         ...
+
+
+@contextlib.contextmanager
+def memory_of(pid: int) -> Iterator[ProcessMemory]:
+    """Open the memory of a process."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError) as e:
+        raise ProcessGoneError(f"process {pid} is gone") from e
+    try:
+        yield ProcessMemory(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class ProcessMemory:

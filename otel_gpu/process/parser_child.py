@@ -8,6 +8,7 @@ takes too much is ended by what it was told, and nothing else is lost.
 from __future__ import annotations
 
 import array
+import codecs
 import gc
 import mmap
 import os
@@ -24,6 +25,8 @@ from .confinement import Limits, confine, die_with_parent, keep_only, limit
 from .files import FileId, RootedFile, open_file
 from .work import HEAD, MAX_DESCRIPTORS, Failed, FrameKind, Opened, OpenFile, Request, Service, Work, frame
 
+_CODECS = ("ascii", "latin-1", "utf-8", "utf-16-le", "utf-32-le", "unicode_escape")
+"""Which Python imports when they are first used, and a child cannot import any more."""
 _POLL_MS = 1000
 _MAX_MESSAGE = 1 << 16
 _MAX_REQUEST = 256 << 20
@@ -51,6 +54,8 @@ def main() -> None:
     )  # a Ctrl-C at the terminal is for the agent, which then ends this process
     for name in modules:
         import_module(name)
+    for name in _CODECS:
+        codecs.lookup(name)
     # What is there now is there for good: a child's collector shall not write to pages that all share.
     gc.freeze()
     with socket.socket(fileno=control) as line:

@@ -47,18 +47,17 @@ _MOST_WAITS = 20
 _IDLE_S = 10.0
 _END_S = 5.0
 _MODULES = (
-    "numpy",
     "capstone",
-    "lzma",
     "lz4.block",
+    "lzma",
+    "numpy.ma",
     "zstandard",
-    "numpy.ma",
-    "numpy.ma",
     "otel_gpu.discovery.libraries",
     "otel_gpu.probes.planning",
     "otel_gpu.process.mappings",
-    "otel_gpu.probes.planning",
-    "otel_gpu.process.mappings",
+    "otel_gpu.symbols.python",
+    "otel_gpu.symbols.symbol_work",
+    "otel_gpu.unwind.table_work",
 )
 """What the work needs: a child cannot import any more once it has given up its rights."""
 

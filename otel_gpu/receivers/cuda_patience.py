@@ -6,13 +6,9 @@ that have ended, and the agent's own end, cannot wait.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from collections.abc import Callable, Collection, Iterable
-=======
-from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields, replace
 from operator import attrgetter
->>>>>>> 3272f3c (Hold back a count once, however often it is read meanwhile)
 
 from .rows import RowDelta
 
@@ -33,30 +29,21 @@ class Patience:
         """Hold nothing back from now on."""
         self._is_over = True
 
-<<<<<<< HEAD
     def sift(self, rows: Iterable[RowDelta], ended: Collection[int]) -> list[RowDelta]:
         """Return the rows that need not wait, those held back before among them; `ended` are pids that cannot."""
-        held: list[RowDelta] = []
+        held: dict[tuple[int, ...], RowDelta] = {}
         ready: list[RowDelta] = []
-        for row in (*self._held, *rows):
-            waits = not self._is_over and row.tgid not in ended and self._awaits_name(row)
-            (held if waits else ready).append(row)
+        for row in (*self._held.values(), *rows):
+            if not self._is_over and row.tgid not in ended and self._awaits_name(row):
+                _add(held, row)
+            else:
+                ready.append(row)
         self._held = held
         return ready
-=======
-    def sift(self, rows: Iterable[RowDelta], ended: Collection[int]) -> Iterator[RowDelta]:
-        """Yield the rows that need not wait, those held back before among them; `ended` are pids that cannot."""
-        held, self._held = self._held, {}
-        for source in (held.values(), rows):
-            for row in source:
-                if not self._is_over and row.tgid not in ended and self._awaits_name(row):
-                    self._hold(row)
-                else:
-                    yield row
 
-    def _hold(self, row: RowDelta) -> None:
-        key = _key_of(row)
-        if (before := self._held.get(key)) is not None:
-            row = replace(row, **{n: a + b for n, a, b in zip(_SUMS, _sums_of(before), _sums_of(row), strict=True)})
-        self._held[key] = row
->>>>>>> 3272f3c (Hold back a count once, however often it is read meanwhile)
+
+def _add(held: dict[tuple[int, ...], RowDelta], row: RowDelta) -> None:
+    key = _key_of(row)
+    if (before := held.get(key)) is not None:
+        row = replace(row, **{n: a + b for n, a, b in zip(_SUMS, _sums_of(before), _sums_of(row), strict=True)})
+    held[key] = row

@@ -7,6 +7,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from .. import abi
 from ..abi import Loss, SampleType
@@ -24,11 +25,12 @@ from ..probes.profile import OFF_CPU_PROGRAMS, SUBMISSION_PROGRAMS
 from ..probes.sites import Policy, SiteRules
 from ..process.files import File
 from ..process.parsers import Parsers
-from ..profiles import CPU, GPU_TIMES, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, truncation
+from ..profiles import CPU, GPU_TIMES, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack
 from ..supervision import Component, Health
-from ..symbols.stacks import COMPLETE, NO_MAPPING, NO_TABLE, STOPS, FileNames, StackNamer
+from ..symbols.stacks import COMPLETE, NO_MAPPING, NO_TABLE, NOT_LEARNT, STOPS
 from ..unwind.cache import TableCache
-from ..unwind.loader import UnwindLoader, WalkedProcess
+from ..unwind.loader import UnwindLoader
+from ..unwind.python_process import PythonProcess
 from .backward import BackwardCallers
 from .cuda import CudaTables
 from .cuda_busy import DeviceTime
@@ -38,11 +40,12 @@ from .profile_remainders import Program, Remainders
 from .profile_sites import ProfileSites
 from .profile_sums import KernelName, ProfileSums, StackSample, sample_size
 from .resting import resting_threads
+from .stack_queue import StackQueue
 from .tensor_memory import TensorMemory
 
 _log = logging.getLogger(__name__)
-_NAMES_FOR_S = 1.0
-"""How long a named stack is taken for the same when its addresses come again."""
+_NAMES_S = 1.0
+"""How long names are waited for that are still looked up when their profile is wanted."""
 
 _GATHER_S, _GATHER_NEW_S = 0.5, 0.05
 """How long stacks wait for their names: to look seldom is cheap, but of a new program all is new, and it may end soon."""
@@ -54,19 +57,24 @@ _SHORTEST_STAY_NS = 1_000_000
 _NOT_UPROBES = {"profile_cpu", *OFF_CPU_PROGRAMS}
 
 
+class Progress(NamedTuple):
+    """How far the reading of what stacks need has come."""
+
+    is_ready: bool
+    """Whether stacks can be taken through what most of them go through."""
+    files: int
+    """How many are still to be read."""
+    reading: str
+    """One that is being read now, for people; empty when there is none."""
+
+
 class _Observed:
     """What is known of one program's stacks."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        self.walked: WalkedProcess | None = None
-        self.namer: StackNamer | None = None
         self.held = HeldMemory()
         self.callers = BackwardCallers()
-
-    def close(self) -> None:
-        if self.namer is not None:
-            self.namer.close()
 
 
 class ProfileReceiver:
@@ -117,10 +125,11 @@ class ProfileReceiver:
             self._object.map("unwind_mappings"),
             self._object.map("unwind_processes"),
             cache,
+            self._expect,
         )
         self._component = Component("profiles")
         self._remainders = Remainders(self._object.map("samplers"))
-        self._files = FileNames()
+        self._queue = StackQueue(parsers, self.loader, self._take_named, self._lost)
         self._lock = threading.RLock()
         rules = SiteRules.here(policy, allow_single_step=allow_single_step)
         self._sites = ProfileSites(parsers, self.linker, types, rules)
@@ -131,12 +140,17 @@ class ProfileReceiver:
         self._tensors = None
         if TENSOR_INUSE_SPACE.name in self._types:
             self._tensors = TensorMemory(self._object.map("tensors"), self._object.map("tensor_groups"))
-        self._names_since = time.monotonic()
         self.complete = 0
         self.truncated: dict[int, int] = {}
         """Stacks that end early, by the number of the reason."""
         self._new_until = 0.0
-        self._ring = RingReader(self._object.map("samples"), self._take, gather_s=self._gather_s, used=sample_size)
+        self._ring = RingReader(
+            self._object.map("samples"),
+            self._take,
+            gather_s=self._gather_s,
+            used=sample_size,
+            on_drained=self._queue.run,
+        )
         programs = self._object.programs()
         self.submissions = (
             TailCalls(tables.submitted, {place: programs[name] for place, name in SUBMISSION_PROGRAMS.items()})
@@ -179,10 +193,8 @@ class ProfileReceiver:
         if self._resting is not None:
             self._resting.close()
         self._ring.close()
+        self._queue.close()
         self.loader.close()
-        for observed in self._observed.values():
-            observed.close()
-        self._files.close()
         self._object.close()
 
     def attach(self, library: Library, file: File) -> None:
@@ -210,6 +222,17 @@ class ProfileReceiver:
             self._ring.hurry()
         self.loader.watch(pid)
 
+    def progress(self, pids: Collection[int]) -> Progress:
+        """Say whether the first stacks of processes can be taken, and what is still being read for others."""
+        alive = [pid for pid in pids if self._processes.known(pid)]
+        tables = self.loader.tables
+        return Progress(all(map(self.loader.is_ready, alive)), tables.waiting(), tables.reading())
+
+    @property
+    def cut_for_tables(self) -> int:
+        """How many stacks were cut short because something about their process had not been read yet."""
+        return sum(self.truncated.get(stop, 0) for stop in (NO_MAPPING, NO_TABLE, NOT_LEARNT))
+
     def _gather_s(self) -> float:
         return _GATHER_NEW_S if time.monotonic() < self._new_until else _GATHER_S
 
@@ -218,6 +241,7 @@ class ProfileReceiver:
         for _ in self._going_on():
             pass
         self._ring.drain()
+        self._queue.clear()
         self._take_busy()
         with self._lock:
             self._remainders.clear()
@@ -226,15 +250,19 @@ class ProfileReceiver:
             self.complete = 0
             self.truncated.clear()
 
-    def profiles(self, *, last: bool = False) -> list[Profile]:
+    def profiles(self, *, last: bool = False, names_s: float = _NAMES_S) -> list[Profile]:
         """Return what was sampled since the last call, one profile a process and type.
 
-        With `last`, what the calls after the last stack of each thread add up to is there too, under a marker.
+        With `last`, what the calls after the last stack of each thread add up to is there too, under a marker, and names
+        that are still looked up are waited for, for so long; else their stacks are in the next profile.
         """
         with self._component:
             for record in self._going_on():
                 self._take(record)
         self._ring.drain()
+        if last:
+            self._queue.settle(names_s)
+        self._queue.rest()
         with self._lock:
             if last:
                 self._add_remainders()
@@ -255,29 +283,33 @@ class ProfileReceiver:
         if not ended:
             return
         self._ring.drain()
+        mine = [(program, o) for program, o in list(self._observed.items()) if o.process in ended]
+        self._queue.settle(_NAMES_S, [program for program, _ in mine])
         with self._lock:
             with self._component:
                 self._add_remainders(set(ended))
-            mine = [(program, o) for program, o in self._observed.items() if o.process in ended]
             for program, observed in mine:
                 del self._observed[program]
                 with self._component:
                     self._sums.name_launches(observed.process)
                     self._gpu_time.name(observed.process)
-                    observed.close()
+                    self._queue.forget(program)
             if self._tensors is not None:
                 with self._component:
                     self._tensors.forget({program for program, _ in mine})
         for process in ended:
             with self._component:
-                self.loader.forget(process.pid)
                 if self._processes.known(process.pid):
                     # It runs another program now.
                     self.observe(process.pid)
+                else:
+                    self.loader.forget(process.pid)
+                    self._queue.release(process.pid)
 
     def health(self) -> list[Health]:
         """Say how the thread that names stacks is, and what is made of them."""
-        return [self._ring.worker.health(), self._component.health()]
+        workers = self._ring.worker, *self.loader.workers
+        return [*(worker.health() for worker in workers), *self._queue.health(), self._component.health()]
 
     def stacks(self) -> dict[str | None, int]:
         """Return how many stacks were taken, by why they were cut short; None: they are complete."""
@@ -304,16 +336,35 @@ class ProfileReceiver:
                 yield from self._resting.waits(pid)
 
     def _take(self, record: bytes) -> None:
+        """Take in a record of the kernel's, and have its stack named."""
         sample = StackSample.read(record)
+        program = sample.tgid, sample.incarnation
+        frames: bytes | None = None
+        with self._lock:
+            self._of(program)
+            if sample.kind not in (SampleType.FREE, SampleType.BACKWARD_DONE):
+                frames = record[abi.SAMPLE.size : abi.SAMPLE.size + abi.FRAME_SIZE * sample.frames]
+                self._note_end(sample, frames)
+        self._queue.put(program, sample, frames)
+
+    def _take_named(self, program: Program, sample: StackSample, stack: Stack) -> None:
+        """Take in a sample whose stack has its names."""
         with self._lock:
             try:
-                self._take_in(sample, record)
+                self._take_in(self._of(program), sample, stack)
             except Exception as e:  # noqa: BLE001 - whatever becomes of the stack, what it stands for is in the total
                 self._component.note(e)
                 self._remainders.lost(sample)
 
-    def _take_in(self, sample: StackSample, record: bytes) -> None:
-        observed = self._of((sample.tgid, sample.incarnation))
+    def _expect(self, pid: int, python: PythonProcess) -> None:
+        """Be ready for the stacks of a process whose Python can be followed."""
+        self._queue.expect(pid, python)
+
+    def _lost(self, sample: StackSample) -> None:
+        with self._lock:
+            self._remainders.lost(sample)
+
+    def _take_in(self, observed: _Observed, sample: StackSample, stack: Stack) -> None:
         match sample.kind:
             case SampleType.FREE:
                 observed.held.freed(sample.subject, sample.when_ns)
@@ -321,7 +372,6 @@ class ProfileReceiver:
             case SampleType.BACKWARD_DONE:
                 observed.callers.left(sample.tid)
                 return
-        stack = self._named(observed, sample, record[abi.SAMPLE.size : abi.SAMPLE.size + 16 * sample.frames])
         if sample.kind == SampleType.BACKWARD:
             observed.callers.entered(sample.tid, stack)
             return
@@ -335,7 +385,8 @@ class ProfileReceiver:
             return
         self._sums.add(observed.process, observed.held, sample, stack)
 
-    def _named(self, observed: _Observed, sample: StackSample, frames: bytes) -> Stack:
+    def _note_end(self, sample: StackSample, frames: bytes) -> None:
+        """Count a stack, and have what it ended for want of read."""
         if sample.stop == COMPLETE:
             self.complete += 1
         else:
@@ -344,15 +395,6 @@ class ProfileReceiver:
             self.loader.look_again(sample.tgid)
         elif sample.stop == NO_TABLE and len(frames) >= abi.FRAME_SIZE:
             self.loader.need(sample.tgid, int.from_bytes(frames[-abi.FRAME_SIZE :][:8], "little"))
-        walked = self.loader.process(sample.tgid)
-        if walked is not None and walked is not observed.walked:
-            observed.close()
-            observed.walked, observed.namer = walked, StackNamer(walked, self._files)
-        self._refresh_names()
-        if observed.namer is None:
-            return (truncation(STOPS.get(sample.stop, STOPS[0])),)
-        stack = observed.namer.stack(frames, sample.stop)
-        return stack
 
     def _add_remainders(self, ended: Collection[Process] | None = None) -> None:
         """Count what no stack stands for yet, and count it once: of programs that have ended, or of all."""
@@ -377,11 +419,3 @@ class ProfileReceiver:
         if observed is None:
             observed = self._observed[program] = _Observed(self._processes.owner(*program))
         return observed
-
-    def _refresh_names(self) -> None:
-        now = time.monotonic()
-        if now - self._names_since > _NAMES_FOR_S:
-            self._names_since = now
-            for observed in self._observed.values():
-                if observed.namer is not None:
-                    observed.namer.forget_python()

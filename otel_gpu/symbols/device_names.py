@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from ..discovery import procfs
 from ..errors import OtelGpuError
-from ..process.memory import Memory, MemoryFault, ProcessMemory
+from ..process.memory import Memory, MemoryFault, memory_of
 from .fatbin import CUBIN_MACHINE, FATBIN_MAGIC, kernels_in_sections, kernels_of_image
 from .residents import present_chunks
 from .stubs import MAX_NAME
@@ -78,7 +78,7 @@ def device_names(pid: int) -> frozenset[str]:
             break
         _search(data, found, _Bytes(data), 0)
     tail, expected = b"", 0
-    with ProcessMemory(pid) as memory:
+    with memory_of(pid) as memory:
         for start, data in present_chunks(pid, _mappings(pid)):
             if not found.spend(len(data)):
                 break

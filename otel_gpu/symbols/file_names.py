@@ -18,14 +18,14 @@ from typing import TypeVar
 
 from ..fair_pool import FairPool
 from ..process.files import File, RootedFile
-from ..process.parsers import Parsers, WorkError
+from ..process.parsers import Job, Parsers, WorkError
 from ..profiles import FileMapping, Frame, FrameKind
 from ..supervision import Worker
 from ..unwind.address_space import FileKey, Region
 from ..unwind.loader import WalkedProcess
 from .debuglink import candidates
 from .function_index import NamePlace
-from .symbol_work import SYMBOLS, Answer, FileSymbols, Names, Question, ReadFile, ReadNames, Unreadable, symbols
+from .symbol_work import SYMBOLS, Answer, FileSymbols, Question, symbols
 
 _log = logging.getLogger(__name__)
 
@@ -79,13 +79,21 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """One question about one file, which is the first of those that the child is to open for it."""
+    """One question about one file."""
 
     file: NamedFile
-    files: list[File]
-    question: Callable[[int], Question]
-    """By the number of the first file."""
+    ways: list[File]
+    """By which it can be opened, the best first."""
+    debug: Sequence[RootedFile]
+    """Files that may hold its symbols."""
+    places: list[NamePlace] | None
+    """Where the wanted names stand; None: its functions are wanted."""
     take: Callable[[Answer], None]
+
+    @property
+    def files(self) -> list[File]:
+        """All that the child is to open."""
+        return [*self.ways, *self.debug]
 
 
 class FileNames:
@@ -210,32 +218,31 @@ class _Reading:
         self._ask_all([self._functions(file, found) for file in wanted if (found := self._candidates(file))])
         self._ask_all([self._names(file, addresses) for file, addresses in wanted.items()])
 
-    def _place(self, file: NamedFile) -> File | None:
-        """Return by which way a file is opened: its mapping, or its path where the process has ended."""
+    def _ways(self, file: NamedFile) -> list[File]:
+        """Return how a file can be opened: by its mapping, or by its path where the process has ended."""
         region = file.users.get(self._pid)
         if region is None:
-            return None
-        if self._root is None or os.path.exists(f"/proc/{self._pid}"):
-            return region.mapped(self._pid)
+            return []
+        if os.path.exists(f"/proc/{self._pid}"):
+            return [region.mapped(self._pid)]
         major, minor, inode = region.file or (0, 0, 0)
-        return RootedFile(0, region.raw_path, (major, minor), inode)
+        roots = [-1] if self._root is None else [0, -1]
+        return [RootedFile(root, region.raw_path, (major, minor), inode) for root in roots]
 
-    def _functions(self, file: NamedFile, debug: Sequence[RootedFile]) -> _Ask | None:
+    def _functions(self, file: NamedFile, debug: Sequence[RootedFile]) -> _Ask:
         """Ask for a file's functions; one of `debug` may hold its symbols."""
-        place = self._place(file)
-        if place is None:
-            return None
 
         def take(answer: Answer) -> None:
-            if not isinstance(answer, FileSymbols):
-                _failed(file, answer.reason if isinstance(answer, Unreadable) else "")
-            else:
-                file.mapping = FileMapping(file.mapping.path, answer.build_id, answer.htlhash, *answer.segment)
-                file.symbols = answer
-                file.debug = debug[answer.debug - 1] if 0 < answer.debug <= len(debug) else None
-                file.names.clear()
+            found = answer.symbols
+            if found is None:
+                _failed(file, answer.reason)
+                return
+            file.mapping = FileMapping(file.mapping.path, found.build_id, found.htlhash, *found.segment)
+            file.symbols = found
+            file.debug = debug[found.debug] if 0 <= found.debug < len(debug) else None
+            file.names.clear()
 
-        return _Ask(file, [place, *debug], lambda n: ReadFile(n, [n + 1 + i for i in range(len(debug))]), take)
+        return _Ask(file, self._ways(file), debug, None, take)
 
     def _candidates(self, file: NamedFile) -> list[RootedFile]:
         """Return the files that may hold a file's symbols."""
@@ -251,16 +258,14 @@ class _Reading:
 
     def _names(self, file: NamedFile, addresses: Collection[_Address]) -> _Ask | None:
         """Ask for the names at addresses; None where they are known, or never will be."""
-        place = self._place(file)
-        if file.symbols is None or place is None:
+        if file.symbols is None:
             return None
         ordered = list(addresses)
         found = file.symbols.index.find(address - is_return for address, is_return in ordered)
         missing = list({f.name for f in found if f is not None and f.name not in file.names})
 
         def take(answer: Answer) -> None:
-            if isinstance(answer, Names):
-                file.names.update(zip(missing, answer.names))
+            file.names.update(zip(missing, answer.names))
             with self._lock:
                 for (address, is_return), function in zip(ordered, found, strict=True):
                     name = "" if function is None else file.names.get(function.name, "")
@@ -268,14 +273,13 @@ class _Reading:
                     file.frames[address, is_return] = frame
 
         if not missing:
-            take(Names([]))
+            take(Answer())
             return None
-        files = [place] if file.debug is None else [place, file.debug]
-        return _Ask(file, files, lambda n: ReadNames(n, -1 if file.debug is None else n + 1, missing), take)
+        return _Ask(file, self._ways(file), [] if file.debug is None else [file.debug], missing, take)
 
     def _ask_all(self, asks: Iterable[_Ask | None]) -> None:
         """Ask one child all questions, and another what is left when a file ends it or holds it up."""
-        left = [ask for ask in asks if ask is not None]
+        left = [ask for ask in asks if ask is not None and ask.ways]
         for _ in range(_MAX_BAD):
             if not left:
                 return
@@ -291,20 +295,26 @@ class _Reading:
         answered = 0
         with self._parsers.begin(symbols, files, None, given=given, limits=SYMBOLS) as job:
             try:
-                opened = iter(job.open())
-                number = len(given)
+                job.open()
+                first = 0
                 for ask in asks:
-                    is_open = [not o.reason for o in islice(opened, len(ask.files))]
-                    if is_open[0]:
-                        ask.take(job.ask(ask.question(number)))
-                    else:
-                        _failed(ask.file, job.opened[number - len(given)].reason)
-                    number += len(ask.files)
+                    _ask(job, ask, first, len(given))
+                    first += len(ask.files)
                     answered += 1
             except WorkError as e:
                 owners = [ask for ask in asks for _ in ask.files]
                 return answered, asks[answered] if job.is_confined else owners[len(job.opened)], str(e)
         return answered, None, ""
+
+
+def _ask(job: Job[Answer], ask: _Ask, first: int, given: int) -> None:
+    """Ask one question; `first` is the number of the question's first file, behind those that were given."""
+    open_ones = [n for n in range(first, first + len(ask.ways)) if not job.opened[n].reason]
+    if not open_ones:
+        _failed(ask.file, job.opened[first].reason)
+        return
+    debug = [given + first + len(ask.ways) + n for n in range(len(ask.debug))]
+    ask.take(job.ask(Question(given + open_ones[0], debug, ask.places)))
 
 
 def _failed(file: NamedFile, reason: str) -> None:

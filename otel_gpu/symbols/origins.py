@@ -25,13 +25,13 @@ from functools import partial
 
 from ..discovery import procfs
 from ..errors import OtelGpuError
+from ..process.memory import memory_of
 from ..supervision import Worker
 from .cache import SymbolCache
 from .driver_names import DriverNames
 from .kernel_libraries import KernelLibraries
 from .kernels import KernelBook, Program
 from .launches import Launch, Module, told_by_stack, unread_launcher
-from ..process.memory import ProcessMemory
 from .program_records import told_by_program
 from .programs import KnownProgram
 from .stubs import StubMap
@@ -316,7 +316,7 @@ class Origins:
     def _read_handles(self, program: Program, known: KnownProgram) -> None:
         """Learn the handles that the program's variables hold now."""
         if known.are_handles_due():
-            with ProcessMemory(program[0]) as memory:
+            with memory_of(program[0]) as memory:
                 for handle, name in known.new_handles(memory):
                     self._kernels.learn(program, handle, name)
                     known.tell(handle, name)

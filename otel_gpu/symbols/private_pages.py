@@ -7,7 +7,7 @@ import os
 
 from ..discovery import procfs
 from ..errors import ProcessGoneError
-from ..process.memory import MemoryFault, ProcessMemory
+from ..process.memory import MemoryFault, memory_of
 
 _MAX_MAPS = 64 << 20
 _MAX_PAGES = 16_384
@@ -19,7 +19,8 @@ class PrivatePages:
     """A process's memory as it was when each page was first asked for. Use as a context manager."""
 
     def __init__(self, pid: int) -> None:
-        self._memory = ProcessMemory(pid)
+        self._opened = memory_of(pid)
+        self._memory = self._opened.__enter__()
         self._pages: dict[int, bytes | None] = {}
         ranges = sorted(_private(pid))
         self._starts = [start for start, _ in ranges]
@@ -29,7 +30,7 @@ class PrivatePages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._memory.close()
+        self._opened.__exit__(None, None, None)
 
     def read(self, address: int, size: int) -> bytes:
         """Return exactly `size` bytes; MemoryFault where they are not private memory, or too much was read."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import partial
 
+from ..process.memory import ProcessMemory, memory_of
 from .kernel_strings import KernelStrings
 from .launches import Launch, Module, caller, held, stub_name
-from .process_memory import ProcessMemory
 from .programs import KnownProgram
 from .records import told_by_records
 from .residents import allocated, find_places, variables
@@ -27,20 +27,22 @@ def told_by_program(
             if module is not None:
                 callers[handle] = module
     stacks = {launch.sp for launch in launches}
-    with ProcessMemory(pid) as memory:
-        found = _told_by_variables(known, callers, memory)
+    with memory_of(pid) as memory:
+        found = _told_by_variables(known, callers, memory, pid)
     places = find_places(pid, {*possible, *known.told}, allocated(pid, stacks))
     return found | told_by_records(places, known.told, possible, partial(stub_name, known.with_stubs()))
 
 
-def _told_by_variables(known: KnownProgram, callers: Mapping[int, Module], memory: ProcessMemory) -> dict[int, str]:
+def _told_by_variables(
+    known: KnownProgram, callers: Mapping[int, Module], memory: ProcessMemory, pid: int
+) -> dict[int, str]:
     """Return what the libraries that launch unknown kernels say of them in their own variables."""
     found: dict[int, str] = {}
     for module in {m.extent: m for m in callers.values()}.values():
         if module.stubs is None or not module.has_kernels:
             continue
         wanted = {handle: None for handle, caller in callers.items() if caller.extent == module.extent}
-        places = find_places(memory.pid, {*wanted, *known.told}, variables(memory.pid, module.extent))
+        places = find_places(pid, {*wanted, *known.told}, variables(pid, module.extent))
         names = KernelStrings(memory, module.extent, module.stubs.names)
         found |= told_by_records(places, known.told, wanted, names.at)
     return found

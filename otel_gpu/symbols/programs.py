@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..discovery import procfs
+from ..process.memory import Memory
 from .launches import Launch, Module, caller, launching_file
-from .process_memory import Memory
 from .stubs import StubMap
 from .words import read_words
 

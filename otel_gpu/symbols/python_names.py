@@ -7,9 +7,8 @@ a while: its frames are unreadable, and nobody else's.
 from __future__ import annotations
 
 import logging
+import threading
 import time
-
-import msgspec
 
 from ..process.files import ProcessFile
 from ..process.parsers import Job, Parsers, WorkError
@@ -25,7 +24,7 @@ Resolved = PythonFrame | Unresolved
 
 
 class PythonNames:
-    """The code objects of one process. Owned by one thread, but for `close` and `close_idle`."""
+    """The code objects of one process. Safe to use from several threads."""
 
     def __init__(self, parsers: Parsers, pid: int) -> None:
         self._parsers = parsers
@@ -33,6 +32,7 @@ class PythonNames:
         self._job: Job[list[Resolved]] | None = None
         self._python: PythonProcess | None = None
         self._doubt = False
+        self._lock = threading.RLock()
         self._asked_at = 0.0
         self._not_before = 0.0
         self._pause_s = _FIRST_PAUSE_S
@@ -43,21 +43,28 @@ class PythonNames:
 
     def names(self, python: PythonProcess, asked: list[CodeAddress]) -> list[Resolved]:
         """Return what code objects are called and at which line they are, in the order in which they are asked for."""
-        if time.monotonic() < self._not_before:
-            return [Unresolved.UNREADABLE] * len(asked)
-        found: list[Resolved] = []
-        for first in range(0, len(asked), _AT_ONCE):
-            part = asked[first : first + _AT_ONCE]
-            answers = self._ask(python, part)
-            if len(answers) != len(part):
-                break
-            found += answers
-        return found + [Unresolved.UNREADABLE] * (len(asked) - len(found))
+        with self._lock:
+            found: list[Resolved] = []
+            for first in range(0, len(asked), _AT_ONCE):
+                part = asked[first : first + _AT_ONCE]
+                answers = self._ask(python, part)
+                if len(answers) != len(part):
+                    break
+                found += answers
+            return found + [Unresolved.UNREADABLE] * (len(asked) - len(found))
+
+    def expect(self, python: PythonProcess) -> None:
+        """Have the child ready before it is asked: what it is asked for may be gone a moment later."""
+        self.names(python, [CodeAddress(0, 0, None, None)])
 
     def close_idle(self) -> None:
         """End the child if it has not been asked for a while."""
-        if self._job is not None and time.monotonic() - self._asked_at > _IDLE_S:
-            self.close()
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._job is not None and time.monotonic() - self._asked_at > _IDLE_S:
+                    self.close()
+            finally:
+                self._lock.release()
 
     def close(self) -> None:
         """End the child; idempotent."""
@@ -67,6 +74,8 @@ class PythonNames:
 
     def _ask(self, python: PythonProcess, asked: list[CodeAddress]) -> list[Resolved]:
         self._asked_at = time.monotonic()
+        if self._asked_at < self._not_before:
+            return []
         question = AskCode(self._doubt, asked)
         for is_new in (self._job is None or self._python is not python, True):
             if is_new:

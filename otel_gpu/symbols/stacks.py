@@ -15,6 +15,7 @@ from .file_names import FileNames, NamedFile
 from .glue import is_glue
 from .python import CodeAddress, PythonFrame, Unresolved
 from .python_names import PythonNames
+from .vdso import vdso_frame
 
 NATIVE, PYTHON, EXACT, MADE = 1, 2, 3, 4
 _KIND_SHIFT, _OWNER_SHIFT, _CHECKSUM_SHIFT = 56, 48, 32
@@ -43,7 +44,7 @@ STOPS = {
 }
 """ebpf/abi.h: enum stop; 1 is a complete stack."""
 COMPLETE = 1
-NO_MAPPING, NO_TABLE = 3, 4
+NO_MAPPING, NO_TABLE, NOT_LEARNT = 3, 4, 11
 
 _MADE = Frame(FrameKind.NATIVE, "[code made at run time]")
 """Of a JIT: without a file, without a name, and elsewhere in every run."""
@@ -96,14 +97,6 @@ class StackNamer:
         self._python: dict[tuple[int, int], Frame] = {}
         self.unresolved: dict[str, int] = {}
 
-    def close(self) -> None:
-        """End the child that reads the process's memory; idempotent."""
-        self._codes.close()
-
-    def close_idle(self) -> None:
-        """End the child that reads the process's memory, if nothing was read for a while."""
-        self._codes.close_idle()
-
     def forget_python(self) -> None:
         """Forget what was named: code objects may have been freed and their addresses given to others."""
         self._known.clear()
@@ -132,7 +125,7 @@ class StackNamer:
             return stack.named
         missing = [part for part in stack.frames if isinstance(part, _Place) and part.frame() is None]
         if missing and not at_once:
-            if any([self._want(place) for place in missing]):
+            if sum(self._want(place) for place in missing):
                 self._files.look_up(self._process.pid)
             return None
         named = [part if isinstance(part, Frame) else part.frame() or part.unnamed() for part in stack.frames]
@@ -203,6 +196,8 @@ class StackNamer:
         bias = self._process.biases.get(region)
         if bias is None:
             return Frame(FrameKind.NATIVE, address=address)
+        if region.is_vdso:
+            return vdso_frame(address - bias, is_return=is_return)
         file = self._files.of(self._process, region)
         if file is None:
             return Frame(FrameKind.NATIVE, mapping=FileMapping(region.path), address=address - bias)

@@ -1,4 +1,4 @@
-"""What do files say of their functions' names? Asked of children without rights: each file's functions first, then names."""
+"""What do files say of their functions' names? Asked of children without rights: a file's functions first, then names."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ SYMBOLS = Limits(answer_s=10.0, cpu_s=60, memory_bytes=2 << 30, answer_bytes=128
 _MAX_NAME = 4096
 
 
-class ReadFile(msgspec.Struct, frozen=True, tag=True):
-    """Read the functions of the file of a number."""
+class Question(msgspec.Struct, frozen=True):
+    """What is wanted of the file of a number: its functions, or names of these."""
 
     file: int
     debug: list[int] = []
-    """Files that may hold the symbols that were split off, the best first."""
+    """Files that may hold the symbols that were split off, the best first; where names are wanted, the one that does."""
+    places: list[NamePlace] | None = None
+    """Where the names stand; None: the functions are wanted."""
 
 
-class FileSymbols(msgspec.Struct, frozen=True, tag=True):
+class FileSymbols(msgspec.Struct, frozen=True):
     """What a file says of itself."""
 
     build_id: str
@@ -41,66 +43,52 @@ class FileSymbols(msgspec.Struct, frozen=True, tag=True):
     has_own_table: bool
     link: DebugLink
     debug: int = -1
-    """The number of the file that holds its symbols."""
+    """Which of the question's files holds its symbols; -1: none."""
 
 
-class ReadNames(msgspec.Struct, frozen=True, tag=True):
-    """Read names of functions of a file, of which `debug` holds the symbols if it is not -1."""
+class Answer(msgspec.Struct, frozen=True):
+    """The functions, the names in the order in which they were asked for, or why there is nothing."""
 
-    file: int
-    debug: int
-    places: list[NamePlace]
-
-
-class Names(msgspec.Struct, frozen=True, tag=True):
-    """Names in the order in which they were asked for, demangled; empty where there is none."""
-
-    names: list[str]
-
-
-class Unreadable(msgspec.Struct, frozen=True, tag=True):
-    """A file cannot be read."""
-
-    reason: str
-
-
-Question = ReadFile | ReadNames
-Answer = FileSymbols | Names | Unreadable
+    symbols: FileSymbols | None = None
+    names: list[str] = []
+    """Demangled; empty where there is none."""
+    reason: str = ""
 
 
 @service(type(None), Question, Answer)
 def symbols(files: Sequence[OpenFile], _: None) -> Callable[[Question], Answer]:
     """Return what reads the symbols of files."""
-    read: dict[tuple[int, int], NativeSymbols] = {}
-
-    def of(file: int, debug: int) -> NativeSymbols:
-        if (file, debug) not in read:
-            elf, other = (ElfFile.of(files[n], files[n].path) if n >= 0 else None for n in (file, debug))
-            assert elf is not None
-            read[file, debug] = NativeSymbols(elf, other)
-        return read[file, debug]
 
     def answer(question: Question) -> Answer:
         try:
-            if isinstance(question, ReadNames):
-                native = of(question.file, question.debug)
-                return Names([demangle(native.name(place))[:_MAX_NAME] for place in question.places])
-            elf = ElfFile.of(files[question.file], files[question.file].path)
-            ids, link = build_id(elf), read_link(elf)
-            debug = next((n for n in question.debug if _belongs(files[n], ids.gnu or "", link)), -1)
-            native = of(question.file, debug)
-            code = next((s for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X), None)
-            segment = (0, 0, 0) if code is None else (code.vaddr, code.vaddr + code.mem_size, code.offset)
-            index = native.index()
-            return FileSymbols(ids.gnu or "", ids.htlhash, segment, index, native.has_own_table(), link, debug)
+            if question.places is None:
+                return Answer(_read(files, question))
+            elf = _elf(files, question.file)
+            debug = _elf(files, question.debug[0]) if question.debug else None
+            native = NativeSymbols(elf, debug)
+            return Answer(names=[demangle(native.name(place))[:_MAX_NAME] for place in question.places])
         except (ElfError, OSError, struct.error) as e:
-            return Unreadable(str(e))
+            return Answer(reason=str(e))
 
     return answer
 
 
-def _belongs(file: OpenFile, wanted: str, link: DebugLink) -> bool:
+def _read(files: Sequence[OpenFile], question: Question) -> FileSymbols:
+    elf = _elf(files, question.file)
+    ids, link = build_id(elf), read_link(elf)
+    debug = next((i for i, n in enumerate(question.debug) if _belongs(files, n, ids.gnu or "", link)), -1)
+    native = NativeSymbols(elf, _elf(files, question.debug[debug]) if debug >= 0 else None)
+    code = next((s for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X), None)
+    segment = (0, 0, 0) if code is None else (code.vaddr, code.vaddr + code.mem_size, code.offset)
+    return FileSymbols(ids.gnu or "", ids.htlhash, segment, native.index(), native.has_own_table(), link, debug)
+
+
+def _elf(files: Sequence[OpenFile], number: int) -> ElfFile:
+    return ElfFile.of(files[number], files[number].path)
+
+
+def _belongs(files: Sequence[OpenFile], number: int, wanted: str, link: DebugLink) -> bool:
     try:
-        return file.descriptor >= 0 and belongs(ElfFile.of(file, file.path), wanted, link)
+        return files[number].descriptor >= 0 and belongs(_elf(files, number), wanted, link)
     except (ElfError, OSError, struct.error):
         return False

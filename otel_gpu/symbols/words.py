@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .process_memory import Memory, MemoryFault
+from ..process.memory import Memory, MemoryFault
 
 _WORD = 8
 _WINDOW = 64 << 10

@@ -147,7 +147,6 @@ class FileTables:
                     del self._files[key]
                 elif file.asker == pid and (urgency := self._queued.pop(file, None)) is not None:
                     self._enqueue(file, next(iter(file.places)), urgency)
-            self._queues.pop(pid, None)
 
     def want(self, file: FileTable, pid: int) -> None:
         """Have a file's table read for a process."""
@@ -213,6 +212,8 @@ class FileTables:
                     size += file.frames_bytes
                     del self._queued[file]
                 heapq.heappop(queue)
+            if not queue:
+                self._queues.pop(pid, None)
             self._being_read.update(taken)
         return taken
 

@@ -55,7 +55,10 @@ _MAX_SAID = 100
 _LOOKS = 4
 """Processes that are looked at side by side."""
 _RETRY_S = 0.2
-_RETRIES = 25
+_RETRY_STUCK_S = 5.0
+_RETRY_GROWTH = 1.3
+_MAX_RETRY_S = 30.0
+"""An interpreter may be mapped for long before it starts, and is looked at ever more seldom until then."""
 _LOOK_AGAIN_S = 0.25
 _EARLY = (b"libc.so", b"libc-", b"ld-", b"libpthread", b"libpython", b"python", b"libcuda", b"libamdhip", b"libffi")
 """How the names begin of files that most stacks go through, so that they are read first."""
@@ -73,11 +76,14 @@ class WalkedProcess:
     python: PythonProcess | None = None
     has_no_python: bool = False
     """Its interpreters were looked at, and none can be followed."""
+    is_python_sought: bool = False
+    """Its interpreters were looked for, in what most stacks go through."""
     first: int = 0
     slots: int = 0
     keys: set[FileKey] = field(default_factory=set)
     looked_at: float = 0.0
-    attempts: int = 0
+    pause_s: float = 0.0
+    """How long it was left alone after its interpreter had not started."""
     index: RegionIndex = field(default_factory=lambda: RegionIndex([]))
 
 
@@ -94,9 +100,17 @@ class UnwindLoader:
     """Owns the kernel's unwinding maps."""
 
     def __init__(
-        self, parsers: Parsers, rows: BpfMap, mappings: BpfMap, processes: BpfMap, cache: TableCache | None = None
+        self,
+        parsers: Parsers,
+        rows: BpfMap,
+        mappings: BpfMap,
+        processes: BpfMap,
+        cache: TableCache | None = None,
+        on_python: Callable[[int, PythonProcess], None] = lambda _pid, _python: None,
     ) -> None:
+        """`on_python` is told, by threads of its own, of processes whose Python can be followed."""
         self._parsers = parsers
+        self._on_python = on_python
         self._mappings = RowSpace(mappings, MAPPING)
         self._table = processes
         self._processes: dict[int, WalkedProcess] = {}
@@ -152,10 +166,11 @@ class UnwindLoader:
         """Tell whether a process can be walked through what most stacks go through."""
         with self._lock:
             process = self._processes.get(pid)
-            if process is None or pid in self._asked or pid in self._unfinished:
-                return False
-            files = [self.tables.get(key) for key in process.keys]
-            return all(f is None or f.is_whole or not f.is_early for f in files)
+            return process is not None and process.is_python_sought and self._has_early_tables(process)
+
+    def _has_early_tables(self, process: WalkedProcess) -> bool:
+        files = [self.tables.get(key) for key in process.keys]
+        return all(f is None or f.is_whole or not f.is_early for f in files)
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until everything asked for so far is loaded; False when the time is up first."""
@@ -244,34 +259,33 @@ class UnwindLoader:
         with self._lock:
             if (process := self._processes.get(pid)) is None:
                 process = self._processes[pid] = WalkedProcess(pid, open_root(pid))
-            known = set(process.regions)
-            if known and not known & set(found):
-                # Nothing is where it was: it has become another program.
-                self.tables.release(process.keys, pid)
-                process.keys, process.biases, process.python = set(), {}, None
-                process.has_no_python = False
-            fresh: dict[FileKey, Region] = {}
+            mapped: dict[FileKey, Region] = {}
             for region in found:
-                if region.key is not None and region.key not in process.keys:
-                    fresh.setdefault(region.key, region)
-            used = [self._use(process, key, region, found[0]) for key, region in fresh.items()]
+                if region.key is not None:
+                    mapped.setdefault(region.key, region)
+            known, process.keys = process.keys, set(mapped)
+            self.tables.release(known - process.keys, pid)
+            used = [self._use(pid, key, region, found[0]) for key, region in mapped.items()]
+            used = [file for file in used if file.key not in known]
         self._read_shapes(used)
         with self._lock:
             if self._processes.get(pid) is not process:
                 return
             process.biases = {r: bias for r in found if (bias := self._bias(r)) is not None}
             process.regions, process.index = found, RegionIndex(found)
+            if process.python is not None and not _is_mapped(process.index, process.python):
+                process.python = None  # it has become another program
+            process.has_no_python = False
             self._publish(process)
         for file in used:
             if file.shape is not None and file.shape.is_elf and not file.is_whole:
                 self.tables.want(file, pid)
         self._find_python(pid)
 
-    def _use(self, process: WalkedProcess, key: FileKey, region: Region, first: Region) -> FileTable:
-        process.keys.add(key)
+    def _use(self, pid: int, key: FileKey, region: Region, first: Region) -> FileTable:
         name = os.path.basename(region.raw_path)
         is_early = region == first or region.is_vdso or name.startswith(_EARLY)
-        return self.tables.use(key, region.mapped(process.pid), is_early=is_early)
+        return self.tables.use(key, region.mapped(pid), is_early=is_early)
 
     def _bias(self, region: Region) -> int | None:
         file = None if region.key is None else self.tables.get(region.key)
@@ -317,10 +331,18 @@ class UnwindLoader:
         process = self._processes.get(pid)
         if process is None or process.python is not None or process.has_no_python:
             return
+        with self._lock:
+            has_early_tables = self._has_early_tables(process)
+        try:
+            self._find_python_of(process)
+        finally:
+            process.is_python_sought |= has_early_tables
+
+    def _find_python_of(self, process: WalkedProcess) -> None:
         interpreters: dict[FileKey, Interpreter] = {}
         with self._lock:
-            is_whole = True
-            for region, bias in process.biases.items():
+            is_whole, biases = True, process.biases
+            for region, bias in biases.items():
                 file = self.tables.get(region.key) if region.key is not None else None
                 if file is None or region.key is None or region.key in interpreters:
                     continue
@@ -336,20 +358,25 @@ class UnwindLoader:
             found = next(iter(self._parsers.run(find_python, [memory], list(interpreters.values()), limits=PYTHON)))
         except (WorkError, StopIteration) as e:
             _log.debug("process %d: %s", process.pid, e)
-            process.has_no_python = True
+            self._try_again(process, _RETRY_STUCK_S)
             return
+        if process.biases is not biases:
+            return  # what it has mapped by now is looked at anyway
         if found.python is not None:
             with self._lock:
                 process.python = found.python
                 self._publish(process)
+            self._on_python(process.pid, found.python)
         elif not found.has_started:
-            process.attempts += 1
-            if process.attempts < _RETRIES:
-                self._ask(process.pid, time.monotonic() + _RETRY_S)
+            self._try_again(process, _RETRY_S)
         elif is_whole:
             process.has_no_python = True
             if found.reason:
                 self._say(found.reason)
+
+    def _try_again(self, process: WalkedProcess, pause_s: float) -> None:
+        process.pause_s = min(max(process.pause_s * _RETRY_GROWTH, pause_s), _MAX_RETRY_S)
+        self._ask(process.pid, time.monotonic() + process.pause_s)
 
     def _publish(self, process: WalkedProcess) -> None:
         """Write the process's mappings as a new run, then point the process at it."""
@@ -395,6 +422,10 @@ class UnwindLoader:
             *ranges,
             python.layout.pack(),
         )
+
+
+def _is_mapped(index: RegionIndex, python: PythonProcess) -> bool:
+    return any(index.at(start) is not None for start, _ in python.eval_ranges)
 
 
 def _close_root(process: WalkedProcess) -> None:

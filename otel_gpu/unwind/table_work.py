@@ -14,7 +14,7 @@ from ..discovery.libraries import exports
 from ..elf import PF_X, PT_LOAD, ElfFile
 from ..errors import ElfError, OtelGpuError
 from ..process.confinement import Limits
-from ..process.memory import ProcessMemory
+from ..process.memory import MemoryFault, ProcessMemory
 from ..process.work import OpenFile, service, work
 from .eh_frame import compile_part, compile_table
 from .frame_index import FrameIndex
@@ -268,7 +268,8 @@ def find_python(files: Sequence[OpenFile], interpreters: list[Interpreter]) -> I
         try:
             yield FoundPython(locate_python(interpreter.binary, interpreter.bias, memory, interpreter.code_type))
             return
-        except NotStartedError:
+        except (NotStartedError, MemoryFault):
+            # It has not put up what is to be read, or is just doing that.
             found = FoundPython(has_started=False)
         except OtelGpuError as e:
             found = found if not found.has_started else FoundPython(reason=str(e))

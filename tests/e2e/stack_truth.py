@@ -15,7 +15,7 @@ import pytest
 from otel_gpu.elf import ElfFile
 from otel_gpu.profiles import GPU_LAUNCHES, Frame, FrameKind, Profile, Stack, is_truncated
 from otel_gpu.recorder import Recorder
-from otel_gpu.unwind.address_space import lowest_vaddr
+from otel_gpu.unwind.table_work import shape_of
 from tests import cpythons
 from tests.cpythons import Interpreter
 from tests.e2e import ground
@@ -163,5 +163,5 @@ class Places:
             self._lowest[path] = 0
             if path.startswith("/"):
                 with ElfFile(path) as elf:
-                    self._lowest[path] = lowest_vaddr(elf) & ~0xFFF
+                    self._lowest[path] = shape_of(elf).base & ~0xFFF
         return self._lowest[path]

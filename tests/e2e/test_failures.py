@@ -51,13 +51,13 @@ _STEPS: tuple[tuple[type, str], ...] = (
     (RingReader, "drain"),
     (RingReader, "_gather"),
     (ProfileReceiver, "_take_in"),
-    (ProfileReceiver, "_named"),
+    (ProfileReceiver, "_take_named"),
     (ProfileReceiver, "_going_on"),
     (ProfileReceiver, "finish"),
     (ProfileSums, "add"),
     (ProfilePipeline, "export"),
     (RestingThreads, "waits"),
-    (StackNamer, "stack"),
+    (StackNamer, "read"),
 )
 _ERRORS = (MemoryError(), ValueError("text of a \x1b stranger"), OSError(24, "Too many open files"))
 

@@ -85,7 +85,8 @@ def test_a_stack_goes_on_behind_a_signal_handler() -> None:
     assert stack.is_complete
     at = [frame.kind for frame in stack.frames].index(RowKind.SIGNAL)
     behind = stack.frames[at + 1]
-    with NativeSymbols(ElfFile(behind.path)) as symbols:
-        symbol = symbols.resolve(behind.address)
-    assert symbol is not None
-    assert symbol.name in ("kill", "__kill", "__GI_kill", "__GI___kill")
+    with ElfFile(behind.path) as elf:
+        symbols = NativeSymbols(elf)
+        (found,) = symbols.index().find([behind.address])
+        assert found is not None
+        assert symbols.name(found.name) in ("kill", "__kill", "__GI_kill", "__GI___kill")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.process.memory import MemoryFault, ProcessMemory
+from otel_gpu.process.memory import MemoryFault, ProcessMemory, memory_of
 from otel_gpu.symbols.python import CodeObjects, PythonFrame, Unresolved
 from otel_gpu.symbols.python_walk import PythonThreads
 from otel_gpu.unwind.python_layout import (
@@ -28,12 +28,14 @@ from otel_gpu.unwind.python_layout import (
 )
 from tests.cpythons import CHURN, Interpreter, Situations, churning, find_image, interpreters
 
+OWN_MEMORY = ProcessMemory(os.open("/proc/self/mem", os.O_RDONLY))
+
 
 @pytest.mark.parametrize("interpreter", interpreters(with_jit=True), ids=lambda i: i.name)
 def test_every_frame_of_every_thread_equals_what_the_interpreter_says(interpreter: Interpreter) -> None:
     if interpreter.missing:
         pytest.skip(interpreter.missing)
-    with Situations(interpreter) as target, ProcessMemory(target.pid) as memory:
+    with Situations(interpreter) as target, memory_of(target.pid) as memory:
         symbols = target.image().symbols
         runtime = symbols["_PyRuntime"]
         layout = layout_for(target.version[:2], memory.read(runtime, DEBUG_OFFSETS_SIZE))
@@ -66,7 +68,7 @@ def test_every_frame_of_every_thread_equals_what_the_interpreter_says(interprete
 def test_no_name_is_invented_while_code_objects_come_and_go(interpreter: Interpreter) -> None:
     if interpreter.missing:
         pytest.skip(interpreter.missing)
-    with churning(interpreter) as pid, ProcessMemory(pid) as memory:
+    with churning(interpreter) as pid, memory_of(pid) as memory:
         symbols = find_image(pid).symbols
         runtime = symbols["_PyRuntime"]
         layout = layout_for((3, interpreter.minor), memory.read(runtime, DEBUG_OFFSETS_SIZE))
@@ -127,7 +129,7 @@ def own_layout() -> PythonLayout:
 
 
 def code_objects(layout: PythonLayout, **options: int) -> CodeObjects:
-    return CodeObjects(ProcessMemory(os.getpid()), layout, id(CodeType), id(str), **options)
+    return CodeObjects(OWN_MEMORY, layout, id(CodeType), id(str), **options)
 
 
 def instr(layout: PythonLayout, code: CodeType, units: int = 40) -> int:
@@ -239,7 +241,7 @@ class Shadowed:
 
     def __init__(self, region: Region) -> None:
         self.region = region
-        self._own = ProcessMemory(os.getpid())
+        self._own = OWN_MEMORY
 
     def read(self, address: int, size: int) -> bytes:
         try:
@@ -269,11 +271,11 @@ def test_another_object_is_no_code(own_layout: PythonLayout) -> None:
 
 
 def test_a_process_that_has_ended_is_gone(own_layout: PythonLayout) -> None:
-    with subprocess.Popen(["sleep", "60"]) as process:
-        memory = ProcessMemory(process.pid)
+    with subprocess.Popen(["sleep", "60"]) as process, memory_of(process.pid) as memory:
         process.kill()
+        process.wait()
 
-    assert CodeObjects(memory, own_layout).resolve(0x1000, 0) is Unresolved.GONE
+        assert CodeObjects(memory, own_layout).resolve(0x1000, 0) is Unresolved.GONE
 
 
 @given(

@@ -1,7 +1,8 @@
-"""Does the kernel hold the unwinding tables that are needed, when it cannot hold all of a process?"""
+"""Does the kernel hold the unwinding rows that are needed, when it cannot hold all of a process?"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,16 @@ import pytest
 
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.elf import ElfFile
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.unwind.address_space import Region, regions
 from otel_gpu.unwind.cache import TableCache
+from otel_gpu.unwind.eh_frame import compile_table
+from otel_gpu.unwind.file_tables import NO_ROOM, FileTable
 from otel_gpu.unwind.loader import UnwindLoader
 from tests.e2e import ground
 from tests.e2e.processes import Program
 
-SETTLES_S = 30
+SETTLES_S = 120
 
 
 class _Every:
@@ -30,46 +34,74 @@ class _Every:
         return 0
 
 
-def _loader(rows: int, cache: TableCache) -> tuple[BpfObject, UnwindLoader]:
+def _loader(parsers: Parsers, rows: int, cache: TableCache) -> tuple[BpfObject, UnwindLoader]:
     maps = BpfObject("profile")
     maps.configure_map("unwind_rows", max_entries=rows)
     maps.load(attach_type=lambda _: None, skip=_Every())
     names = ("unwind_rows", "unwind_mappings", "unwind_processes")
-    return maps, UnwindLoader(*map(maps.map, names), cache)
+    return maps, UnwindLoader(parsers, *map(maps.map, names), cache)
 
 
-def _largest(pid: int, cache: TableCache) -> tuple[Region, int]:
+def _largest(parsers: Parsers, pid: int) -> tuple[Region, int]:
+    """Return the region with the most rows, and how many these are."""
     found = []
-    for region in regions(pid):
+    for region in regions(parsers, pid):
         if region.file is not None:
-            with ElfFile(region.path) as elf:
-                found.append((region.end - region.start, region, len(cache.table(elf).rows)))
-    _, region, rows = max(found, key=lambda f: f[0])
+            with ElfFile(os.fsdecode(region.raw_path)) as elf:
+                found.append((len(compile_table(elf).rows), region))
+    rows, region = max(found, key=lambda f: f[0])
     return region, rows
 
 
-@pytest.mark.parametrize("missing_rows", [0, 5_000])
-def test_a_table_that_a_stack_needs_takes_the_place_of_others(missing_rows: int, tmp_path: Path) -> None:
-    cache = TableCache(tmp_path / "tables")
-    with Program(["python3", ground.PROGRAMS / "busy.py", "1"], tmp_path) as program:
+def _holds(file: FileTable, address: int) -> bool:
+    return any(part.begin <= address < part.end for part in file.parts.values())
+
+
+def test_the_part_of_a_table_that_a_stack_needs_has_room_where_the_whole_has_not(tmp_path: Path) -> None:
+    with Parsers() as parsers, Program(["python3", ground.PROGRAMS / "busy.py", "1"], tmp_path) as program:
         program.ready()
-        largest, rows = _largest(program.pid, cache)
-        maps, loader = _loader(rows + 1 - missing_rows, cache)
+        largest, rows = _largest(parsers, program.pid)
+        maps, loader = _loader(parsers, rows - 1, TableCache(tmp_path / "tables"))
         with maps:
             loader.watch(program.pid)
             assert loader.settle(SETTLES_S)
-            unmet = loader.problems()
             process = loader.process(program.pid)
             assert process is not None
-            assert loader.is_crowded()
-            assert "table_rows" in unmet[str(largest.file)]
+            assert largest.key is not None
+            file = loader.tables.get(largest.key)
+            assert file is not None
+            assert loader.tables.is_crowded()
+            assert loader.tables.problems()[largest.path] == NO_ROOM
+            assert not file.parts
 
-            process.met.add(largest)
-            time.sleep(0.3)
-            loader.look_again(program.pid)
+            address = (largest.start + largest.end) // 2
+            loader.need(program.pid, address)
+            deadline = time.monotonic() + SETTLES_S
+            while not _holds(file, address - process.biases[largest]):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+            assert 0 < file.rows < rows // 2
+            loader.close()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_table_with_room_takes_the_place_of_its_parts(tmp_path: Path, *, is_first: bool) -> None:
+    with Parsers() as parsers, Program(["python3", ground.PROGRAMS / "busy.py", "1"], tmp_path) as program:
+        program.ready()
+        largest, _ = _largest(parsers, program.pid)
+        maps, loader = _loader(parsers, 1 << 20, TableCache(tmp_path / "tables"))
+        with maps:
+            for _ in range(1 if is_first else 2):
+                loader.watch(program.pid)
+                assert loader.settle(SETTLES_S)
+            loader.need(program.pid, (largest.start + largest.end) // 2)
             assert loader.settle(SETTLES_S)
 
-            # Nothing is dropped in vain.
-            assert (str(largest.file) in loader.problems()) == (missing_rows > 0)
-            assert (loader.problems() == unmet) == (missing_rows > 0)
+            assert largest.key is not None
+            file = loader.tables.get(largest.key)
+            assert file is not None
+            assert file.is_whole
+            assert not file.parts
+            assert loader.tables.problems() == {}
             loader.close()

@@ -110,6 +110,20 @@ class TestStopping:
         # On the way out nothing that would end the program at once does so.
         assert after == (signal.SIG_IGN if before == signal.SIG_DFL else before)
 
+    @pytest.mark.parametrize(("timeout_s", "code"), [(0.1, 0), (60, 1)])
+    def test_what_stopped_in_time_is_not_ended_later(self, timeout_s: float, code: int) -> None:
+        program = (
+            "import sys, time\n"
+            "from otel_gpu.cli.signals import LastResort\n"
+            "with LastResort(0.1) as last_resort:\n"
+            "    last_resort.arm()\n"
+            f"    time.sleep({timeout_s} if {code} else 0)\n"
+            "time.sleep(1)\n"
+        )
+        assert (
+            subprocess.run([sys.executable, "-c", program], stderr=subprocess.DEVNULL, check=False).returncode == code
+        )
+
 
 class TestDoctor:
     def test_every_check_that_fails_says_what_to_do(self) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import ElfFile
+from otel_gpu.process.memory import MemoryFault
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.driver_book import DriverBook, supported_by_code
 from otel_gpu.symbols.driver_names import DriverNames
 from otel_gpu.symbols.kernels import KernelBook
 from otel_gpu.symbols.private_pages import PrivatePages
-from otel_gpu.process.memory import MemoryFault
 
 PROGRAM = (os.getpid(), 1)
 NAMES = [f"own_kernel_{i}" for i in range(5)]

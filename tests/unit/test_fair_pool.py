@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -24,8 +25,8 @@ def test_the_tasks_of_one_owner_keep_their_order(pools: list[FairPool]) -> None:
     pools.append(pool)
     done: dict[int, list[int]] = {owner: [] for owner in range(20)}
     for n in range(50):
-        for owner in done:
-            pool.submit(owner, lambda owner=owner, n=n: done[owner].append(n))  # type: ignore[misc]
+        for owner, found in done.items():
+            pool.submit(owner, partial(found.append, n))
     assert pool.settle(30)
     assert all(found == list(range(50)) for found in done.values())
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from otel_gpu import isolated
-from otel_gpu.elf import ElfFile
-from otel_gpu.unwind.apart import compile_apart
-from otel_gpu.unwind.cache import TableCache
+from otel_gpu.process.files import RootedFile
+from otel_gpu.process.parsers import Parsers
+from otel_gpu.unwind.table_work import shapes
 from tests.traps import AT_START, LATER, STANDARD, Traps
 
 ROOT = Path(isolated.__file__).parent.parent
@@ -74,11 +74,11 @@ def test_a_child_imports_nothing_from_the_working_directory(tmp_path: Path, monk
     monkeypatch.setenv("PYTHONPATH", ":")
     monkeypatch.syspath_prepend("")
 
-    compile_apart("/bin/sh", tmp_path / "tables")
+    with Parsers() as parsers:
+        (shell,) = parsers.run(shapes, [RootedFile(-1, b"/bin/sh")], None)
 
     assert traps.fired == ""
-    with ElfFile("/bin/sh") as elf:
-        assert TableCache(tmp_path / "tables").load(elf) is not None
+    assert shell.is_elf
 
 
 def test_what_is_said_to_a_child_is_absolute(monkeypatch: pytest.MonkeyPatch) -> None:

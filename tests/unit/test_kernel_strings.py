@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_gpu.symbols.kernel_strings import KernelStrings
 from otel_gpu.process.memory import MemoryFault
+from otel_gpu.symbols.kernel_strings import KernelStrings
 
 START = 0x7000
 TEXT = b"\0alpha\0alp\0beta"

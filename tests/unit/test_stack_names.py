@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import struct
 import subprocess
 import sys
+import threading
 import time
 import types
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import FileMapping, FrameKind, is_truncated
+from otel_gpu.process.mappings import executable_mappings
+from otel_gpu.process.parsers import Parsers
+from otel_gpu.profiles import FileMapping, FrameKind, Stack, is_truncated
+from otel_gpu.symbols.file_names import FileNames
+from otel_gpu.symbols.python_names import PythonNames
 from otel_gpu.symbols.stacks import (
     COMPLETE,
     EXACT,
@@ -21,23 +29,68 @@ from otel_gpu.symbols.stacks import (
     NO_MAPPING,
     PYTHON,
     STOPS,
-    FileNames,
     StackNamer,
 )
-from otel_gpu.unwind.address_space import load_bias, open_elf, open_root, regions
+from otel_gpu.unwind.address_space import load_bias, open_root, regions
 from otel_gpu.unwind.loader import WalkedProcess
 from otel_gpu.unwind.python_layout import code_checksum, layout_for
 from otel_gpu.unwind.python_process import PythonProcess
+from otel_gpu.unwind.table_work import shapes
+
+PATIENCE_S = 60.0
+
+
+class Names:
+    """Names the stacks of processes; `stack` waits until all names are there that there are."""
+
+    def __init__(self) -> None:
+        self.parsers = Parsers()
+        self._looked_up = threading.Semaphore(0)
+        self.files = FileNames(self.parsers, self._looked_up.release)
+        self._python: list[PythonNames] = []
+
+    def close(self) -> None:
+        for python in self._python:
+            python.close()
+        self.files.close()
+        self.parsers.close()
+
+    def walked(self, pid: int) -> WalkedProcess:
+        process = WalkedProcess(pid, open_root(pid), regions(self.parsers, pid))
+        for region in process.regions:
+            if region.raw_path.startswith(b"/"):
+                (shape,) = self.parsers.run(shapes, [region.mapped(pid)], None)
+                bias = load_bias(shape, region)
+                assert bias is not None
+                process.biases[region] = bias
+        return process
+
+    def namer(self, process: WalkedProcess) -> StackNamer:
+        self._python.append(PythonNames(self.parsers, process.pid))
+        return StackNamer(process, self.files, self._python[-1])
+
+    def stack(self, namer: StackNamer, raw: bytes, stop: int) -> Stack:
+        (read,) = namer.read([(raw, stop)])
+        while (named := namer.name(read)) is None:
+            assert self._looked_up.acquire(timeout=PATIENCE_S)
+        return named
+
+
+@pytest.fixture(scope="module")
+def names() -> Iterator[Names]:
+    running = Names()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def own(names: Names) -> WalkedProcess:
+    return names.walked(os.getpid())
 
 
 @pytest.fixture
-def namer() -> StackNamer:
-    process = WalkedProcess(os.getpid(), regions=regions(os.getpid()))
-    for region in process.regions:
-        if region.path.startswith("/"):
-            with open_elf(process.pid, region) as elf:
-                process.biases[region] = load_bias(elf, region)
-    return StackNamer(process, FileNames())
+def namer(names: Names, own: WalkedProcess) -> StackNamer:
+    return names.namer(own)
 
 
 def _raw(*frames: tuple[int, int]) -> bytes:
@@ -48,64 +101,69 @@ def _address(name: str) -> int:
     return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
 
 
-def test_a_return_address_is_named_by_the_call_before_it(namer: StackNamer) -> None:
+def test_a_return_address_is_named_by_the_call_before_it(names: Names, namer: StackNamer) -> None:
     start = _address("qsort")
 
-    exact, inside = namer.stack(_raw((start, EXACT), (start + 1, NATIVE)), COMPLETE)
+    exact, inside = names.stack(namer, _raw((start, EXACT), (start + 1, NATIVE)), COMPLETE)
 
     assert exact.function == inside.function == "qsort"
     assert exact.address == inside.address
     # One that begins where a function does belongs to what lies before.
-    assert namer.stack(_raw((start, NATIVE)), COMPLETE)[0].function != "qsort"
+    assert names.stack(namer, _raw((start, NATIVE)), COMPLETE)[0].function != "qsort"
 
 
-def test_the_files_of_a_process_that_has_ended_still_name_its_frames() -> None:
-    with subprocess.Popen(["sleep", "60"]) as child:
-        while not any(r.path.endswith("/sleep") for r in regions(child.pid)):
+@pytest.mark.parametrize("has_root", [True, False])
+def test_the_files_of_a_process_that_has_ended_still_name_its_frames(
+    names: Names, tmp_path: Path, *, has_root: bool
+) -> None:
+    program = tmp_path / "program"
+    shutil.copy("/bin/sleep", program)
+    with subprocess.Popen([program, "60"]) as child:
+        while not any(m.path == os.fsencode(program) for m in executable_mappings(names.parsers, child.pid)):
             time.sleep(0.001)
-        process = WalkedProcess(child.pid, open_root(child.pid), regions(child.pid))
-        for region in process.regions:
-            if region.path.startswith("/"):
-                with open_elf(process.pid, region) as elf:
-                    process.biases[region] = load_bias(elf, region)
+        process = names.walked(child.pid)
         child.kill()
     assert process.root is not None
-    region = next(r for r in process.biases if r.path.endswith("/sleep"))
-
-    (frame,) = StackNamer(process, FileNames()).stack(_raw((region.start + 64, EXACT)), COMPLETE)
-    os.close(process.root)
-    process.root = None
-    (unknown,) = StackNamer(process, FileNames()).stack(_raw((region.start + 64, EXACT)), COMPLETE)
+    if not has_root:
+        os.close(process.root)
+        process.root = None
+    region = next(r for r in process.biases if r.raw_path == os.fsencode(program))
+    raw = _raw((region.start + 64, EXACT))
+    (frame,) = names.stack(names.namer(process), raw, COMPLETE)
+    names.files.release(process.pid)
+    program.unlink()
+    (unknown,) = names.stack(names.namer(process), raw, COMPLETE)
+    names.files.release(process.pid)
 
     assert frame.mapping is not None
-    assert frame.mapping.build_id or frame.mapping.htlhash
+    assert frame.mapping.htlhash
     assert unknown.mapping == FileMapping(region.path)
 
 
-def test_why_a_stack_ends_early_is_its_root(namer: StackNamer) -> None:
+def test_why_a_stack_ends_early_is_its_root(names: Names, namer: StackNamer) -> None:
     for stop, reason in STOPS.items():
-        stack = namer.stack(_raw((_address("qsort"), EXACT)), stop)
+        stack = names.stack(namer, _raw((_address("qsort"), EXACT)), stop)
 
         assert is_truncated(stack)
         assert stack[-1].function == f"[truncated: {reason}]"
     assert STOPS[NO_MAPPING] == "an address in no known mapping"
 
 
-def test_code_made_at_run_time_has_one_name_wherever_it_is(namer: StackNamer) -> None:
-    first, second = namer.stack(_raw((0x1000, MADE), (0x2000, MADE)), COMPLETE)
+def test_code_made_at_run_time_has_one_name_wherever_it_is(names: Names, namer: StackNamer) -> None:
+    first, second = names.stack(namer, _raw((0x1000, MADE), (0x2000, MADE)), COMPLETE)
 
     assert first == second
     assert first.function == "[code made at run time]"
 
 
-def test_an_address_that_is_nowhere_keeps_its_number(namer: StackNamer) -> None:
-    (frame,) = namer.stack(_raw((0x1234, NATIVE)), COMPLETE)
+def test_an_address_that_is_nowhere_keeps_its_number(names: Names, namer: StackNamer) -> None:
+    (frame,) = names.stack(namer, _raw((0x1234, NATIVE)), COMPLETE)
 
     assert (frame.function, frame.address, frame.kind) == ("", 0x1234, FrameKind.NATIVE)
 
 
-def test_a_python_frame_of_a_process_whose_python_is_unknown_says_so(namer: StackNamer) -> None:
-    (frame,) = namer.stack(_raw((id(sys._getframe().f_code), PYTHON)), COMPLETE)
+def test_a_python_frame_of_a_process_whose_python_is_unknown_says_so(names: Names, namer: StackNamer) -> None:
+    (frame,) = names.stack(namer, _raw((id(sys._getframe().f_code), PYTHON)), COMPLETE)
 
     assert frame.kind is FrameKind.CPYTHON
     assert "unreadable" in frame.function
@@ -113,11 +171,11 @@ def test_a_python_frame_of_a_process_whose_python_is_unknown_says_so(namer: Stac
 
 
 @pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 13), reason="later versions' layout needs their own memory")
-def test_a_code_object_is_known_by_its_checksum() -> None:
+def test_a_code_object_is_known_by_its_checksum(names: Names) -> None:
     layout = layout_for(sys.version_info[:2])
     python = PythonProcess(layout, (), 0, 0, 0, 0, id(types.CodeType))
     process = WalkedProcess(os.getpid(), python=python)
-    namer = StackNamer(process, FileNames())
+    namer = names.namer(process)
     frame = sys._getframe()
     code, lasti = frame.f_code, frame.f_lasti
 
@@ -125,13 +183,12 @@ def test_a_code_object_is_known_by_its_checksum() -> None:
         return struct.pack("<QQ", id(code) | checksum >> 16 << 48, PYTHON << 56 | (checksum & 0xFFFF) << 32 | lasti)
 
     checksum = code_checksum(code.co_argcount, code.co_kwonlyargcount, code.co_flags, code.co_firstlineno)
-    (named,) = namer.stack(raw(checksum), COMPLETE)
-    (other,) = namer.stack(raw(checksum ^ 1), COMPLETE)
+    (named,) = names.stack(namer, raw(checksum), COMPLETE)
+    (other,) = names.stack(namer, raw(checksum ^ 1), COMPLETE)
 
     assert (named.function, named.filename) == (code.co_qualname, code.co_filename)
     assert code.co_firstlineno < named.line <= frame.f_lineno
     # Another object's: the address has been given away since.
     assert other.function == "[unreadable Python frame: stale]"
     namer.forget_python()
-    assert namer.stack(raw(checksum), COMPLETE) == (named,)
-    namer.close()
+    assert names.stack(namer, raw(checksum), COMPLETE) == (named,)

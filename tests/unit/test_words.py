@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.symbols.process_memory import MemoryFault
+from otel_gpu.process.memory import MemoryFault
 from otel_gpu.symbols.words import read_words
 
 SIZE = 1 << 18
