@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..supervision import Health
+from ..supervision import Component, Health
 from . import ExporterStats
 from .settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
 
 if TYPE_CHECKING:
     from ..config import Config
     from . import MetricsExporter, SignalExporter
+
+_GRACE_S = 1.0
+"""How much longer an exporter is waited for, to count what it could not deliver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,20 @@ class Exporters:
         ]
 
     def shutdown(self, timeout_s: float) -> None:
-        """Let the exporters finish, all within one deadline."""
+        """Let the exporters finish, all at once and within one deadline, whatever one of them waits for."""
         deadline = time.monotonic() + timeout_s
+        closing = []
         for exporter in _once([*self.metrics, *self.profiles]):
-            exporter.shutdown(max(deadline - time.monotonic(), 0.1))
+            name = f"otel-gpu-end-{exporter.name}"
+            thread = threading.Thread(target=_end, args=(exporter, timeout_s), name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no room for a thread
+                _end(exporter, max(deadline - time.monotonic(), 0.1))
+            else:
+                closing.append(thread)
+        for thread in closing:
+            thread.join(max(deadline + _GRACE_S - time.monotonic(), 0.1))
 
 
 def build(config: Config) -> Exporters:
@@ -58,6 +72,11 @@ def build(config: Config) -> Exporters:
         shared = metrics.get(component) if settings == config.exporter(component, "metrics") else None
         profiles.append(_signal_exporter(settings, component, shared))
     return Exporters(tuple(metrics.values()), tuple(profiles))
+
+
+def _end(exporter: MetricsExporter | SignalExporter, timeout_s: float) -> None:
+    with Component(f"end of {exporter.name}"):
+        exporter.shutdown(timeout_s)
 
 
 def _wanted(config: Config, signal: Signal) -> list[str]:

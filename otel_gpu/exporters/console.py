@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import time
@@ -15,6 +16,7 @@ from ..supervision import Worker
 from . import ExporterStats
 from .quantities import quantity
 from .statistics import Tally
+from .terminal import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 _HEADINGS = ("metric", "attributes", "total", "per second", "count")
 _MAX_ATTRIBUTE = 60
+_PATIENCE_S = 1.0
+"""How long a table waits for somebody to read it; the agent waits as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +71,11 @@ class ConsoleExporter:
         self._before_ns = now_ns
         at = time.strftime("%H:%M:%S", time.localtime(now_ns / 1e9))
         try:
-            if self._stream.isatty():
-                _print_rich(self._stream, at, tables)
-            else:
-                self._stream.write(_plain(at, tables))
-            self._stream.flush()
+            text = _rich(at, tables) if self._stream.isatty() else _plain(at, tables)
+            write_text(self._stream, text, _PATIENCE_S)
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
             self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
-            self._tally.down(str(error))
+            self._tally.down(getattr(error, "strerror", None) or str(error))
             return
         self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
         self._tally.up()
@@ -140,12 +141,13 @@ def _plain(at: str, tables: list[tuple[str, list[Row]]]) -> str:
     return "\n".join([*lines, ""]) if lines else f"{at} nothing observed yet\n"
 
 
-def _print_rich(stream: TextIO, at: str, tables: list[tuple[str, list[Row]]]) -> None:
+def _rich(at: str, tables: list[tuple[str, list[Row]]]) -> str:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=stream, highlight=False)
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, highlight=False)
     if not tables:
         console.print(Text(f"{at} nothing observed yet", style="dim"))
     for name, rows in tables:
@@ -156,3 +158,4 @@ def _print_rich(stream: TextIO, at: str, tables: list[tuple[str, list[Row]]]) ->
             table.add_row(*(Text(cell) for cell in row.cells))  # as Text: names hold brackets, not markup
         console.print(table)
         console.print()
+    return text.getvalue()

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 
 import requests
 import urllib3
 
+from .connections import Connections
 from .endpoint import Target
+from .http_connections import Adapter
 from .identity import USER_AGENT
 from .responses import MAX_RESPONSE_BYTES, accepted
 from .retry import RETRYABLE_HTTP, retry_after_s
 from .rpc_status import read_status
-from .sender import Accepted, Refused
+from .sender import Accepted, Refused, no_answer
 from .settings import OtlpSettings
 from .tls import check_readable
 
 _GZIP_LEVEL = 1
 """Level 6 takes three times as long to save a tenth: requests repeat the same keys over and over."""
+_GZIP_FORMAT = 31
 _PROTOBUF = "application/x-protobuf"
 _CAUSES = re.compile(
     r"\[Errno -?\d+\] ([^'\")\]]+)|(certificate verify failed[^'\")(]*)|Error\(\d+, '([^']+)'|Disconnected\('([^']+)'"
+    r"|new connection: ([^'\")\[]+)"
 )
 
 
@@ -31,7 +36,10 @@ class HttpTransport:
     def __init__(self, target: Target, settings: OtlpSettings) -> None:
         check_readable(settings)
         self._target = target
+        self._connections = Connections()
         self._session = requests.Session()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, Adapter(self._connections))
         # Proxies from the environment are wanted; ~/.netrc, which comes with them, would replace our headers.
         self._session.auth = lambda request: request
         self._session.headers.clear()
@@ -53,27 +61,39 @@ class HttpTransport:
             if body is not self._plain:
                 self._plain, self._packed = body, gzip.compress(body, _GZIP_LEVEL, mtime=0)
             body = self._packed
-        try:
-            # `verify` is given here because REQUESTS_CA_BUNDLE would override the session's.
-            with self._session.post(
-                self._target.address, body, timeout=timeout_s, verify=self._verify, allow_redirects=False, stream=True
-            ) as response:
-                answer = response.raw.read(MAX_RESPONSE_BYTES, decode_content=True)
-        except (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError) as error:
-            return Refused(self._target.shown(_cause(error, timeout_s)), retryable=True)
-        except requests.exceptions.InvalidURL:
-            # Its words quote what stands for the host: part of the password, where that holds a slash.
-            return Refused(
-                "the URL of the endpoint, or of the proxy in the environment, cannot be used", retryable=False
-            )
-        except (requests.RequestException, OSError) as error:
-            return Refused(f"{type(error).__name__}: {self._target.shown(str(error))}", retryable=False)
+        with self._connections.within(timeout_s):
+            try:
+                answer = self._post(body, timeout_s)
+                if self._connections.left_s:
+                    return answer
+                # What was cut looks like an answer that has come to its end.
+                return no_answer(timeout_s)
+            except requests.exceptions.InvalidURL:
+                # Its words quote what stands for the host: part of the password, where that holds a slash.
+                reason, retryable = "the URL of the endpoint, or of the proxy in the environment, cannot be used", False
+            except (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError) as error:
+                reason, retryable = self._target.shown(_cause(error)), True
+            except Exception as error:  # noqa: BLE001 - what is cut in the middle of an operation may raise anything
+                reason, retryable = f"{type(error).__name__}: {self._target.shown(str(error))}", False
+            if not self._connections.left_s:
+                return no_answer(timeout_s)
+            return Refused(reason, retryable)
+
+    def close(self) -> None:
+        self._connections.cut()
+        self._session.close()
+
+    def _post(self, body: bytes, timeout_s: float) -> Accepted | Refused:
+        # `verify` is given here because REQUESTS_CA_BUNDLE would override the session's.
+        with self._session.post(
+            self._target.address, body, timeout=timeout_s, verify=self._verify, allow_redirects=False, stream=True
+        ) as response:
+            answer = response.raw.read(MAX_RESPONSE_BYTES, decode_content=False)
+        if response.headers.get("Content-Encoding"):
+            answer = _unpacked(answer)
         if response.status_code == requests.codes.ok:
             return accepted(answer, self._target.shown)
         return self._refused(response, answer)
-
-    def close(self) -> None:
-        self._session.close()
 
     def _refused(self, response: requests.Response, body: bytes) -> Refused:
         status_code = response.status_code
@@ -91,10 +111,16 @@ class HttpTransport:
         return Refused(reason, retryable, retry_after_s(response.headers.get("Retry-After")) if retryable else None)
 
 
-def _cause(error: Exception, timeout_s: float) -> str:
+def _unpacked(answer: bytes) -> bytes:
+    """Unpack an answer that was packed although nobody asked for it; no more of it than is read of any other."""
+    try:
+        return zlib.decompressobj(_GZIP_FORMAT).decompress(answer, MAX_RESPONSE_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _cause(error: Exception) -> str:
     """Name what went wrong below the wrappers that requests and urllib3 put around it."""
-    if isinstance(error, requests.Timeout):
-        return f"no answer within {timeout_s:.3g} s"
     found = _CAUSES.search(str(error))
     if found is not None and found.lastindex is not None:
         return found[found.lastindex]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -25,6 +26,8 @@ _BodyT_contra = TypeVar("_BodyT_contra", contravariant=True)
 
 MAX_QUEUE_BYTES = 64 << 20
 """A dead endpoint must not cost more memory than this, however large the requests are."""
+_CLOSE_S = 0.5
+"""How long a transport is given to close when shutdown's time is over."""
 MAX_DELAY_S = 300.0
 """The longest that a server's wish to be left alone is respected."""
 
@@ -45,6 +48,11 @@ class Refused:
     retryable: bool
     delay_s: float | None = None
     """How long the receiver asks to be left alone."""
+
+
+def no_answer(timeout_s: float) -> Refused:
+    """Say that an attempt's time was over first."""
+    return Refused(f"no answer within {timeout_s:.3g} s", retryable=True)
 
 
 class Transport(Protocol[_BodyT_contra]):
@@ -131,10 +139,11 @@ class Sender(Generic[Body]):
     def join(self) -> None:
         """Wait for the time given to `close_after` at most, and release the connection."""
         self.worker.join(max(0.0, self._closing_left_s()))
-        try:
-            self._transport.close()
-        except Exception as error:  # noqa: BLE001 - an SDK exporter may raise anything; the others must still be closed
-            _log.warning("export of %s: closing failed: %s", self._name, one_line(without_credentials(str(error))))
+        # A transport may wait for what it cancels, an SDK exporter for whatever it likes.
+        closing = threading.Thread(target=self._close, name=f"otel-gpu-close-{self._name}"[:60], daemon=True)
+        with contextlib.suppress(RuntimeError):  # no room for a thread; what is open is closed with the process
+            closing.start()
+            closing.join(max(_CLOSE_S, self._closing_left_s()))
         with self._changed:
             left, self._in_flight = self._in_flight, None
             dropped = sum(p.points for p in self._queue) + (left.points if left else 0)
@@ -146,6 +155,12 @@ class Sender(Generic[Body]):
         self._failed_before += failed
         if undelivered := dropped + failed:
             _log.warning("export of %s: the last %d points could not be delivered", self._name, undelivered)
+
+    def _close(self) -> None:
+        try:
+            self._transport.close()
+        except Exception as error:  # noqa: BLE001 - an SDK exporter may raise anything; the others must still be closed
+            _log.warning("export of %s: closing failed: %s", self._name, one_line(without_credentials(str(error))))
 
     def _pop(self) -> Payload[Body]:
         payload = self._queue.popleft()

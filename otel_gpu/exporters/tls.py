@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import socket
+import contextlib
 import ssl
+from collections.abc import Iterator
 from typing import cast
 
 from ..errors import ConfigError
+from .connections import Connections
 from .settings import OtlpSettings
 
 _MAX_PEM_BYTES = 8 << 20
@@ -23,16 +25,32 @@ def shown_certificate(address: str, timeout_s: float) -> tuple[bytes, str | None
     gRPC cannot be told to skip verification, but it can be told to trust this very certificate.
     """
     host, _, port = address.rpartition(":")
-    at = (host.strip("[]"), int(port))
-    pem = ssl.get_server_certificate(at, timeout=timeout_s)
-    context = ssl.create_default_context(cadata=pem)
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    # Connecting again with the certificate trusted is what makes the ssl module take it apart.
-    with socket.create_connection(at, timeout_s) as plain, context.wrap_socket(plain) as connection:
-        certificate = connection.getpeercert() or {}
+    connections = Connections()
+    with connections.within(timeout_s):
+        anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        anyone.check_hostname = False
+        anyone.verify_mode = ssl.CERT_NONE
+        with _handshake(connections, anyone, host, port) as connection:
+            pem = ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True) or b"")
+        context = ssl.create_default_context(cadata=pem)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        # Connecting again with the certificate trusted is what makes the ssl module take it apart.
+        with _handshake(connections, context, host, port) as connection:
+            certificate = connection.getpeercert() or {}
     names = [value for _, value in cast("tuple[tuple[str, str], ...]", certificate.get("subjectAltName", ()))]
     return pem.encode(), names[0].replace("*", "any") if names else None
+
+
+@contextlib.contextmanager
+def _handshake(connections: Connections, context: ssl.SSLContext, host: str, port: str) -> Iterator[ssl.SSLSocket]:
+    name = host.strip("[]")
+    with (
+        connections.connect(name, int(port), connections.left_s) as plain,
+        connections.handle(plain),
+        context.wrap_socket(plain, server_hostname=name) as connection,
+    ):
+        yield connection
 
 
 def client_certificate(settings: OtlpSettings) -> tuple[bytes | None, bytes | None]:

@@ -134,12 +134,18 @@ class Agent(_Child):
     """`otel-gpu run`, from this tree."""
 
     def __init__(
-        self, arguments: Sequence[str | Path], directory: Path, environment: Mapping[str, str] | None = None
+        self,
+        arguments: Sequence[str | Path],
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        within: Sequence[str | Path] = (),
     ) -> None:
+        """`within` is a command that runs the agent's."""
         # The environment of whoever runs the tests must not choose where their data go.
         clean = {name: "" for name in os.environ if name.startswith("OTEL_")}
         super().__init__(
-            [sys.executable, "-m", "otel_gpu", "run", *arguments],
+            [*within, sys.executable, "-m", "otel_gpu", "run", *arguments],
             {**clean, "PYTHONPATH": str(_ROOT), "OTEL_METRIC_EXPORT_INTERVAL": "500", **(environment or {})},
             directory,
         )

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
+import threading
+import time
 
 import pytest
 
@@ -121,3 +125,58 @@ def test_closed_stream_is_counted() -> None:
 )
 def test_quantities_are_scaled_to_be_read(value: float, unit: str, text: str) -> None:
     assert quantity(value, unit) == text
+
+
+def large_store(rows: int = 3_000) -> SeriesStore:
+    return store_of(*(Measurement(PROCESS, CALLS, attributes(k=f"{i:050}"), i) for i in range(rows)))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "terminal"])
+def test_an_output_that_nobody_reads_holds_nobody_up(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_gpu.exporters.console._PATIENCE_S", 0.1)
+    reader, writer = os.pipe() if kind == "pipe" else pty.openpty()
+    with open(writer, "w") as stream:
+        exporter = ConsoleExporter(ConsoleSettings(rows_per_metric=0), stream=stream)
+        store = large_store(1_000 if kind == "pipe" else 200)
+        began = time.monotonic()
+
+        exporter.export_metrics(store, SECOND)
+
+        assert time.monotonic() - began < 10
+        assert (exporter.stats().sent_points, exporter.stats().failed_points) == (0, len(store))
+        assert exporter.stats().last_error == "nobody reads it"
+    os.close(reader)
+
+
+def test_what_is_read_slowly_is_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_gpu.exporters.console._PATIENCE_S", 60)
+    reader, writer = os.pipe()
+    parts: list[bytes] = []
+
+    def read() -> None:
+        while part := os.read(reader, 3_000):
+            parts.append(part)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    with open(writer, "w") as stream:
+        exporter = ConsoleExporter(ConsoleSettings(rows_per_metric=0), stream=stream)
+        exporter.export_metrics(large_store(), SECOND)
+    thread.join()
+    os.close(reader)
+
+    assert exporter.stats().sent_points == 3_000
+    assert len(b"".join(parts).splitlines()) == 3_000 + 3
+
+
+def test_a_reader_that_has_left_is_a_failure() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = open(writer, "w")  # noqa: SIM115 - closing it may fail as well
+    exporter = ConsoleExporter(ConsoleSettings(), stream=stream)
+
+    exporter.export_metrics(large_store(), SECOND)
+    stream.close()
+    exporter.export_metrics(large_store(), 2 * SECOND)
+
+    assert exporter.stats().failed_points == 6_000
