@@ -175,6 +175,20 @@ class SeriesStore:
             else:
                 series.value += value  # type: ignore[operator]
 
+    def restart(self, start_ns: int) -> None:
+        """Let counters and histograms begin anew, from nothing; updowncounters and gauges keep their value.
+
+        Series that begin anew are other objects, so that what exporters keep of them goes.
+        """
+        for owner in self._resources.values():
+            for key, series in owner.series.items():
+                value = series.value
+                if series.metric.instrument is Instrument.GAUGE:
+                    continue
+                if series.metric.instrument is not Instrument.UPDOWNCOUNTER:
+                    value = type(value)()
+                owner.series[key] = Series(series.metric, series.attributes, start_ns, value)
+
     def end(self, resource: Resource) -> None:
         """Mark a resource as gone; `sweep` drops it after one more export."""
         if (owner := self._resources.get(resource)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,9 @@ from .model import Attributes, Buckets, Measurement, Resource, SeriesStore, Valu
 from .processors import Processor
 from .receivers import Receiver
 from .supervision import Component, Health
+from .timeline import Timeline
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Pipeline:
         receivers: Mapping[str, Receiver],
         processors: Sequence[Processor],
         exporters: Sequence[MetricsExporter],
+        timeline: Timeline | None = None,
     ) -> None:
         """`receivers` are read in their order; each is a component of its own, by its name."""
         self._receivers = [(Component(name), receiver) for name, receiver in receivers.items()]
@@ -47,7 +52,8 @@ class Pipeline:
         # A receiver that hangs must not keep from being exported what is known.
         self._reading = threading.Lock()
         self._lock = threading.Lock()
-        self._since_ns = time.time_ns()
+        self._timeline = timeline or Timeline()
+        self._since_ns = self._timeline.next()
         self._durations: list[tuple[str, float]] = []
 
     def health(self) -> list[Health]:
@@ -61,7 +67,10 @@ class Pipeline:
         False when not all could be read: nothing has ended then, as the next reading may bring more of it.
         """
         with self._reading:
-            now = time.time_ns()
+            with self._lock:
+                if self._timeline.was_set_back:
+                    self._begin_anew()
+                now = self._timeline.next()
             unread = len(self._receivers)
             for component, receiver in self._receivers:
                 with component:
@@ -92,16 +101,29 @@ class Pipeline:
     def export(self) -> None:
         """Hand every series to every exporter, and drop those that have ended."""
         with self._lock:
-            now = time.time_ns()
-            for component, exporter in self._exporters:
-                began = time.perf_counter()
-                with component:
-                    exporter.export_metrics(self._store, now)
-                self._durations.append((exporter.name, time.perf_counter() - began))
+            self._export(self._timeline.next())
             for resource in self._store.sweep():
                 for processor in self._processors:
                     with self._processing:
                         processor.forget(resource)
+
+    def _export(self, now: int) -> None:
+        for component, exporter in self._exporters:
+            began = time.perf_counter()
+            with component:
+                exporter.export_metrics(self._store, now)
+            self._durations.append((exporter.name, time.perf_counter() - began))
+
+    def _begin_anew(self) -> None:
+        """Let all that is counted begin at a time of the clock as it is set now.
+
+        A point whose time is before its beginning, or before that of an earlier point, is refused by receivers, and is
+        a fall to those who look at its value. What was counted until now is exported as of the time before.
+        """
+        _log.warning("the clock was set back: counters and histograms begin anew")
+        last_ns, self._since_ns = self._timeline.begin_anew()
+        self._export(last_ns)
+        self._store.restart(self._since_ns)
 
     def take_durations(self) -> list[tuple[str, float]]:
         """Return how long each export took, in seconds, by exporter; once."""

@@ -102,13 +102,13 @@ class ProfileSums:
         self._builders: dict[tuple[Process, str], ProfileBuilder] = {}
         self._launches: dict[tuple[Process, int, Stack], int] = {}
         """By the kernel's handle: its name may come after its first launches."""
-        self._started_ns = time.time_ns()
+        self._begin()
 
     def clear(self) -> None:
         """Begin anew."""
         self._builders.clear()
         self._launches.clear()
-        self._started_ns = time.time_ns()
+        self._begin()
 
     def add(self, process: Process, held: HeldMemory, sample: StackSample, stack: Stack) -> None:
         """Add what one stack stands for."""
@@ -165,10 +165,14 @@ class ProfileSums:
     def take(self) -> list[Profile]:
         """Return the profiles, one a process and type, and begin the next."""
         self.name_launches()
-        now = time.time_ns()
+        # How long it took is not the clock's to say, which may be set meanwhile.
+        end_ns = self._started_ns + time.monotonic_ns() - self._began_ns
         builders, self._builders = self._builders, {}
-        self._started_ns = now
-        return [b.build(now) for (_, name), b in builders.items() if name in self._types]
+        self._begin()
+        return [b.build(end_ns) for (_, name), b in builders.items() if name in self._types]
+
+    def _begin(self) -> None:
+        self._started_ns, self._began_ns = time.time_ns(), time.monotonic_ns()
 
     def _put(self, process: Process, kind: ProfileType, stack: Stack, value: int) -> None:
         wanted = self._types.get(kind.name)

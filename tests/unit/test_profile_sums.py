@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from otel_gpu import abi
 from otel_gpu.abi import SampleType
 from otel_gpu.discovery.processes import Process
@@ -49,6 +53,24 @@ def sample(kind: SampleType, value: int, *, function: str = "cuLaunchKernel", su
 
 def by_type(sums: ProfileSums) -> dict[str, Profile]:
     return {p.type.name: p for p in sums.take()}
+
+
+@pytest.mark.parametrize("set_by_s", [-3600, 3600])
+def test_how_long_a_profile_took_is_not_the_clocks_to_say(set_by_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_ns = time.time_ns()
+    sums = ProfileSums(EVERY, lambda _process, _handle: "")
+    sums.add(process(), HeldMemory(), sample(SampleType.WAIT, 3), TRAIN)
+    began_ns = time.monotonic_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: before_ns + set_by_s * 1_000_000_000)
+
+    (first,) = sums.take()
+    sums.add(process(), HeldMemory(), sample(SampleType.WAIT, 3), TRAIN)
+    (second,) = sums.take()
+
+    assert first.start_ns >= before_ns
+    assert 0 < first.duration_ns <= time.monotonic_ns() - began_ns + 60_000_000_000
+    assert second.start_ns == before_ns + set_by_s * 1_000_000_000
+    assert 0 < second.duration_ns < 60_000_000_000
 
 
 def test_launches_have_the_kernel_as_their_leaf_however_late_its_name_comes() -> None:
