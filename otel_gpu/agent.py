@@ -40,6 +40,7 @@ from .receivers.hip_devices import HipDeviceBook
 from .receivers.nvml import NvmlReceiver
 from .receivers.nvml_apart import NvmlApart
 from .receivers.process_devices import DeviceBook
+from .series_limits import SeriesLimits
 from .supervision import Health, Worker
 
 if TYPE_CHECKING:
@@ -156,10 +157,10 @@ class Agent:
         processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
         if self._cuda is not None and not (amd := HipDeviceBook(self._processes)).is_empty:
             processors.append(HipDeviceNames(amd))
-        processors += [
-            KernelNames(s.top, s.demangle) for s in config.processors.values() if isinstance(s, KernelNamesSettings)
-        ]
-        self._pipeline = Pipeline(receivers, processors, exporters.metrics)
+        names = [s for s in config.processors.values() if isinstance(s, KernelNamesSettings)]
+        processors += [KernelNames(s.top, s.demangle) for s in names]
+        limits = SeriesLimits.for_kernels(max((s.top for s in names), default=0))
+        self._pipeline = Pipeline(receivers, processors, exporters.metrics, limits=limits)
         if self._profile is not None:
             from .profiling import ProfilePipeline
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 AttributeValue = str | int | float | bool
 Attributes = tuple[tuple[str, AttributeValue], ...]
@@ -138,24 +139,48 @@ class ResourceSeries:
 
     resource: Resource
     series: dict[tuple[str, Attributes], Series] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    """How many there are of each metric."""
+    overflowed: int = 0
+    """Measurements that had no series of their own."""
+    overflowed_before: int = 0
+    """The same when it was last asked for."""
     ended: bool = False
     """True once the resource is gone: exported one last time, then dropped."""
 
 
-class SeriesStore:
-    """Folds measurements into series. Owned by one thread."""
+class Limits(Protocol):
+    """Says who may have how many series."""
 
-    def __init__(self) -> None:
+    def allow(self, owner: ResourceSeries, metric: str, size: int) -> bool:
+        """Say whether a resource may have one more series of a metric, in a store of so many series."""
+
+
+OVERFLOW: Attributes = (("otel.metric.overflow", True),)
+"""Marks the series of what has none of its own, as OpenTelemetry's SDKs do."""
+
+
+class SeriesStore:
+    """Folds measurements into series. Owned by one thread.
+
+    With `limits`, counters and histograms beyond them are added up in one series for each metric, so that totals stay
+    exact, and gauges are left out.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits
+        self._size = 0
         self._resources: dict[Resource, ResourceSeries] = {}
 
     def __iter__(self) -> Iterator[ResourceSeries]:
         return iter(self._resources.values())
 
     def __len__(self) -> int:
-        return sum(len(r.series) for r in self._resources.values())
+        return self._size
 
-    def fold(self, measurements: Iterable[Measurement], start_ns: int) -> None:
+    def fold(self, measurements: Iterable[Measurement], start_ns: int, *, limited: bool = True) -> None:
         """Add measurements to their series; a new series starts at `start_ns`."""
+        limits = self._limits if limited else None
         for m in measurements:
             owner = self._resources.get(m.resource)
             if owner is None:
@@ -163,10 +188,18 @@ class SeriesStore:
             key = (m.metric.name, m.attributes)
             series = owner.series.get(key)
             value = m.value
+            if series is None and limits is not None and not limits.allow(owner, m.metric.name, self._size):
+                owner.overflowed += 1
+                if m.metric.instrument is Instrument.GAUGE:
+                    continue
+                key = (m.metric.name, OVERFLOW)
+                series = owner.series.get(key)
             if series is None:
                 if isinstance(value, Buckets):
                     value = value.copy()
-                owner.series[key] = Series(m.metric, m.attributes, start_ns, value)
+                owner.series[key] = Series(m.metric, key[1], start_ns, value)
+                owner.counts[key[0]] = owner.counts.get(key[0], 0) + 1
+                self._size += 1
             elif isinstance(value, Buckets):
                 assert isinstance(series.value, Buckets)
                 series.value.add(value)
@@ -174,6 +207,15 @@ class SeriesStore:
                 series.value = value
             else:
                 series.value += value  # type: ignore[operator]
+
+    def take_overflowed(self) -> list[tuple[Resource, int, bool]]:
+        """Return whose measurements had no series of their own since the last call, how many, and if for the first time."""
+        found = []
+        for owner in self._resources.values():
+            if more := owner.overflowed - owner.overflowed_before:
+                found.append((owner.resource, more, not owner.overflowed_before))
+                owner.overflowed_before = owner.overflowed
+        return found
 
     def restart(self, start_ns: int) -> None:
         """Let counters and histograms begin anew, from nothing; updowncounters and gauges keep their value.
@@ -198,5 +240,5 @@ class SeriesStore:
         """Drop and return the resources that have ended."""
         gone = [r for r, owner in self._resources.items() if owner.ended]
         for resource in gone:
-            del self._resources[resource]
+            self._size -= len(self._resources.pop(resource).series)
         return gone

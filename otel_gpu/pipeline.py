@@ -8,14 +8,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from . import telemetry
 from .exporters import MetricsExporter
 from .model import Attributes, Buckets, Measurement, Resource, SeriesStore, Value
+from .printable import escaped
 from .processors import Processor
 from .receivers import Receiver
+from .series_limits import SeriesLimits
 from .supervision import Component, Health
 from .timeline import Timeline
 
 _log = logging.getLogger(__name__)
+
+_MAX_SAID = 100
+"""Processes of which the log says that they have too many series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,8 @@ class Pipeline:
         receivers: Mapping[str, Receiver],
         processors: Sequence[Processor],
         exporters: Sequence[MetricsExporter],
+        *,
+        limits: SeriesLimits | None = None,
         timeline: Timeline | None = None,
     ) -> None:
         """`receivers` are read in their order; each is a component of its own, by its name."""
@@ -47,7 +55,9 @@ class Pipeline:
         self._processors = processors
         self._processing = Component("processors")
         self._exporters = [(Component(f"export {e.name}"), e) for e in exporters]
-        self._store = SeriesStore()
+        self._limits = limits or SeriesLimits()
+        self._store = SeriesStore(self._limits)
+        self._said = 0
         self._folding = Component("series")
         # A receiver that hangs must not keep from being exported what is known.
         self._reading = threading.Lock()
@@ -81,6 +91,7 @@ class Pipeline:
             if unread:
                 return False
             with self._lock:
+                self._note_overflow()
                 for resource in ended:
                     self._store.end(resource)
             return True
@@ -97,6 +108,23 @@ class Pipeline:
                     self._store.fold(rest, self._since_ns)
                     break
                 # One that cannot be added is left out; the others follow it.
+
+    def _note_overflow(self) -> None:
+        """Let each process say how much of its detail was lost, and the log once of each."""
+        for resource, count, is_news in self._store.take_overflowed():
+            lost = Measurement(resource, telemetry.SERIES_OVERFLOW, (), count)
+            self._store.fold([lost], self._since_ns, limited=False)
+            if is_news and self._said < _MAX_SAID:
+                self._said += 1
+                known = dict(resource.attributes)
+                _log.warning(
+                    "process %s (%s) has too many series, %d of one metric or %d in all: the others are added up in those "
+                    "with otel.metric.overflow",
+                    known.get("process.pid", "?"),
+                    escaped(str(known.get("service.name", "?"))),
+                    self._limits.per_metric,
+                    self._limits.per_resource,
+                )
 
     def export(self) -> None:
         """Hand every series to every exporter, and drop those that have ended."""

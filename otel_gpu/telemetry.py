@@ -234,6 +234,13 @@ RESOURCE_ATTRIBUTES_CUT = MetricSpec(
     "Attributes that observed programs say of themselves and that are left out or shortened.",
     ("reason",),
 )
+SERIES_OVERFLOW = MetricSpec(
+    "otel_gpu.series.overflow",
+    "{measurement}",
+    _COUNTER,
+    "What a process measured and has no series of its own, because it has too many: counters and histograms are added up "
+    "in one series for each metric, with the attribute `otel.metric.overflow`, and gauges are left out.",
+)
 COMPONENT_HEALTH = MetricSpec(
     "otel_gpu.component.health",
     "1",
@@ -338,6 +345,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         STACKS,
         KERNELS_UNNAMED,
         RESOURCE_ATTRIBUTES_CUT,
+        SERIES_OVERFLOW,
         COLLECT_DURATION,
         EXPORT_DURATION,
         EXPORT_POINTS,
