@@ -18,6 +18,7 @@ import msgspec
 
 from .config_values import nearest
 from .errors import ConfigError
+from .exporters.endpoint import target
 from .exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
 
 DEFAULT_INTERVAL_S = 10.0
@@ -165,6 +166,8 @@ class Config:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         for pipeline_id, pipeline in self.pipelines.items():
             self._check(pipeline_id, pipeline)
+        for component in self.exporters:
+            self._check_endpoints(component)
 
     def _everything(self) -> dict[str, Pipeline]:
         profiling = tuple(r for r, settings in self.receivers.items() if isinstance(settings, ProfileSettings))
@@ -207,6 +210,14 @@ class Config:
             for component in pipeline.exporters:
                 if not isinstance(self.exporters[component], OtlpSettings | FileSettings):
                     raise ConfigError(f"{where}.exporters: {component} takes no profiles; {_ADD}")
+
+    def _check_endpoints(self, component: str) -> None:
+        try:
+            for signal in SIGNALS:
+                if isinstance(settings := self.exporter(component, signal), OtlpSettings):
+                    target(settings, signal)
+        except ConfigError as e:
+            raise ConfigError(f"exporters.{component}: {e}") from None
 
     @property
     def shared_attributes(self) -> dict[str, str]:

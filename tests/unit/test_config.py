@@ -198,6 +198,9 @@ class TestMistakesInTheFile:
             ("exporters: {otlp: {timeout: 10 s}}", r"exporters\.otlp\.timeout: '10 s' is no duration"),
             ("exporters: {otlp: {headers: {a: 1}}}", r"exporters\.otlp\.headers"),
             ("discovery: {pids: [0]}", r"discovery\.pids\[0\]: expected int >= 1"),
+            ("exporters: {otlp: {endpoint: 'http://'}}", r"exporters\.otlp: the OTLP endpoint .* names no host"),
+            ("exporters: {otlp: {traces_endpoint: 'ftp://h'}}", r"exporters\.otlp: the OTLP endpoint .* its scheme"),
+            ("exporters: {otlp: {headers: {'a b': c}}}", r"exporters\.otlp: the OTLP header name"),
             ("service: {interval: 1ms}", r"service\.interval: 1ms is too short"),
             (
                 "exporters: {otlp: {endpoint: '${env:HOST}'}}",
