@@ -13,6 +13,8 @@ from .errors import ConfigError
 
 _MAX_BYTES = 1 << 20
 _MAX_VALUES = 100_000
+_MAX_DEPTH = 50
+"""Of lists and mappings in each other; the interpreter's own limit is another one in every program."""
 _QUOTED = re.compile(r"'[^']{2,}'")
 
 
@@ -64,10 +66,7 @@ def parse(data: bytes, path: str, environ: Mapping[str, str]) -> dict[str, objec
         return {}
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: expected receivers, processors, exporters and service at the top level")
-    try:
-        return _Expansion(path, environ).mapping(document, path)
-    except RecursionError as e:
-        raise ConfigError(f"{path}: nested too deep, or an alias holds itself; mend the YAML") from e
+    return _Expansion(path, environ).mapping(document, path)
 
 
 class _Expansion:
@@ -78,23 +77,25 @@ class _Expansion:
         self._environ = environ
         self._left = _MAX_VALUES
 
-    def mapping(self, mapping: dict[object, object], where: str) -> dict[str, object]:
+    def mapping(self, mapping: dict[object, object], where: str, depth: int = 0) -> dict[str, object]:
         expanded = {}
         for key, value in mapping.items():
             if not isinstance(key, str):
                 raise ConfigError(f"{where}: the key {key!r} is no text; quote it")
             # "file: receivers.cuda", without a dot after the file's name.
-            expanded[key] = self._value(value, f"{where}: {key}" if where == self._path else f"{where}.{key}")
+            expanded[key] = self._value(value, f"{where}: {key}" if where == self._path else f"{where}.{key}", depth)
         return expanded
 
-    def _value(self, value: object, where: str) -> object:
+    def _value(self, value: object, where: str, depth: int) -> object:
+        if depth > _MAX_DEPTH:
+            raise ConfigError(f"{self._path}: nested too deep, or an alias holds itself; mend the YAML")
         self._left -= 1
         if self._left < 0:
             raise ConfigError(f"{self._path}: more than {_MAX_VALUES} values are no configuration")
         if isinstance(value, str):
             return expand(value, self._environ, where)
         if isinstance(value, dict):
-            return self.mapping(value, where)
+            return self.mapping(value, where, depth + 1)
         if isinstance(value, list):
-            return [self._value(v, f"{where}[{i}]") for i, v in enumerate(value)]
+            return [self._value(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
         return value

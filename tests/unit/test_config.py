@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -222,6 +223,16 @@ class TestMistakesInTheFile:
             load(text)
         assert "config.yaml: " in str(failure.value)
         assert "\n" not in str(failure.value)
+
+    @pytest.mark.parametrize("limit", [1_000, 100_000])
+    def test_how_deep_it_may_be_is_not_the_interpreters_to_say(self, load, limit: int) -> None:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit)
+        try:
+            with pytest.raises(ConfigError, match=r"config\.yaml: nested too deep, or an alias holds itself"):
+                load("receivers: &a [*a]")
+        finally:
+            sys.setrecursionlimit(before)
 
     def test_an_alias_bomb_is_refused(self, load) -> None:
         bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
