@@ -6,6 +6,7 @@ import logging
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -133,8 +134,14 @@ class HttpSink(http.server.BaseHTTPRequestHandler):
     def log_message(self, *args: object) -> None: ...
 
 
-def serve_http(sink: Sink, context: ssl.SSLContext | None = None) -> http.server.ThreadingHTTPServer:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), HttpSink)
+class HttpServer(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that hangs up is no failure here
+            super().handle_error(request, client_address)
+
+
+def serve_http(sink: Sink, context: ssl.SSLContext | None = None) -> HttpServer:
+    server = HttpServer(("127.0.0.1", 0), HttpSink)
     server.sink = sink  # type: ignore[attr-defined]
     scheme = "http"
     if context is not None:

@@ -60,8 +60,12 @@ def log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         with monkeypatch.context() as patched:
             patched.setattr(logging.getLogger(), "handlers", [])
             patched.setattr(logging.getLogger(), "level", logging.WARNING)
-            logs.configure(logging.INFO, timestamps=True)
-            speak()
+            before = logging.getLogger("otel_gpu").level
+            try:
+                logs.configure(logging.INFO, timestamps=True)
+                speak()
+            finally:
+                logging.getLogger("otel_gpu").setLevel(before)
         return capsys.readouterr().err
 
     return printed
