@@ -44,6 +44,7 @@ from .series_limits import SeriesLimits
 from .supervision import Health, Worker
 
 if TYPE_CHECKING:
+    from .health_check import HealthCheck
     from .profiling import ProfilePipeline
     from .receivers.profile import ProfileReceiver
 
@@ -77,6 +78,8 @@ class Agent:
         """Whether what the CUDA receiver counts is exported."""
         self._profile: ProfileReceiver | None = None
         self._profiling: ProfilePipeline | None = None
+        self._health_checks: list[HealthCheck] = []
+        self._is_observing = False
         self._exited = threading.Event()
         self._finished = threading.Event()
         self._next_export = math.inf
@@ -103,6 +106,7 @@ class Agent:
 
     def _start(self) -> None:
         config = self._config
+        self._start_health_checks()
         pids = () if config.discovery.everything else config.discovery.pids
         settings = [s for s in config.used_receivers if isinstance(s, CudaSettings)]
         profile = next((s for s in config.used_receivers if isinstance(s, ProfileSettings)), None)
@@ -167,8 +171,20 @@ class Agent:
             self._profiling = ProfilePipeline(self._profile, exporters.profiles, self._max_request_bytes())
         self._next_export = time.monotonic() + config.interval_s
         self._collector.start()
+        self._is_observing = True
         chosen = "1 process" if len(pids) == 1 else f"{len(pids)} processes"
         _log.info("observing %s", chosen if pids else "every GPU process of this host")
+
+    def _start_health_checks(self) -> None:
+        if not self._config.extensions:
+            return
+        from .health_check import HealthCheck, Report
+
+        def report() -> Report:
+            return Report(not self._collector.is_stuck, self._is_observing, self.health())
+
+        for settings in self._config.extensions.values():
+            self._health_checks.append(HealthCheck(settings, report))
 
     def _start_profiles(self, settings: ProfileSettings, cuda: CudaSettings, pids: tuple[int, ...]) -> None:
         """Load what walks stacks, which metrics do without."""
@@ -214,7 +230,8 @@ class Agent:
     def health(self) -> list[Health]:
         """Say of every part how it is."""
         parts = self._cuda, self._profile, self._nvml, self._pipeline, self._profiling, self._exporters
-        return [self._collector.health(), *(h for part in parts if part is not None for h in part.health())]
+        workers = self._collector, *(check.worker for check in self._health_checks)
+        return [w.health() for w in workers] + [h for part in parts if part is not None for h in part.health()]
 
     def stop(self, timeout_s: float = STOP_S) -> bool:
         """Export the last interval and release everything, within the time given whatever hangs; idempotent.
@@ -222,6 +239,7 @@ class Agent:
         False when something of the last interval may be missing; the log says what hung.
         """
         self._finished.set()
+        self._is_observing = False
         ending = Ending(timeout_s)
         ending.attempt_within("the reading of an interval", self._collector.stop)
         if self._watcher is not None:
@@ -243,6 +261,8 @@ class Agent:
                 ending.release(what, part.detach_all if is_in_use else part.close)
         if self._nvml is not None:
             ending.release("NVML is", self._nvml.close)
+        while self._health_checks:
+            ending.release("the health check is", self._health_checks.pop().close)
         ending.release("the children that parse are", self._parsers.close)
         self._pipeline = self._profiling = self._exporters = self._profile = self._cuda = self._nvml = None
         ending.tell()

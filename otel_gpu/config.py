@@ -83,6 +83,31 @@ class KernelNamesSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthCheckSettings:
+    """`extensions.health_check`."""
+
+    endpoint: str = "localhost:13133"
+    """Where it listens: `HOST:PORT`; without a host, on every address of this machine."""
+    path: str = "/"
+    """What is asked for; liveness and readiness are `live` and `ready` below it."""
+
+    def __post_init__(self) -> None:
+        host, colon, port = self.endpoint.rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535 or "/" in host:
+            raise ConfigError(
+                f"endpoint: {self.endpoint!r} is no HOST:PORT; write one such as localhost:13133 or [::1]:13133"
+            )
+        if not self.path.startswith("/") or not self.path.isprintable() or not self.path.isascii() or " " in self.path:
+            raise ConfigError(f"path: {self.path!r} is no path; write one such as /health")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host, empty for every address, and the port."""
+        host, _, port = self.endpoint.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@dataclass(frozen=True, slots=True)
 class Discovery:
     """Which processes are observed."""
 
@@ -118,6 +143,7 @@ RECEIVERS: dict[str, type[ReceiverSettings]] = {
     "profile": ProfileSettings,
 }
 PROCESSORS: dict[str, type[ProcessorSettings]] = {"kernel_names": KernelNamesSettings}
+EXTENSIONS: dict[str, type[HealthCheckSettings]] = {"health_check": HealthCheckSettings}
 """Settings by component type; those of exporters are in `config_load`."""
 
 
@@ -146,6 +172,8 @@ class Config:
     exporters: Mapping[str, ExporterSettings] = field(default_factory=lambda: {"otlp": OtlpSettings()})
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     """By id, `signal` or `signal/name`; empty means one for each signal that a declared receiver gives."""
+    extensions: Mapping[str, HealthCheckSettings] = field(default_factory=dict)
+    """By id: those that `service.extensions` names."""
     discovery: Discovery = Discovery()
     interval_s: float = DEFAULT_INTERVAL_S
     """From one export to the next."""
@@ -162,7 +190,7 @@ class Config:
     def __post_init__(self) -> None:
         if not self.pipelines:
             object.__setattr__(self, "pipelines", self._everything())
-        for name in ("receivers", "processors", "exporters", "pipelines", "signal_exporters"):
+        for name in ("receivers", "processors", "exporters", "pipelines", "extensions", "signal_exporters"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         for pipeline_id, pipeline in self.pipelines.items():
             self._check(pipeline_id, pipeline)

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 
 from .config import (
     DEFAULT_INTERVAL_S,
+    EXTENSIONS,
     PROCESSORS,
     RECEIVERS,
     SIGNALS,
     Config,
     Discovery,
     ExporterSettings,
+    HealthCheckSettings,
     Pipeline,
     component_type,
 )
@@ -65,6 +67,7 @@ def load(
         for pipeline, section in file.service.pipelines.items()
     }
     values |= {
+        "extensions": _extensions(file, where),
         "discovery": Discovery(pids) if pids else parse(Discovery, file.discovery, f"{where}discovery"),
         "interval_s": _interval_s(file, environment, where),
         "duration_s": duration_s,
@@ -93,6 +96,18 @@ def _interval_s(file: FileSection, environment: Environment, where: str) -> floa
     if interval_s < _SHORTEST_INTERVAL_S:
         raise ConfigError(f"{where}service.interval: {text} is too short; 10ms is the least")
     return interval_s
+
+
+def _extensions(file: FileSection, where: str) -> dict[str, HealthCheckSettings]:
+    """Return those that the service is to have; as in the Collector, others are not started."""
+    declared = _components(EXTENSIONS, file.extensions, f"{where}extensions")
+    for component in file.service.extensions:
+        if component not in declared:
+            raise ConfigError(
+                f"{where}service.extensions: {component!r} is not declared under extensions; "
+                f"{nearest(component, declared)}"
+            )
+    return {component: declared[component] for component in file.service.extensions}
 
 
 def _components(

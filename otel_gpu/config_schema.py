@@ -210,6 +210,7 @@ class TelemetrySection:
 class ServiceSection:
     """`service`."""
 
+    extensions: tuple[str, ...] = ()
     pipelines: dict[str, object] = field(default_factory=dict)
     telemetry: TelemetrySection = field(default_factory=TelemetrySection)
     interval: Duration | None = None
@@ -222,5 +223,6 @@ class FileSection:
     receivers: dict[str, object] | None = None
     processors: dict[str, object] | None = None
     exporters: dict[str, object] | None = None
+    extensions: dict[str, object] = field(default_factory=dict)
     discovery: dict[str, object] | None = None
     service: ServiceSection = field(default_factory=ServiceSection)

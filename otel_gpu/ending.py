@@ -51,7 +51,7 @@ class Ending:
             hung = ", ".join(self._hung)
             _log.warning("stopped after %g s without waiting any longer for %s", self._timeout_s, hung)
         if self._unreleased:
-            _log.info("%s still being taken away by the kernel", ", ".join(self._unreleased))
+            _log.info("%s still being released", ", ".join(self._unreleased))
 
     def _did(self, do: Callable[[], object], limit_s: float) -> bool:
         def attempt() -> None:

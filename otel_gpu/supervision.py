@@ -162,6 +162,11 @@ class Worker:
         return self._is_done
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether its work cannot go on: a step hangs, or the thread is gone."""
+        return bool(self._trouble()) and self._thread.ident is not None
+
+    @property
     def is_stopping(self) -> bool:
         """Whether it was told to stop: what takes long looks now and then."""
         return self._told_to_stop.is_set()

@@ -43,7 +43,7 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec(
             "component",
             "A part of the agent: a receiver (`cuda`, `nvml`, `self`), `processors`, `series`, `export NAME`, or a thread "
-            "(`collect`, `events`, `samples`, `nvml`, `xid`).",
+            "(`collect`, `events`, `samples`, `nvml`, `xid`, `health_check`).",
         ),
         AttributeSpec("cpu.mode", "Where the CPU time was spent.", ("user", "system")),
         AttributeSpec("cuda.device.index", "The device's ordinal in the observed process."),

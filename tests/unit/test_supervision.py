@@ -89,7 +89,7 @@ def test_pauses_between_failures_grow(make: Make) -> None:
 
 def test_what_fails_in_the_same_place_is_logged_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     steps = Steps({2: ValueError("one"), 4: ValueError("two"), 6: KeyError("three")})
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG, "otel_gpu.supervision"):
         make(steps)
         steps.wait(8)
 
