@@ -24,6 +24,7 @@ from .errors import UnsupportedKernelError
 from .exporters import ExporterStats
 from .exporters.build import Exporters, build
 from .exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
+from .lateness import Lateness
 from .model import Resource, attributes
 from .pipeline import Pipeline, Point
 from .process.files import MappedFile
@@ -78,6 +79,7 @@ class Agent:
         """Whether what the CUDA receiver counts is exported."""
         self._profile: ProfileReceiver | None = None
         self._profiling: ProfilePipeline | None = None
+        self._lateness = Lateness(self._note_delay)
         self._health_checks: list[HealthCheck] = []
         self._is_observing = False
         self._exited = threading.Event()
@@ -128,6 +130,7 @@ class Agent:
             if profile is not None:
                 self._start_profiles(profile, cuda, pids)
             self._devices = DeviceBook(self._processes, self._cuda.device_uuids)
+            self._open_self()
             self._watcher = Watcher(
                 self._processes,
                 self._parsers,
@@ -146,16 +149,7 @@ class Agent:
         exporters = self._exporters = build(config)
         receivers: dict[str, Receiver] = {"cuda": self._cuda} if self._cuda is not None and self._counts else {}
         # Whatever the file asks for: what was lost must not go unsaid.
-        self._self = SelfReceiver(
-            self._cuda,
-            self._exporter_stats,
-            __version__,
-            self._profile,
-            self._processes.identities,
-            dict(self._config.resource_attributes),
-            self.health,
-        )
-        receivers["self"] = self._self
+        receivers["self"] = self._self or self._open_self()
         if (nvml := self._open_nvml()) is not None:
             receivers["nvml"] = nvml
         processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
@@ -174,6 +168,18 @@ class Agent:
         self._is_observing = True
         chosen = "1 process" if len(pids) == 1 else f"{len(pids)} processes"
         _log.info("observing %s", chosen if pids else "every GPU process of this host")
+
+    def _open_self(self) -> SelfReceiver:
+        self._self = SelfReceiver(
+            self._cuda,
+            self._exporter_stats,
+            __version__,
+            self._profile,
+            self._processes.identities,
+            dict(self._config.resource_attributes),
+            self.health,
+        )
+        return self._self
 
     def _start_health_checks(self) -> None:
         if not self._config.extensions:
@@ -275,17 +281,22 @@ class Agent:
         self._collect(pipeline)
         return pipeline.snapshot()
 
-    def _on_library(self, process: Process, library: Library, file: MappedFile) -> None:
+    def _on_library(self, process: Process, library: Library, file: MappedFile, mapped_ns: int | None) -> None:
         # Its unwinding tables are read meanwhile.
         if self._profile is not None:
             self._profile.observe(process.pid)
         # What the process does before the probes are there is not seen.
-        if self._cuda is not None:
-            self._cuda.attach(library, file)
+        attached = None if self._cuda is None else self._cuda.attach(library, file)
+        if attached is not None:
+            self._lateness.attached(process, library, mapped_ns, attached.placed_ns)
         if self._profile is not None:
             self._profile.attach(library, file)
         if self._devices is not None:
             self._devices.observe(process)
+
+    def _note_delay(self, seconds: float) -> None:
+        if self._self is not None:
+            self._self.duration(telemetry.ATTACH_DELAY, seconds)
 
     def _on_unused(self, library: Library) -> None:
         if self._cuda is not None:

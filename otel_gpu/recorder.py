@@ -212,7 +212,7 @@ class Recorder:
         self._cuda.collect()
         return merge(self._profile.profiles(last=True, names_s=names_s))
 
-    def _on_library(self, _process: Process, library: Library, file: MappedFile) -> None:
+    def _on_library(self, _process: Process, library: Library, file: MappedFile, _mapped_ns: int | None) -> None:
         self._cuda.attach(library, file)
         if self._profile is not None:
             self._profile.attach(library, file)

@@ -241,6 +241,13 @@ SERIES_OVERFLOW = MetricSpec(
     "What a process measured and has no series of its own, because it has too many: counters and histograms are added up "
     "in one series for each metric, with the attribute `otel.metric.overflow`, and gauges are left out.",
 )
+ATTACH_DELAY = MetricSpec(
+    "otel_gpu.attach.delay",
+    "s",
+    _HISTOGRAM,
+    "From when a process maps a library to when its probes are in place, where they were not there before.",
+    floating=True,
+)
 COMPONENT_HEALTH = MetricSpec(
     "otel_gpu.component.health",
     "1",
@@ -349,6 +356,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         COLLECT_DURATION,
         EXPORT_DURATION,
         EXPORT_POINTS,
+        ATTACH_DELAY,
         COMPONENT_HEALTH,
         COMPONENT_FAILURES,
         PROCESS_CPU_TIME,

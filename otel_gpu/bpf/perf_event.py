@@ -27,7 +27,11 @@ class PerfEventAttributes(ctypes.Structure):
         ("breakpoint_type", c_uint32),
         ("config1", c_uint64),
         ("config2", c_uint64),
-        ("more", c_uint64 * 7),
+        ("branch_sample_type", c_uint64),
+        ("sample_regs_user", c_uint64),
+        ("sample_stack_user", c_uint32),
+        ("clock", c_int32),
+        ("more", c_uint64 * 4),
     )
 
 

@@ -18,8 +18,8 @@ from ..bpf.perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_perf_eve
 from ..errors import UnsupportedKernelError
 
 _SAMPLE_TIME = 4
-_FLAGS = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 23 | 1 << 24
-"""mmap, comm, task, watermark, sample_id_all, mmap2, comm_exec."""
+_FLAGS = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 25
+"""mmap, comm, task, watermark, sample_id_all, mmap2, comm_exec, use_clockid."""
 _LOST, _COMM, _EXIT, _FORK, _MMAP2 = 2, 3, 4, 7, 10
 _MISC_COMM_EXEC = 1 << 13
 _DATA_HEAD, _DATA_TAIL = 1024, 1032
@@ -44,6 +44,8 @@ class Mapped:
     generation: int
     """Of the inode: tells it from others that had its number before, where the file system keeps such; else 0."""
     path: bytes
+    when_ns: int
+    """By the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,12 @@ class ProcessEvents:
         self._last_round = 0.0
         for cpu in range(os.cpu_count() or 1):
             attributes = PerfEventAttributes(
-                type=SOFTWARE, config=DUMMY, sample_type=_SAMPLE_TIME, flags=_FLAGS, wakeup=1
+                type=SOFTWARE,
+                config=DUMMY,
+                sample_type=_SAMPLE_TIME,
+                flags=_FLAGS,
+                wakeup=1,
+                clock=time.CLOCK_MONOTONIC,
             )
             try:
                 fd = open_perf_event(attributes, cpu)
@@ -144,7 +151,7 @@ class _Ring:
             if size < 16:
                 break
             (when,) = struct.unpack_from("<Q", data, at + size - 8)
-            if (event := _decode(kind, misc, data[at + 8 : at + size - 8])) is not None:
+            if (event := _decode(kind, misc, data[at + 8 : at + size - 8], when)) is not None:
                 events.append((when, event))
             at += size
         return events
@@ -156,7 +163,7 @@ class _Ring:
         return self._memory[base + start : base + start + first] + self._memory[base : base + length - first]
 
 
-def _decode(kind: int, misc: int, body: bytes) -> Event | None:
+def _decode(kind: int, misc: int, body: bytes, when_ns: int) -> Event | None:
     if kind == _MMAP2:
         pid, _tid, start, length, offset, major, minor, inode, generation, prot, _flags = struct.unpack_from(
             "<IIQQQIIQQII", body
@@ -164,7 +171,7 @@ def _decode(kind: int, misc: int, body: bytes) -> Event | None:
         if not prot & _PROT_EXEC or not inode:
             return None
         path = body[64:].split(b"\0", 1)[0]
-        return Mapped(pid, start, start + length, offset, (major, minor), inode, generation, path)
+        return Mapped(pid, start, start + length, offset, (major, minor), inode, generation, path, when_ns)
     if kind == _COMM:
         if not misc & _MISC_COMM_EXEC:
             return None

@@ -30,8 +30,8 @@ _END_S = 5.0
 _SCAN_S = 30.0
 """How long the agent's start waits for what runs already to be looked at; what takes longer goes on beside."""
 
-OnLibrary = Callable[[Process, Library, MappedFile], None]
-"""(process, library, where the process has it mapped)."""
+OnLibrary = Callable[[Process, Library, MappedFile, int | None], None]
+"""(process, library, where the process has it mapped, and since when by the monotonic clock, if that is known)."""
 
 
 class Watcher:
@@ -140,7 +140,8 @@ class Watcher:
         if events := mapped.pop(pid, []):
             files = [MappedFile(pid, e.start, e.end, e.offset, e.device, e.inode, e.path) for e in events]
             generations = [e.generation for e in events]
-            self._looks.submit(pid, partial(self._look_at, pid, files, generations, late=False))
+            since = min(e.when_ns for e in events)
+            self._looks.submit(pid, partial(self._look_at, pid, files, generations, late=False, since_ns=since))
 
     def _forked(self, pid: int, parent: int, is_known: bool) -> None:
         """A copy of an observed process: its mappings are there without having been made."""
@@ -148,21 +149,29 @@ class Watcher:
             files = executable_mappings(self._parsers, pid)
             self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
 
-    def _look_at(self, pid: int, files: Sequence[MappedFile], generations: Sequence[int], *, late: bool) -> None:
+    def _look_at(
+        self,
+        pid: int,
+        files: Sequence[MappedFile],
+        generations: Sequence[int],
+        *,
+        late: bool,
+        since_ns: int | None = None,
+    ) -> None:
         try:
             for file, library in self._catalogue.look_up([f for f in files if f.inode], generations):
                 if library.kind is LibraryKind.TORCH and not self._table.known(pid):
                     self._aside.setdefault(pid, []).append((file, library))
                     continue
-                self._report(pid, file, library, late=late)
+                self._report(pid, file, library, since_ns, late=late)
                 for other, torch in self._aside.pop(pid, ()):
-                    self._report(pid, other, torch, late=late)
+                    self._report(pid, other, torch, since_ns, late=late)
         except (OtelGpuError, OSError) as e:
             _log.debug("process %d: %s", pid, e)
         if not late and self._table.known(pid):
             self._on_map(pid)
 
-    def _report(self, pid: int, file: MappedFile, library: Library, *, late: bool) -> None:
+    def _report(self, pid: int, file: MappedFile, library: Library, since_ns: int | None, *, late: bool) -> None:
         process = self._table.observe(pid, late=late)
         if self._users.add(process, library):
-            self._on_library(process, library, file)
+            self._on_library(process, library, file, since_ns)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +142,8 @@ class AttachedLibrary:
         self.attached = sum(p.placeable and p.symbol not in self.failures for p in probes)
         self.sites = frozenset(p.offset for p in probes if p.offset is not None and p.symbol not in self.failures)
         """File offsets of the probes that are in place."""
+        self.placed_ns = time.monotonic_ns()
+        """Since when they are."""
 
     def close(self) -> None:
         """Detach; idempotent.

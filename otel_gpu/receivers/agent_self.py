@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import resource as rusage
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .profile import ProfileReceiver
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_MAX_DURATIONS = 65_536
+"""Between two collections; as many programs may have started as there are pids."""
 _LOSS_EVENTS = {loss: loss.name.lower() for loss in Loss}
 
 
@@ -58,10 +60,10 @@ class SelfReceiver:
         }
         self._resource = Resource(attributes(identity))
         self._before: dict[tuple[str, object], float] = {}
-        self._durations: list[tuple[MetricSpec, dict[str, AttributeValue], float]] = []
+        self._durations: deque[tuple[MetricSpec, dict[str, AttributeValue], float]] = deque(maxlen=_MAX_DURATIONS)
 
     def duration(self, metric: MetricSpec, seconds: float, **attrs: AttributeValue) -> None:
-        """Note how long something took."""
+        """Note how long something took; from any thread."""
         self._durations.append((metric, dict(attrs), seconds))
 
     def collect(self) -> list[Measurement]:
@@ -103,9 +105,9 @@ class SelfReceiver:
             ):
                 self._sum(found, telemetry.EXPORT_POINTS, points, {"otel.component.name": name, "outcome": outcome})
         self._of_components(found)
-        for metric, attrs, seconds in self._durations:
+        for _ in range(len(self._durations)):
+            metric, attrs, seconds = self._durations.popleft()
             self._put(found, metric, _one_duration(seconds), attrs)
-        self._durations.clear()
         return found
 
     def close(self) -> None:
