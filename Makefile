@@ -72,18 +72,18 @@ demo: setup ## a workload, the agent, and what it sees, live; without a GPU on t
 
 .PHONY: ground
 ground: setup
-	$(Q)if [ -x tests/ground/setup.sh ]; then tests/ground/setup.sh >/dev/null || [ $$? = 77 ]; fi
+	$(Q)tests/ground/all.sh
 
 .PHONY: torch-ground
 torch-ground: setup
-	$(Q)if [ -x tests/ground/torch.sh ]; then tests/ground/torch.sh >/dev/null || [ $$? = 77 ]; fi
+	$(Q)tests/ground/all.sh torch
 
 .PHONY: test
 test: ground ## run the tests; those of the kernel and end to end need root
 	$(Q)$(BIN)/python -m pytest -m 'not torch' tests
 
 .PHONY: test-torch
-test-torch: ground torch-ground ## run the tests on PyTorch, which is fetched once (several GB)
+test-torch: torch-ground ## run the tests on PyTorch, which is fetched once (several GB)
 	$(Q)$(BIN)/python -m pytest -m torch tests
 
 .PHONY: test-kernels
@@ -91,7 +91,7 @@ test-kernels: ground ## count and walk on Debian's kernels, 5.10 to 7.2, in QEMU
 	$(Q)tests/ground/kernels.sh | while read -r release image; do tests/kernels/boot.sh "$$image"; done
 
 .PHONY: test-all
-test-all: ground torch-ground ## run `test` and `test-torch` in one go
+test-all: torch-ground ## run `test` and `test-torch` in one go
 	$(Q)$(BIN)/python -m pytest tests
 
 .PHONY: check

@@ -29,12 +29,13 @@ class Build:
     with_cxx: bool = True
     change: Callable[[bytearray], None] | None = None
     """What is done to the linked file."""
-    packer: tuple[str, ...] = ()
+    packed: bool = False
+    """Compressed by UPX, and unpacked in memory by itself."""
     source: Path = _C
 
     def make(self, directory: Path) -> Path:
         """Compile and link; skips where a tool is missing."""
-        for tool in (*self.compilers, *self.packer[:1]):
+        for tool in self.compilers:
             if shutil.which(tool) is None:
                 pytest.skip(f"needs {tool}")
         c, cxx = self.compilers
@@ -57,8 +58,8 @@ class Build:
             image = bytearray(program.read_bytes())
             self.change(image)
             program.write_bytes(image)
-        if self.packer:
-            _run(*self.packer, program)
+        if self.packed:
+            _run(ground.part("upx"), "-q", program)
         return program
 
 

@@ -44,7 +44,7 @@ CUT = [
     ),
     # Static programs have no header of their tables unless the linker is told to make one.
     Build("static-nothing-leads-to-tables", link=("-static",), with_cxx=False, change=without_both),
-    Build("packed", link=("-static",), with_cxx=False, packer=("upx", "-q")),
+    Build("packed", link=("-static",), with_cxx=False, packed=True),
 ]
 _SPIN_S = 30
 

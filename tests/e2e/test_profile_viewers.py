@@ -18,7 +18,7 @@ from otel_gpu.exporters.profile_file import write_difference, write_profile
 from otel_gpu.profiles import GPU_ALLOC_OBJECTS, GPU_ALLOC_SPACE, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
 from tests.unit.profile_examples import HOSTILE_NAMES, START_NS, hostile, python, resource, training
 
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable")
 
 # A headless browser that only dumps its page draws no frames, and transitions wait for them.
 _FRAMES = "<head><script>requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 16);</script>"
@@ -47,7 +47,7 @@ def in_browser(page: Path, script: str) -> Any:
     """Return what a script finds in a page that a headless browser shows, with no network to be had."""
     browser = next((b for b in _BROWSERS if shutil.which(b)), None)
     if browser is None:
-        pytest.skip("no Chromium on PATH: install the package chromium")
+        pytest.skip("no Chromium on PATH: `tests/ground/tools.sh` installs it")
     probed = page.with_suffix(".probed.html")
     text = page.read_text().replace("<head>", _FRAMES, 1).replace("</body>", _REPORT % script)
     probed.write_text(text)

@@ -10,13 +10,14 @@
 #   cuprograms the observed .cu programs (needs cuda13; the 12.9 variants are built when cuda12 is there)
 #   cupy       a virtual environment with CuPy, NVRTC and the runtime 12
 #   driver     the real libcuda.so 535 from Debian non-free, unpacked, never installed
+#   upx        the packer of executables, from Debian's backports, unpacked where it is not installed
 #   collector  the OpenTelemetry Collector of collector-config/, built by Go
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/otel-gpu
 tests=$root/tests
-all_parts="mock programs cuda13 cuda12 header535 cuprograms cupy driver collector"
+all_parts="mock programs cuda13 cuda12 header535 cuprograms cupy driver upx collector"
 
 python=${PYTHON:-}
 if [ -z "$python" ]; then
@@ -125,30 +126,41 @@ part_cupy() {
     echo "$dir/venv/bin/python"
 }
 
+# unpack_package PACKAGE SUITE COMPONENT: Debian's package into $dir/root, by a private apt directory: the machine's own
+# sources and package lists stay as they are.
+unpack_package() {
+    made "$1" && return
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null || missing "needs apt-get and dpkg"
+    local mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    mirror=$(apt-get indextargets --format '$(LABEL) $(SITE)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)
+    [ -n "$mirror" ] || missing "apt on this machine reads no Debian mirror"
+    mkdir -p "$dir/apt/lists/partial" "$dir/apt/archives/partial" "$dir/root"
+    echo "deb [signed-by=$keyring] $mirror $2 $3" >"$dir/apt/sources.list"
+    local apt=(apt-get -q -o "Dir::Etc::sourcelist=$dir/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
+        -o "Dir::State::lists=$dir/apt/lists" -o "Dir::Cache=$dir/apt" -o APT::Sandbox::User=root)
+    quietly "${apt[@]}" update
+    (cd "$dir" && quietly "${apt[@]}" download "$1") || exit 77
+    quietly dpkg -x "$dir"/"$1"_*.deb "$dir/root"
+    rm -rf "$dir/apt" "$dir"/*.deb
+    complete "$1"
+}
+
+suite() { (. /etc/os-release && echo "${VERSION_CODENAME:-}"); }
+
 part_driver() {
     need_linux_x86
-    if ! made "$driver_package"; then
-        command -v apt-get >/dev/null && command -v dpkg >/dev/null || missing "needs apt-get and dpkg"
-        local mirror suite keyring
-        mirror=$(apt-get indextargets --format '$(LABEL) $(SITE)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)
-        [ -n "$mirror" ] || missing "apt on this machine reads no Debian mirror"
-        suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-        keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-        mkdir -p "$dir/apt/lists/partial" "$dir/apt/archives/partial" "$dir/root"
-        # A private apt directory: the machine's own sources and package lists stay as they are.
-        echo "deb [signed-by=$keyring] $mirror $suite non-free" >"$dir/apt/sources.list"
-        local apt=(apt-get -q -o "Dir::Etc::sourcelist=$dir/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
-            -o "Dir::State::lists=$dir/apt/lists" -o "Dir::Cache=$dir/apt" -o APT::Sandbox::User=root)
-        quietly "${apt[@]}" update
-        (cd "$dir" && quietly "${apt[@]}" download "$driver_package") || exit 77
-        quietly dpkg -x "$dir"/"$driver_package"_*.deb "$dir/root"
-        rm -rf "$dir/apt" "$dir"/*.deb
-        complete "$driver_package"
-    fi
+    unpack_package "$driver_package" "$(suite)" non-free
     local library
     library=$(find "$dir/root" -name 'libcuda.so.[0-9]*.*' -type f | head -n 1)
     [ -n "$library" ] || missing "the package $driver_package holds no libcuda.so"
     echo "$library"
+}
+
+part_upx() {
+    command -v upx && return
+    need_linux_x86
+    unpack_package upx-ucl "$(suite)-backports" main
+    echo "$dir/root/usr/bin/upx-ucl"
 }
 
 go_command() {
