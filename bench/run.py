@@ -29,6 +29,7 @@ BENCHMARKS = {
     "export": (15, 3),
     "names": (3, 1),
     "stacks": (9, 3),
+    "first_stack": (3, 1),
 }
 """The modules, each with `measure(rounds)`, and how many rounds they take, properly and quickly."""
 
