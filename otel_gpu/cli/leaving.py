@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
+import subprocess
 import sys
-import time
 from typing import NoReturn
 
 from ..ending import is_going_on
 
 _KEPT = ("anon_inode:[perf_event]", "anon_inode:bpf_link", "anon_inode:bpf-link")
-_LOOK_S = 0.05
+_KEEPER = "import sys; sys.stdin.read()"
+"""Nothing is written to it: it reads until this process has ended."""
 
 
 def end(code: int) -> int:
@@ -27,26 +27,30 @@ def leave(code: int) -> NoReturn:
     """End the process now.
 
     Where probes are perf events the kernel needs up to 0.2 s to let go of each, one after the other, and a process is
-    not gone before. So a child inherits them, closes everything else, and ends when this process has.
+    not gone before. So another one inherits them, and ends when this one has. It is another program, not a fork: whatever
+    locks other threads hold would be held in that for good.
     """
     with contextlib.suppress(Exception):
         logging.shutdown()
         sys.stdout.flush()
-    parent = os.getpid()
-    with contextlib.suppress(AttributeError, OSError):
-        # Without handlers of libraries, which may wait for what hangs, and without letting go of Python's lock.
-        if ctypes.PyDLL(None)._Fork() == 0:  # noqa: SLF001 - glibc's name (2.34)
-            _outlive(parent)
+    with contextlib.suppress(Exception):
+        if probes := _probes():
+            subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _KEEPER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                pass_fds=probes,
+                start_new_session=True,
+            )
     os._exit(code)
 
 
-def _outlive(parent: int) -> NoReturn:
-    try:
-        for fd in map(int, os.listdir("/proc/self/fd")):
-            with contextlib.suppress(OSError):
-                if not os.readlink(f"/proc/self/fd/{fd}").startswith(_KEPT):
-                    os.close(fd)
-        while os.getppid() == parent:
-            time.sleep(_LOOK_S)
-    finally:
-        os._exit(0)
+def _probes() -> list[int]:
+    found = []
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{fd}").startswith(_KEPT):
+                found.append(fd)
+    return found
