@@ -46,7 +46,7 @@ _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
 """Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
 _NEVER = b"\xff" * 8
-_NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 10.0
+_NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 5.0
 """How long a read waits for the names of kernels that just turned up; when programs have ended; at the agent's end."""
 
 
@@ -268,7 +268,7 @@ class CudaReceiver:
         self._patience.end()
         self._waits_for_names = False
         self._ring.drain()
-        self._origins.settle(timeout_s)
+        self._origins.settle_last(timeout_s)
 
     def health(self) -> list[Health]:
         """Say how the thread is that reads events, and what is made of counts."""

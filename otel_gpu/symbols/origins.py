@@ -85,6 +85,8 @@ class Origins:
         """When the last launch came."""
         self._is_reading = False
         """Whether it was said that kernels wait for names."""
+        self._is_last = False
+        """Whether the agent ends, so that nothing is put off."""
         self._lock = threading.Lock()
         self.dropped = 0
         """Launches that were not looked at, because too many waited."""
@@ -121,6 +123,12 @@ class Origins:
         deadline = time.monotonic() + timeout_s
         while self._queue.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.01)
+
+    def settle_last(self, timeout_s: float) -> None:
+        """Wait like this at the agent's end, when nothing is put off any more."""
+        self._is_last = True
+        self.worker.wake()
+        self.settle(timeout_s)
 
     def pending(self, program: Program, handle: int) -> bool:
         """Say whether a kernel's name may yet turn up."""
@@ -175,7 +183,7 @@ class Origins:
             self._search_records()
         elif self._for_driver:
             due_s = max(self._launched_at + _QUIET_S, self._search_at) - time.monotonic()
-            if due_s > 0:
+            if due_s > 0 and not self._is_last:
                 return due_s
             self._ask_drivers()
         else:

@@ -37,6 +37,11 @@ def torch_python() -> Path:
     return _path("torch.sh")
 
 
+def vllm_python() -> Path:
+    """Return the interpreter that has vLLM."""
+    return _path("vllm.sh")
+
+
 def packages(name: str) -> Path:
     """Return where the Python packages lie that `torch.sh` or `vllm.sh` installed."""
     return next((_path(f"{name}.sh").parent.parent / "lib").glob("python3*/site-packages"))

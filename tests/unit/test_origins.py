@@ -8,6 +8,7 @@ import os
 import random
 import struct
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -434,6 +435,20 @@ def test_a_program_with_many_libraries_does_not_hold_up_another(
 
     assert set(library.read) == {*names, "another"}
     assert library.read.index("another") <= 2
+
+
+def test_at_the_end_records_are_searched_at_once(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+    Library(quiet, monkeypatch, Module(*EXTENT, BASE, "program", StubMap(), EXTENT))
+    monkeypatch.setattr(quiet._driver, "name", lambda _program, _ip, launched: set(launched))
+    quiet._search_at = time.monotonic() + 3600
+
+    quiet.submit(launch(BASE + ELSEWHERE))
+    quiet.settle(0.5)
+    waited = quiet.pending(PROGRAM, 0xBEEF)
+    quiet.settle_last(20)
+
+    assert waited
+    assert not quiet.pending(PROGRAM, 0xBEEF)
 
 
 def test_handles_are_told_when_their_variables_have_them_and_once() -> None:
