@@ -55,7 +55,10 @@ _MODULES = (
     "otel_gpu.discovery.libraries",
     "otel_gpu.probes.planning",
     "otel_gpu.process.mappings",
+    "otel_gpu.symbols.constants_arm64",
+    "otel_gpu.symbols.constants_x86",
     "otel_gpu.symbols.python",
+    "otel_gpu.symbols.stub_work",
     "otel_gpu.symbols.symbol_work",
     "otel_gpu.unwind.table_work",
 )

@@ -108,7 +108,7 @@ class CudaReceiver:
         self._times = BusyTimes()
         self._ledger = Ledger(*map(self._object.map, ("live", "mapped", "pinned", "primaries")))
         self.kernels = KernelBook()
-        self._origins = Origins(self.kernels)
+        self._origins = Origins(self.kernels, parsers)
         self._facts = CudaFacts(self.kernels, self._origins, self._ledger)
         self._ring = RingReader(self._object.map("events"), self._facts.handle)
         self._patience = Patience(self._facts.awaits_name)
@@ -293,6 +293,7 @@ class CudaReceiver:
             "graph_launches_unexpanded": self._unexpanded,
             "graph_nodes_unknown": self._facts.unknown_graph_nodes(),
             "name_lookups_dropped": self._origins.dropped,
+            "name_files_unread": self._origins.unread_files,
             "names_cut": self._facts.cut_names(),
             "names_refused": self.kernels.refused,
             "rows_not_counted": self._rows_lost,

@@ -8,21 +8,22 @@ that was not launched after that. A handle that is given out again counts as ano
 from __future__ import annotations
 
 import logging
-import os
 import struct
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from ..discovery import procfs
-from ..elf import ElfFile
 from ..errors import OtelGpuError
+from ..process.parsers import Parsers
 from .cache import SymbolCache
-from .driver_book import DriverBook, supported_by_code
-from .driver_records import Path, is_scarce, led_to
+from .device_names import device_names
+from .driver_book import DriverBook
+from .driver_records import Path, is_scarce, judged, led_to, supported_by_code
 from .kernels import KernelBook, Program
+from .launches import Module
 from .private_pages import PrivatePages
 
 _log = logging.getLogger(__name__)
@@ -52,9 +53,9 @@ class _State:
 class DriverNames:
     """Names handles by the driver's records."""
 
-    def __init__(self, kernels: KernelBook, cache: SymbolCache) -> None:
+    def __init__(self, kernels: KernelBook, parsers: Parsers, cache: SymbolCache) -> None:
         self._kernels = kernels
-        self._book = DriverBook(cache)
+        self._book = DriverBook(parsers, cache)
         self._states: dict[Program, _State] = {}
         self._lock = threading.Lock()
 
@@ -76,21 +77,21 @@ class DriverNames:
             state.doubted_at = time.monotonic()
             state.nameless.clear()
 
-    def judge(self, program: Program, ip: int) -> None:
+    def judge(self, program: Program, driver: Module) -> None:
         """Let a program whose kernels are known show how the driver's records lead to names."""
         try:
-            with _driver(program[0], ip) as driver, PrivatePages(program[0]) as memory:
-                self._book.judge(driver, memory, self._told(program))
+            with PrivatePages(program[0]) as memory:
+                self._book.put(driver, judged(memory, self._book.paths(driver), self._told(program)))
         except _FAILURES as e:
             _log.debug("records of process %d: %s", program[0], e)
 
-    def name(self, program: Program, ip: int, launched: Mapping[int, float]) -> set[int]:
+    def name(self, program: Program, driver: Module, launched: Mapping[int, float]) -> set[int]:
         """Learn the names of handles that were launched at those times; return the ones that have one now."""
         with self._lock:
             state = self._states.setdefault(program, _State())
             handles = {h: when for h, when in {**state.nameless, **launched}.items() if when > state.doubted_at}
         try:
-            first, paths = self._read(program, ip, state, handles)
+            first, paths = self._read(program, driver, state, handles)
             if first:
                 time.sleep(_SETTLES_S)
                 second = _led(program[0], handles, paths)
@@ -117,13 +118,14 @@ class DriverNames:
             self._states.pop(program, None)
 
     def _read(
-        self, program: Program, ip: int, state: _State, handles: Mapping[int, float]
+        self, program: Program, driver: Module, state: _State, handles: Mapping[int, float]
     ) -> tuple[dict[int, str], frozenset[Path]]:
         told = self._told(program)
-        with _driver(program[0], ip) as driver, PrivatePages(program[0]) as memory:
-            paths = self._book.judge(driver, memory, told)
+        with PrivatePages(program[0]) as memory:
+            paths = judged(memory, self._book.paths(driver), told)
+            self._book.put(driver, paths)
             if not paths:
-                paths = state.paths or supported_by_code(program[0], memory, handles, told)
+                paths = state.paths or supported_by_code(memory, handles, told, partial(device_names, program[0]))
                 if not is_scarce({*handles, *told}):
                     state.paths = paths
         return _led(program[0], handles, paths), paths
@@ -140,12 +142,3 @@ def _led(pid: int, handles: Mapping[int, object], paths: frozenset[Path]) -> dic
     with PrivatePages(pid) as memory:
         led = {handle: led_to(memory, handle, paths) for handle in handles}
     return {handle: name for handle, name in led.items() if name is not None}
-
-
-def _driver(pid: int, ip: int) -> ElfFile:
-    """Open the file that holds the launching function."""
-    for mapping in procfs.executable_mappings(pid):
-        if mapping.start <= ip < mapping.end:
-            opener = mapping.opener(pid)
-            return ElfFile(opener if os.path.exists(opener) else f"/proc/{pid}/root{mapping.path}")
-    raise OtelGpuError(f"no file is mapped at {ip:#x} of process {pid}")

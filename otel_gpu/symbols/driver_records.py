@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from ..process.memory import Memory, MemoryFault
@@ -32,6 +32,10 @@ _MIN_CONFIRMED = 3
 """Different names that a path must have led to rightly before it is believed."""
 _MIN_SUPPORTED = 2
 """Handles without a known name, from which device code can tell anything."""
+_MAX_LOOKED_AT = 64
+"""Handles of one program whose records are looked through for paths."""
+_UNEXPLAINED = 3
+"""Names that no believed path leads to, before others are looked for: handles may be of two kinds."""
 _SHARE = 0.75
 """Of the handles, whose names must stand in device code; some code may be gone. A path must lead to a name from all."""
 _WORD = 8
@@ -100,6 +104,32 @@ def confirmed(found: Mapping[int, Texts], told: Mapping[int, str]) -> frozenset[
         if path not in wrong and len({told[handle] for handle in handles}) >= _MIN_CONFIRMED
     }
     return frozenset(path for path, handles in fitting.items() if not any(handles < more for more in fitting.values()))
+
+
+def judged(memory: Memory, paths: frozenset[Path], told: Mapping[int, str]) -> frozenset[Path]:
+    """Return the paths that are believed after a program's known names have had their say."""
+    explained: set[str] = set()
+    for handle, name in told.items():
+        led = {path: follow(memory, handle, path) for path in paths}
+        paths -= {path for path, text in led.items() if contradicts(text, name)}
+        if name in led.values():
+            explained.add(name)
+    if len(set(told.values()) - explained) >= _UNEXPLAINED:
+        handles = list(told)[-_MAX_LOOKED_AT:]
+        paths |= confirmed({handle: texts(memory, handle) for handle in handles}, told)
+    return paths
+
+
+def supported_by_code(
+    memory: Memory, handles: Collection[int], told: Mapping[int, str], device_names: Callable[[], AbstractSet[str]]
+) -> frozenset[Path]:
+    """Return the paths that a program's own device code speaks for, where too few names are known otherwise."""
+    looked_at = [*told, *handles][:_MAX_LOOKED_AT]
+    found: dict[int, Texts] = {handle: texts(memory, handle) for handle in looked_at}
+    if not might_be_supported(found):
+        return frozenset()
+    paths = supported(found, device_names() | set(told.values()))
+    return frozenset(p for p in paths if all(found[h].get(p, name) == name for h, name in told.items() if h in found))
 
 
 def contradicts(text: str | None, name: str) -> bool:

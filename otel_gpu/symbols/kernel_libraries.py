@@ -1,67 +1,108 @@
-"""Which kernels does a file that a process maps have? Remembered, else kept on disk, else read."""
+"""Which kernels does a file that a process maps have? Remembered, else kept on disk, else read by a child without rights."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ..discovery import procfs
-from ..elf import PT_LOAD, ElfFile
-from ..errors import ElfError
-from ..printable import escaped
-from ..process.files import FileId
+from ..errors import OtelGpuError
+from ..process.batches import each
+from ..process.files import FileId, MappedFile
+from ..process.parsers import Parsers, WorkError
 from .cache import SymbolCache
-from .fatbin import FATBIN_SECTIONS
 from .launches import Module
-from .stubs import StubMap, read_stub_map
+from .spans import MAX_ADDRESS
+from .stub_work import OUTLINES, STUBS, NamedStubs, Outline, outlines, stub_map
+from .stubs import StubMap
 
 _log = logging.getLogger(__name__)
 _CACHE_KIND = "stub-map"
+_NOTHING = StubMap()
+_NOT_NAMED = NamedStubs("")
+
+
+class _LostError(OtelGpuError):
+    """Something is not kept any more that was said to be."""
 
 
 class KernelLibraries:
-    """The kernels of files. Owned by one thread."""
+    """The kernels of files. Safe to use from several threads."""
 
-    def __init__(self, cache: SymbolCache, before_reading: Callable[[], None]) -> None:
+    def __init__(self, parsers: Parsers, cache: SymbolCache, before_reading: Callable[[], None]) -> None:
         """`before_reading` is called when a file is read for the first time, which takes up to a second of CPU."""
+        self._parsers = parsers
         self._cache = cache
         self._before_reading = before_reading
-        self._known: dict[FileId | None, StubMap] = {}
+        self._known: dict[FileId, StubMap] = {}
+        self._lock = threading.Lock()
+        self.unread = 0
+        """Files whose kernels could not be read."""
 
-    def module(self, pid: int, mapping: procfs.FileMapping) -> Module | None:
-        """Return a mapped file with the kernels it is known to have; None where it cannot be opened."""
-        try:
-            with ElfFile(_opener(pid, mapping)) as elf:
-                bias = mapping.start - elf.code_vaddr(mapping.offset)
-                loaded = [s for s in elf.segments if s.type == PT_LOAD]
-                extent = bias + min(s.vaddr for s in loaded), bias + max(s.vaddr + s.mem_size for s in loaded)
-                has_device_code = any(elf.section(name) is not None for name in FATBIN_SECTIONS)
-                stubs = self._known.get(elf.id) if has_device_code else StubMap()
-        except (ElfError, OSError):
-            return None
-        return Module(mapping.start, mapping.end, bias, os.path.basename(mapping.path), stubs, extent, mapping)
+    def modules(self, files: Sequence[MappedFile]) -> Iterator[Module]:
+        """Yield mapped files, each with the kernels it is known to have; not always in their order.
 
-    def read(self, pid: int, module: Module) -> StubMap:
-        """Return the kernels of a module's file; none where it cannot be opened any more."""
+        One that cannot be opened, or is no library, stands for itself alone and has none.
+        """
+        for outcome in each(self._parsers, outlines, files, None, OUTLINES):
+            file, opened = files[outcome.number], outcome.opened
+            name = os.path.basename(os.fsdecode(file.path))
+            found = None if outcome.answer is None else _placed(outcome.answer, file)
+            if found is None or outcome.answer is None or opened is None or opened.id is None:
+                yield Module(file.start, file.end, file.start, name, _NOTHING, (file.start, file.end), file)
+                continue
+            bias, extent = found
+            with self._lock:
+                stubs = self._known.get(opened.id) if outcome.answer.has_device_code else _NOTHING
+            yield Module(file.start, file.end, bias, name, stubs, extent, file, opened.id)
+
+    def read(self, module: Module) -> StubMap:
+        """Return the kernels of a module's file; none where they cannot be read, which is counted."""
         assert module.file is not None
+        kept = self._cache.names(_CACHE_KIND)
         try:
-            with ElfFile(_opener(pid, module.file)) as elf:
-                return self._stub_map(elf)
-        except (ElfError, OSError) as e:
-            _log.debug("kernels in %s: %s", escaped(module.name), e)
-            return StubMap()
-
-    def _stub_map(self, elf: ElfFile) -> StubMap:
-        stubs = self._known.get(elf.id) or self._cache.read(elf, _CACHE_KIND, StubMap)
-        if stubs is None:
-            self._before_reading()
-            stubs = read_stub_map(elf)
-            self._cache.write(elf, _CACHE_KIND, stubs)
-        self._known[elf.id] = stubs
+            try:
+                opened, stubs = self._read(module.file, kept)
+            except _LostError:  # from the cache meanwhile, or it is damaged there
+                opened, stubs = self._read(module.file, frozenset())
+        except OtelGpuError as e:
+            _log.debug("kernels in %s: %s", module.file.shown, e)
+            self.unread += 1
+            return _NOTHING
+        with self._lock:
+            self._known[opened] = stubs
         return stubs
 
+    def keep_only(self, used: Iterable[StubMap]) -> None:
+        """Forget the kernels of files that nobody uses any more."""
+        numbers = {id(stubs) for stubs in used}
+        with self._lock:
+            self._known = {file: stubs for file, stubs in self._known.items() if id(stubs) in numbers}
 
-def _opener(pid: int, mapping: procfs.FileMapping) -> str:
-    opener = mapping.opener(pid)
-    return opener if os.path.exists(opener) else f"/proc/{pid}/root{mapping.path}"
+    def _read(self, file: MappedFile, kept: frozenset[str]) -> tuple[FileId, StubMap]:
+        with self._parsers.begin(stub_map, [file], kept, limits=STUBS) as job:
+            (opened,) = job.open()
+            if opened.id is None:
+                raise WorkError(opened.reason)
+            answers = job.answers()
+            name = next(answers, _NOT_NAMED).name
+            if name in kept:
+                stubs = self._cache.read(name, _CACHE_KIND, StubMap)
+            else:
+                self._before_reading()
+                stubs = next(answers, _NOT_NAMED).stubs
+                if stubs is not None:
+                    self._cache.write(name, _CACHE_KIND, stubs)
+            if stubs is None or not stubs.is_sound():
+                raise _LostError(f"what was worked out of {file.shown} is lost")
+            return opened.id, stubs
+
+
+def _placed(outline: Outline, file: MappedFile) -> tuple[int, tuple[int, int]] | None:
+    """Return a file's bias and its extent in the process; None where it has nothing at that place."""
+    vaddr = outline.shape.code_vaddr(file.offset)
+    if vaddr is None or not 0 <= outline.shape.base < outline.end < MAX_ADDRESS:
+        return None
+    bias = file.start - vaddr
+    return bias, (bias + outline.shape.base, bias + outline.end)

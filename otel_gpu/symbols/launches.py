@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from ..discovery.procfs import FileMapping
+from ..process.files import FileId, MappedFile
 from .kernels import Program
 from .stubs import StubMap
 
@@ -37,8 +37,10 @@ class Module:
     """None where they are still to be read, which takes long."""
     extent: tuple[int, int]
     """Where the whole file is mapped, its variables too."""
-    file: FileMapping | None = None
+    file: MappedFile | None = None
     """By which it can be opened."""
+    id: FileId | None = None
+    """Which file it is; None where it could not be opened."""
 
     @property
     def has_kernels(self) -> bool:
@@ -56,7 +58,7 @@ def told_by_stack(launch: Launch, modules: list[Module]) -> str | None:
     words = _words(launch)
     launcher: Module | None = None
     for end, address in _frames(launch, words):
-        module = _module_of(modules, address)
+        module = module_at(modules, address)
         if module is None or not (module.stubs is None or module.has_kernels):
             continue
         if module.extent != (launcher := launcher or module).extent or module.stubs is None:
@@ -73,7 +75,7 @@ def told_by_stack(launch: Launch, modules: list[Module]) -> str | None:
 def unread_launcher(launch: Launch, modules: list[Module]) -> Module | None:
     """Return the library that launches, if its kernels are still to be read before its stack can be asked."""
     for _, address in _frames(launch, _words(launch)):
-        module = _module_of(modules, address)
+        module = module_at(modules, address)
         if module is not None and (module.stubs is None or module.has_kernels):
             return module if module.stubs is None else None
     return None
@@ -110,20 +112,20 @@ def _stubs_among(words: tuple[int, ...], modules: list[Module]) -> frozenset[str
 
 def stub_name(modules: list[Module], word: int) -> str | None:
     """Return the kernel whose stub is at an address of the process."""
-    module = _module_of(modules, word)
+    module = module_at(modules, word)
     return None if module is None or module.stubs is None else module.stubs.name_of(word - module.bias)
 
 
 def caller(launch: Launch, modules: list[Module]) -> Module | None:
     """Return the module that called the driver."""
     (first,) = struct.unpack_from("<Q", launch.stack)
-    return _module_of(modules, first)
+    return module_at(modules, first)
 
 
 def launching_file(launch: Launch, modules: list[Module]) -> str | None:
     """Return the file that a launch comes from: where the driver was called by code of no file, the next one outwards."""
     for _, address in _frames(launch, _words(launch)):
-        if (module := _module_of(modules, address)) is not None:
+        if (module := module_at(modules, address)) is not None:
             return module.name
     return None
 
@@ -132,7 +134,8 @@ def _only(names: frozenset[str]) -> str | None:
     return next(iter(names)) if len(names) == 1 else None
 
 
-def _module_of(modules: list[Module], address: int) -> Module | None:
+def module_at(modules: list[Module], address: int) -> Module | None:
+    """Return the module that is mapped at an address."""
     for module in modules:
         if module.start <= address < module.end:
             return module

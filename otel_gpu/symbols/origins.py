@@ -21,17 +21,17 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 
-from ..discovery import procfs
 from ..errors import OtelGpuError
+from ..process.mappings import executable_mappings
 from ..process.memory import memory_of
+from ..process.parsers import Parsers
 from ..supervision import Worker
 from .cache import SymbolCache
 from .driver_names import DriverNames
 from .kernel_libraries import KernelLibraries
 from .kernels import KernelBook, Program
-from .launches import Launch, Module, told_by_stack, unread_launcher
+from .launches import Launch, Module, module_at, told_by_stack, unread_launcher
 from .program_records import told_by_program
 from .programs import KnownProgram
 from .stubs import StubMap
@@ -62,11 +62,12 @@ class _Judgement:
 class Origins:
     """Names kernels by their launches, in a thread of its own."""
 
-    def __init__(self, kernels: KernelBook, cache: SymbolCache | None = None) -> None:
+    def __init__(self, kernels: KernelBook, parsers: Parsers, cache: SymbolCache | None = None) -> None:
         cache = cache or SymbolCache()
         self._kernels = kernels
-        self._driver = DriverNames(kernels, cache)
-        self._libraries = KernelLibraries(cache, self._say_reading)
+        self._parsers = parsers
+        self._driver = DriverNames(kernels, parsers, cache)
+        self._libraries = KernelLibraries(parsers, cache, self._say_reading)
         self._queue: queue.Queue[Launch | _Judgement] = queue.Queue(_MAX_QUEUE)
         self._programs: dict[Program, KnownProgram] = {}
         self._waiting: dict[tuple[Program, int], list[float]] = {}
@@ -85,6 +86,8 @@ class Origins:
         """When the last launch came."""
         self._is_reading = False
         """Whether it was said that kernels wait for names."""
+        self._has_forgotten = False
+        """Whether programs have ended whose files may be of no use any more."""
         self._is_last = False
         """Whether the agent ends, so that nothing is put off."""
         self._lock = threading.Lock()
@@ -149,6 +152,11 @@ class Origins:
                     unknown += 1
         return len(waiting), unknown
 
+    @property
+    def unread_files(self) -> int:
+        """How many files were not read whose kernels were wanted."""
+        return self._libraries.unread
+
     def caller(self, program: Program, handle: int) -> str | None:
         """Return the file that launches an unknown kernel."""
         known = self._programs.get(program)
@@ -158,6 +166,8 @@ class Origins:
         """Drop a program that has ended."""
         self._programs.pop(program, None)
         self._driver.forget(program)
+        self._has_forgotten = True
+        self.worker.wake()
 
     def close(self) -> None:
         """Stop; what still waits stays unknown."""
@@ -188,6 +198,10 @@ class Origins:
             self._ask_drivers()
         else:
             self._say_read()
+            if self._has_forgotten:
+                self._has_forgotten = False
+                modules = [module for known in list(self._programs.values()) for module in known.modules]
+                self._libraries.keep_only(module.stubs for module in modules if module.stubs is not None)
             return math.inf
         return 0.0
 
@@ -218,7 +232,10 @@ class Origins:
     def _work_on(self, item: Launch | _Judgement) -> None:
         if isinstance(item, _Judgement):
             try:
-                self._driver.judge(item.program, item.ip)
+                if (driver := self._module_at(item.program, item.ip)) is not None:
+                    self._driver.judge(item.program, driver)
+            except _FAILURES as e:
+                _log.debug("driver of process %d: %s", item.program[0], e)
             finally:
                 self._queue.task_done()
             return
@@ -289,7 +306,7 @@ class Origins:
         if known is not None:
             unread = (unread_launcher(launch, known.modules) for launch in launches)
             if (module := next((module for module in unread if module is not None), None)) is not None:
-                self._read_library(program, known, module)
+                self._read_library(known, module)
 
     def _read_other(self) -> None:
         """Read a library that does not launch, for the program whose turn it is: the handle may be in a variable of it."""
@@ -300,7 +317,7 @@ class Origins:
             self._for_records += launches
             return
         self._for_others[program] = launches
-        self._read_library(program, known, module)
+        self._read_library(known, module)
         try:
             self._read_handles(program, known)
         except _FAILURES as e:
@@ -311,15 +328,24 @@ class Origins:
         if not launches:
             del self._for_others[program]
 
-    def _read_library(self, program: Program, known: KnownProgram, module: Module) -> None:
+    def _read_library(self, known: KnownProgram, module: Module) -> None:
         stubs = StubMap()  # which it stays where reading fails, lest it be tried again and again
         try:
-            stubs = self._libraries.read(program[0], module)
+            stubs = self._libraries.read(module)
         finally:
             known.put(module, stubs)
 
     def _refresh(self, program: Program, known: KnownProgram) -> None:
-        known.map(procfs.executable_mappings(program[0]), partial(self._libraries.module, program[0]))
+        mapped = [file for file in executable_mappings(self._parsers, program[0]) if file.inode]
+        known.map(mapped, self._libraries.modules)
+
+    def _module_at(self, program: Program, address: int) -> Module | None:
+        """Return what a program has mapped at an address."""
+        known = self._programs.setdefault(program, KnownProgram())
+        if (found := module_at(known.modules, address)) is None:
+            self._refresh(program, known)
+            found = module_at(known.modules, address)
+        return found
 
     def _read_handles(self, program: Program, known: KnownProgram) -> None:
         """Learn the handles that the program's variables hold now."""
@@ -341,10 +367,13 @@ class Origins:
         known = self._programs.get(program)
         named: set[int] = set()
         try:
-            if known is not None:
+            driver = self._module_at(program, launches[-1].ip)
+            if driver is not None:
                 with self._lock:
                     launched = {launch.handle: self._waiting[program, launch.handle][-1] for launch in launches}
-                named = self._driver.name(program, launches[-1].ip, launched)
+                named = self._driver.name(program, driver, launched)
+        except _FAILURES as e:
+            _log.debug("driver of process %d: %s", program[0], e)
         finally:
             unnamed = [launch for launch in launches if launch.handle not in named]
             if unnamed and known is not None and known.next_unread(unnamed) is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..discovery import procfs
+from ..process.files import MappedFile
 from ..process.memory import Memory
 from .launches import Launch, Module, caller, launching_file
 from .stubs import StubMap
@@ -18,6 +18,8 @@ _REREAD_S = 1.0
 """How often the handle variables of a program are read again while unknown handles turn up."""
 _MAX_JUDGES = 256
 """Handles with known names, of one program, by which its records are judged."""
+_MAX_STUB_BYTES = 256 << 20
+"""Of one program's files; all of vLLM's, of which few are read, take 40 MB."""
 _MAX_CALLERS = 16_384
 """Kernels of one program whose launching files are kept."""
 
@@ -31,19 +33,20 @@ class KnownProgram:
     """Some of the names that did not come from records."""
     callers: dict[int, str | None] = field(default_factory=dict)
     """The files that launch what had no name when it was launched; None where none is on the stack."""
-    _mapped: list[procfs.FileMapping] = field(default_factory=list)
+    _mapped: Sequence[MappedFile] = ()
     _handles: dict[int, tuple[StubMap, Any]] = field(default_factory=dict)
     """What the handle variables of each module held when they were last read, by the module's bias."""
     _handles_read: float = 0.0
 
-    def map(self, mappings: list[procfs.FileMapping], module_of: Callable[[procfs.FileMapping], Module | None]) -> None:
+    def map(self, mapped: Sequence[MappedFile], modules_of: Callable[[Sequence[MappedFile]], Iterable[Module]]) -> None:
         """Take in what the program has mapped now."""
-        if mappings == self._mapped:
+        if mapped == self._mapped:
             return
-        before = {module.file: module for module in self.modules}
-        modules = (before.get(mapping) or module_of(mapping) for mapping in mappings)
-        self.modules = [module for module in modules if module is not None]
-        self._mapped = mappings
+        modules = {module.file: module for module in self.modules}
+        new = modules_of([file for file in mapped if file not in modules])
+        modules |= {module.file: module for module in new}
+        self.modules = [modules[file] for file in mapped if file in modules]
+        self._mapped = mapped
         self._handles_read = 0.0
 
     def with_stubs(self) -> list[Module]:
@@ -58,7 +61,10 @@ class KnownProgram:
         return min(unread, key=lambda m: (_folder(m) not in folders, m.extent[1] - m.extent[0]), default=None)
 
     def put(self, read: Module, stubs: StubMap) -> None:
-        """Note the kernels of a file, which may be mapped in several parts."""
+        """Note the kernels of a file, which may be mapped in several parts; none where the program has too many."""
+        held = {id(m.stubs): m.stubs for m in self.modules if m.stubs is not None and m.has_kernels}
+        if sum(its.size_bytes for its in held.values()) + stubs.size_bytes > _MAX_STUB_BYTES:
+            stubs = StubMap()
         self.modules = [replace(m, stubs=stubs) if m.extent == read.extent else m for m in self.modules]
         self._handles_read = 0.0
 
@@ -101,5 +107,5 @@ class KnownProgram:
             self.told[handle] = name
 
 
-def _folder(module: Module) -> str | None:
+def _folder(module: Module) -> bytes | None:
     return None if module.file is None else os.path.dirname(module.file.path)

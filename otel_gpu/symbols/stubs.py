@@ -12,6 +12,7 @@ memory; and where that fails, the function that launches names the stub itself.
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from .registrations import Registrations, read_registrations, read_strings
 MAX_KERNELS = 1_000_000
 MAX_NAME = 4_096
 
+_WORD = 8
 _MACHINES = (EM_X86_64, EM_AARCH64)
 _MAX_NAMES_BYTES = 64 << 20
 _MAX_DECODED = 4 << 20  # torch takes 1 MiB, as CallReader counts; 4 s for a file that is made to cost time
@@ -73,7 +75,23 @@ class StubMap:
     @property
     def handle_variables(self) -> memoryview:
         """The variables that hold kernels' handles, sorted."""
-        return _unpacked(self.packed_handles)[: len(self.packed_handles) // 16]
+        return _unpacked(self.packed_handles)[: len(self.packed_handles) // (2 * _WORD)]
+
+    def is_sound(self) -> bool:
+        """Say whether the columns fit together, as those of a map do that was made here."""
+        import numpy as np
+
+        stubs, handles, users = (len(packed) for packed in (self.packed_stubs, self.packed_handles, self.packed_users))
+        if stubs != _WORD * len(self.names) or handles % (2 * _WORD) or users % (3 * _WORD):
+            return False
+        columns = self.stubs, self.handle_variables, _unpacked(self.packed_users)[: users // (3 * _WORD)]
+        return all(bool((np.diff(np.asarray(column)) >= 0).all()) for column in columns)
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory it takes, about."""
+        packed = len(self.packed_stubs) + len(self.packed_handles) + len(self.packed_users)
+        return packed + sum(map(sys.getsizeof, self.names))
 
     def name_of(self, stub: int) -> str | None:
         """Return the kernel name that the stub at this link-time address was registered with."""

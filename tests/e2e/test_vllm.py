@@ -41,12 +41,20 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield program
 
 
+def _seconds(pid: int) -> float:
+    """Return the CPU time of a process and of all its children, those that have ended and those that have not."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = [n for task in Path(f"/proc/{pid}/task").glob("*/children") for n in task.read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(_seconds(int(child)) for child in children)
+
+
 def _spent(pid: int) -> tuple[float, int]:
-    """Return the CPU time of a process and of its children that have ended, and the most memory it ever had."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    """Return the CPU time of an agent with its children, and the most memory that it itself ever had."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return seconds, next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+    return _seconds(pid), next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
 
 
 def test_a_cold_agent_names_every_launch(engine: Program, tmp_path: Path) -> None:

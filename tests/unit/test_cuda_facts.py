@@ -9,6 +9,7 @@ import pytest
 
 from otel_gpu.discovery.processes import Process
 from otel_gpu.model import Resource, attributes
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda_facts import CudaFacts
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.kernels import KernelBook
@@ -19,9 +20,9 @@ PID = 1 << 22
 
 
 @pytest.fixture
-def facts(tmp_path: Path) -> Iterator[CudaFacts]:
+def facts(parsers: Parsers, tmp_path: Path) -> Iterator[CudaFacts]:
     kernels = KernelBook()
-    origins = Origins(kernels, SymbolCache(tmp_path))
+    origins = Origins(kernels, parsers, SymbolCache(tmp_path))
     yield CudaFacts(kernels, origins, None)  # type: ignore[arg-type]
     origins.close()
 

@@ -1,21 +1,28 @@
-"""What programs show of a driver is kept by its build, and given up when another program shows otherwise."""
+"""What programs show of a driver is kept by its content, and given up when another program shows otherwise."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from otel_gpu.elf import ElfFile
+from otel_gpu.process.files import FileId, MappedFile
 from otel_gpu.process.memory import MemoryFault
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.driver_book import DriverBook, supported_by_code
+from otel_gpu.symbols.device_names import device_names
+from otel_gpu.symbols.driver_book import DriverBook
 from otel_gpu.symbols.driver_names import DriverNames
+from otel_gpu.symbols.driver_records import judged, supported_by_code
 from otel_gpu.symbols.kernels import KernelBook
+from otel_gpu.symbols.launches import Module
 from otel_gpu.symbols.private_pages import PrivatePages
+from otel_gpu.symbols.stubs import StubMap
 
 PROGRAM = (os.getpid(), 1)
 NAMES = [f"own_kernel_{i}" for i in range(5)]
@@ -35,60 +42,70 @@ def named(kept: dict[int, tuple[str, Record]]) -> dict[int, str]:
 
 
 @pytest.fixture
-def driver() -> ElfFile:
-    with ElfFile(sys.executable) as elf:
-        yield elf
+def driver() -> Module:
+    """Stands in for a driver: this interpreter's own file."""
+    status = os.stat(sys.executable)
+    device = os.major(status.st_dev), os.minor(status.st_dev)
+    path = os.fsencode(os.path.realpath(sys.executable))
+    file = MappedFile(os.getpid(), 0, 4096, 0, device, status.st_ino, path)
+    return Module(0, 4096, 0, "driver", StubMap(), (0, 4096), file, FileId.of(status))
 
 
-def test_what_one_program_showed_is_known_in_the_next_run(driver: ElfFile, tmp_path: Path) -> None:
+def test_what_one_program_showed_is_known_in_the_next_run(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
     kept = records(NAMES)
+    book = DriverBook(parsers, SymbolCache(tmp_path))
     with PrivatePages(os.getpid()) as memory:
-        believed = DriverBook(SymbolCache(tmp_path)).judge(driver, memory, named(kept))
-        again = DriverBook(SymbolCache(tmp_path)).judge(driver, memory, {})
+        book.put(driver, judged(memory, book.paths(driver), named(kept)))
 
-    assert (8, 0) in believed
-    if driver.build_id():
-        assert again == believed
+    again = DriverBook(parsers, SymbolCache(tmp_path)).paths(driver)
+    assert (8, 0) in again
+    assert again == book.paths(driver)
 
 
-def test_a_program_that_shows_otherwise_ends_belief(driver: ElfFile, tmp_path: Path) -> None:
+def test_a_program_that_shows_otherwise_ends_belief(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
     kept = records(NAMES)
-    book = DriverBook(SymbolCache(tmp_path))
+    book = DriverBook(parsers, SymbolCache(tmp_path))
     with PrivatePages(os.getpid()) as memory:
-        assert book.judge(driver, memory, named(kept))
+        book.put(driver, judged(memory, frozenset(), named(kept)))
+        assert book.paths(driver)
         lies = dict.fromkeys(named(kept), "something_else")
-        assert book.judge(driver, memory, lies) == frozenset()
-        assert DriverBook(SymbolCache(tmp_path)).judge(driver, memory, {}) == frozenset()
+        book.put(driver, judged(memory, book.paths(driver), lies))
+    assert book.paths(driver) == frozenset()
+    assert DriverBook(parsers, SymbolCache(tmp_path)).paths(driver) == frozenset()
+
+
+def test_nothing_is_believed_of_a_driver_that_cannot_be_read(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
+    book = DriverBook(parsers, SymbolCache(tmp_path))
+
+    book.put(replace(driver, id=None), {(8, 0)})
+
+    assert book.paths(replace(driver, id=None)) == frozenset()
+    assert book.paths(driver) == frozenset()
 
 
 def test_records_without_device_code_or_known_names_are_not_believed() -> None:
     kept = records([f"{name}_nowhere" for name in NAMES])
     with PrivatePages(os.getpid()) as memory:
-        assert supported_by_code(os.getpid(), memory, list(kept), {}) == frozenset()
+        assert supported_by_code(memory, list(kept), {}, partial(device_names, os.getpid())) == frozenset()
 
 
-def text_address() -> int:
-    """Return an address in this interpreter's own file, as a driver's call would have it."""
-    return ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p).value or 0
-
-
-def test_late_handles_are_named_by_what_known_ones_showed(tmp_path: Path) -> None:
+def test_late_handles_are_named_by_what_known_ones_showed(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
     book = KernelBook()
-    names = DriverNames(book, SymbolCache(tmp_path))
+    names = DriverNames(book, parsers, SymbolCache(tmp_path))
     known, late = records(NAMES), records(["late_kernel"])
     for handle, name in named(known).items():
         book.learn(PROGRAM, handle, name)
         names.witnessed(PROGRAM, handle)
     (handle,) = late
 
-    assert names.name(PROGRAM, text_address(), {handle: 1.0}) == {handle}
+    assert names.name(PROGRAM, driver, {handle: 1.0}) == {handle}
     assert book.name(PROGRAM, handle) == "late_kernel"
     assert book.said(PROGRAM, [handle]) == {}
 
 
-def test_what_may_have_been_unloaded_is_not_named(tmp_path: Path) -> None:
+def test_what_may_have_been_unloaded_is_not_named(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
     book = KernelBook()
-    names = DriverNames(book, SymbolCache(tmp_path))
+    names = DriverNames(book, parsers, SymbolCache(tmp_path))
     known, late = records(NAMES), records(["late_kernel"])
     for handle, name in named(known).items():
         book.learn(PROGRAM, handle, name)
@@ -96,7 +113,7 @@ def test_what_may_have_been_unloaded_is_not_named(tmp_path: Path) -> None:
     (handle,) = late
     names.doubt(PROGRAM)
 
-    assert names.name(PROGRAM, text_address(), {handle: 1.0}) == set()
+    assert names.name(PROGRAM, driver, {handle: 1.0}) == set()
     assert book.name(PROGRAM, handle) is None
 
 

@@ -13,12 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.discovery import procfs
-from otel_gpu.elf import ElfFile
+from otel_gpu.process.files import MappedFile
+from otel_gpu.process.mappings import mapped_file, parse_executable
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.symbols import origins, programs
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.kernels import KernelBook
@@ -106,10 +108,17 @@ def test_frame_pointers_that_lead_in_circles_end() -> None:
 
 
 @pytest.fixture
-def quiet(tmp_path: Path) -> Origins:
-    found = Origins(KernelBook(), SymbolCache(tmp_path))
+def quiet(parsers: Parsers, tmp_path: Path) -> Origins:
+    found = Origins(KernelBook(), parsers, SymbolCache(tmp_path))
     yield found
     found.close()
+
+
+def mapped(name: str) -> MappedFile:
+    """Return where this process has a library mapped."""
+    with open("/proc/self/maps", "rb") as maps:
+        rows = parse_executable(maps.read())
+    return next(file for row in rows if (file := mapped_file(PROGRAM[0], row)).path.endswith(f"/{name}".encode()))
 
 
 def test_a_name_is_pending_until_it_was_looked_for(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +130,7 @@ def test_a_name_is_pending_until_it_was_looked_for(quiet: Origins, monkeypatch: 
     assert quiet.pending(PROGRAM, 0xBEEF)
     assert not quiet.pending(PROGRAM, 0xCAFE)
     gate.set()
-    quiet.settle(10)
+    quiet.settle(120)
 
     assert not quiet.pending(PROGRAM, 0xBEEF)
 
@@ -143,7 +152,7 @@ def test_how_many_kernels_have_no_name_is_told(quiet: Origins, monkeypatch: pyte
 
     assert quiet.unnamed() == (3, 0)
     gate.set()
-    quiet.settle(20)
+    quiet.settle(120)
     assert quiet.unnamed() == (0, 2)
     quiet.forget(PROGRAM)
     assert quiet.unnamed() == (0, 0)
@@ -153,19 +162,17 @@ def test_that_kernels_wait_for_libraries_is_said_once_and_so_is_its_end(
     quiet: Origins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    program = Path("/proc/self/exe").resolve()
+    (module,) = quiet._libraries.modules([mapped("libc.so.6")])
 
     def look(_launch: Launch) -> bool:
-        with ElfFile(program) as elf:
-            quiet._libraries._stub_map(elf)
-        quiet._libraries._known.clear()
-        monkeypatch.setattr(quiet._libraries._cache, "read", lambda *_: None)
+        quiet._libraries.read(module)
+        monkeypatch.setattr(quiet._libraries._cache, "names", lambda _: frozenset())
         return False
 
     monkeypatch.setattr(quiet, "_look", look)
     for handle in (0xB0, 0xB1, 0xB2):
         quiet.submit(replace(launch(), handle=handle))
-    quiet.settle(20)
+    quiet.settle(120)
     quiet.close()
 
     said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("names of kernels")]
@@ -185,10 +192,12 @@ def test_nobody_waits_for_ever(quiet: Origins, monkeypatch: pytest.MonkeyPatch) 
     gate.set()
 
 
-def test_launches_that_find_no_room_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_that_find_no_room_are_counted(
+    parsers: Parsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(origins, "_MAX_QUEUE", 2)
     gate = threading.Event()
-    busy = Origins(KernelBook(), SymbolCache(tmp_path))
+    busy = Origins(KernelBook(), parsers, SymbolCache(tmp_path))
     monkeypatch.setattr(busy, "_look", lambda _launch: gate.wait(10))
 
     for _ in range(10):
@@ -196,7 +205,7 @@ def test_launches_that_find_no_room_are_counted(tmp_path: Path, monkeypatch: pyt
 
     assert busy.dropped >= 7
     gate.set()
-    busy.settle(10)
+    busy.settle(120)
     assert not busy.pending(PROGRAM, 0xBEEF)
     busy.close()
 
@@ -206,16 +215,16 @@ def test_a_process_without_kernels_and_one_that_is_gone_stay_unknown(quiet: Orig
 
     quiet.submit(launch())
     quiet.submit(gone)
-    quiet.settle(20)
+    quiet.settle(120)
 
     assert quiet.caller(PROGRAM, 0xBEEF) is None
     assert quiet.caller(gone.program, 0xBEEF) is None
     quiet.forget(PROGRAM)
 
 
-def test_what_is_known_is_not_looked_for(tmp_path: Path) -> None:
+def test_what_is_known_is_not_looked_for(parsers: Parsers, tmp_path: Path) -> None:
     book = KernelBook()
-    found = Origins(book, SymbolCache(tmp_path))
+    found = Origins(book, parsers, SymbolCache(tmp_path))
     book.learn(PROGRAM, 0xBEEF, "known")
 
     found.submit(launch())
@@ -247,7 +256,7 @@ def test_what_the_stack_does_not_tell_the_programs_records_do(quiet: Origins, mo
 
     quiet.submit(replace(launch(*words), handle=handles[6]))
     quiet.submit(replace(launch(*words[:2]), handle=handles[5]))
-    quiet.settle(20)
+    quiet.settle(120)
 
     assert quiet._kernels.name(PROGRAM, handles[6]) == "kernel6"
     assert quiet._kernels.name(PROGRAM, handles[5]) is None
@@ -277,7 +286,7 @@ def test_what_the_launching_library_keeps_with_a_handle_names_it(
     quiet._kernels.alias(PROGRAM, function, handles[4])
 
     quiet.submit(replace(launch(start + 0x4000), handle=function))
-    quiet.settle(20)
+    quiet.settle(120)
 
     assert quiet._kernels.name(PROGRAM, function) == "kernel4"
     del view
@@ -289,6 +298,7 @@ def test_kernels_that_their_variables_name_show_what_the_drivers_records_are_lik
 ) -> None:
     judged = threading.Event()
     monkeypatch.setattr(quiet._driver, "judge", lambda *_: judged.set())
+    monkeypatch.setattr(quiet, "_module_at", lambda *_: MODULES[0])
     monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
     handles = {0xBEE0 + n: f"kernel{n}" for n in range(3)}
 
@@ -308,7 +318,7 @@ def test_who_launches_is_known_before_the_first_library_is_read(
 ) -> None:
     gate = threading.Event()
     monkeypatch.setattr(quiet, "_look", lambda _launch: gate.wait(20))
-    mapping = next(m for m in procfs.executable_mappings(PROGRAM[0]) if m.path.endswith("libc.so.6"))
+    mapping = mapped("libc.so.6")
     noted = threading.Event()
     note = quiet._note_callers
     monkeypatch.setattr(quiet, "_note_callers", lambda launches: (note(launches), noted.set()))
@@ -333,7 +343,12 @@ def unread(at: int, name: str, directory: str = "/lib", size: int = 0x10000) -> 
     """Make a library whose kernels are still to be read."""
     extent = (BASE + at, BASE + at + size)
     return Module(
-        *extent, extent[0], name, None, extent, procfs.FileMapping(*extent, 0, (0, 0), 1, f"{directory}/{name}")
+        *extent,
+        extent[0],
+        name,
+        None,
+        extent,
+        MappedFile(PROGRAM[0], *extent, 0, (0, 0), 1, f"{directory}/{name}".encode()),
     )
 
 
@@ -348,7 +363,7 @@ class Library:
         monkeypatch.setattr(found, "_read_library", self._read)
         monkeypatch.setattr(programs, "_REREAD_S", 0.0)
 
-    def _read(self, _program: tuple[int, int], known: KnownProgram, module: Module) -> None:
+    def _read(self, known: KnownProgram, module: Module) -> None:
         self.read.append(module.name)
         known.put(module, self.kernels.get(module.name, StubMap()))
 
@@ -360,7 +375,7 @@ def test_only_the_library_that_launches_is_read_when_its_stack_tells(
     library.kernels["launches"] = StubMap.of({ALPHA: "alpha"}, users=((LAUNCHER,), (LAUNCHER + 0x100,), (ALPHA,)))
 
     quiet.submit(launch(BASE + LAUNCHER + 20))
-    quiet.settle(20)
+    quiet.settle(120)
 
     assert quiet._kernels.name(PROGRAM, 0xBEEF) == "alpha"
     assert library.read == ["launches"]
@@ -372,7 +387,7 @@ def test_a_library_without_kernels_is_passed_over(quiet: Origins, monkeypatch: p
     words = (BASE + 0x20500, SP + 40, BASE + LAUNCHER + 20)
 
     quiet.submit(launch(*words, fp=SP + 8))
-    quiet.settle(20)
+    quiet.settle(120)
 
     assert quiet._kernels.name(PROGRAM, 0xBEEF) == "alpha"
     assert library.read == ["empty", "launches"]
@@ -396,13 +411,14 @@ def test_the_other_libraries_are_read_when_nothing_else_tells_and_until_one_does
         unread(0x80000, "beside", directory="/lib", size=0x40000),
     )
     library.known.modules[1:3] = [
-        replace(m, file=replace(m.file, path=f"/far/{m.name}")) for m in library.known.modules[1:3]
+        replace(m, file=msgspec.structs.replace(m.file, path=f"/far/{m.name}".encode()))
+        for m in library.known.modules[1:3]
     ]
     library.kernels["launches"] = StubMap.of({ALPHA: "alpha"})
     library.kernels["small"] = StubMap.of({BETA: "beta"}, handles=((0x800,), (BETA,)))
 
     quiet.submit(replace(launch(BASE + ELSEWHERE), handle=handle))
-    quiet.settle(20)
+    quiet.settle(120)
 
     assert quiet._kernels.name(PROGRAM, handle) == "beta"
     assert library.read == ["launches", "beside", "small"]
@@ -431,7 +447,7 @@ def test_a_program_with_many_libraries_does_not_hold_up_another(
     assert started.wait(20)
     quiet.submit(replace(launch(BASE + 0x80000 + 20), program=another))
     gate.set()
-    quiet.settle(20)
+    quiet.settle(120)
 
     assert set(library.read) == {*names, "another"}
     assert library.read.index("another") <= 2
@@ -442,6 +458,7 @@ def test_at_the_end_records_are_searched_at_once(quiet: Origins, monkeypatch: py
     monkeypatch.setattr(quiet._driver, "name", lambda _program, _ip, launched: set(launched))
     quiet._search_at = time.monotonic() + 3600
 
+    monkeypatch.setattr(quiet, "_module_at", lambda *_: MODULES[0])
     quiet.submit(launch(BASE + ELSEWHERE))
     quiet.settle(0.5)
     waited = quiet.pending(PROGRAM, 0xBEEF)

@@ -209,45 +209,56 @@ def test_decoding_has_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (len(found), found.skipped) == (0, 1)
 
 
+NAME = "0123456789abcdef"
+
+
 def test_the_map_is_kept_on_disk_and_lost_when_damaged(tmp_path: Path) -> None:
     program = build(tmp_path, ["-O2"])
     cache = SymbolCache(tmp_path / "cache")
 
     with ElfFile(program) as elf:
         first = read_stub_map(elf)
-        before = cache.read(elf, "stubs", StubMap)
-        cache.write(elf, "stubs", first)
-        (kept,) = cache.directory.iterdir()
-        again = cache.read(elf, "stubs", StubMap)
-        kept.write_bytes(kept.read_bytes()[:-3])
-        after_damage = cache.read(elf, "stubs", StubMap)
+    before = cache.read(NAME, "stubs", StubMap)
+    cache.write(NAME, "stubs", first)
+    (kept,) = cache.directory.iterdir()
+    again = cache.read(NAME, "stubs", StubMap)
+    names = cache.names("stubs"), cache.names("others")
+    kept.write_bytes(kept.read_bytes()[:-3])
+    after_damage = cache.read(NAME, "stubs", StubMap)
 
     assert before is None
     assert again == first
+    assert names == ({NAME}, set())
     assert after_damage is None
+
+
+@pytest.mark.parametrize("name", ["", "../../../../tmp/elsewhere", "0123456789abcdef/..", "x" * 20])
+def test_only_a_hash_is_a_name_in_the_cache(tmp_path: Path, name: str) -> None:
+    cache = SymbolCache(tmp_path / "a" / "cache")
+
+    cache.write(name, "stubs", StubMap())
+
+    assert cache.read(name, "stubs", StubMap) is None
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("length", [0, 3, 19, 20, 30])
 def test_a_file_of_any_length_in_the_cache_is_survived(tmp_path: Path, length: int) -> None:
-    program = build(tmp_path, ["-O2"])
     cache = SymbolCache(tmp_path / "cache")
 
-    with ElfFile(program) as elf:
-        cache.write(elf, "stubs", StubMap())
-        (kept,) = cache.directory.iterdir()
-        kept.write_bytes(kept.read_bytes()[:length])
+    cache.write(NAME, "stubs", StubMap())
+    (kept,) = cache.directory.iterdir()
+    kept.write_bytes(kept.read_bytes()[:length])
 
-        assert cache.read(elf, "stubs", StubMap) is None
+    assert cache.read(NAME, "stubs", StubMap) is None
 
 
 def test_the_cache_stays_below_its_size(tmp_path: Path) -> None:
     cache = SymbolCache(tmp_path / "cache", max_bytes=300)
-    program = build(tmp_path, ["-O2"])
 
-    with ElfFile(program) as elf:
-        for number in range(5):
-            cache.write(elf, f"kind{number}", StubMap.of({number: "x" * 10}))
-        newest = cache.read(elf, "kind4", StubMap)
+    for number in range(5):
+        cache.write(NAME, f"kind{number}", StubMap.of({number: "x" * 10}))
+    newest = cache.read(NAME, "kind4", StubMap)
 
     assert newest == StubMap.of({4: "x" * 10})
     assert sum(f.stat().st_size for f in cache.directory.iterdir()) <= 300
@@ -256,13 +267,11 @@ def test_the_cache_stays_below_its_size(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    program = build(tmp_path, ["-O2"])
+    cache = SymbolCache(blocked / "cache")
 
-    with ElfFile(program) as elf:
-        cache = SymbolCache(blocked / "cache")
-        cache.write(elf, "stubs", StubMap())
+    cache.write(NAME, "stubs", StubMap())
 
-        assert cache.read(elf, "stubs", StubMap) is None
+    assert cache.read(NAME, "stubs", StubMap) is None
 
 
 @pytest.mark.parametrize(
