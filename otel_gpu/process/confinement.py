@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from .seccomp import restrict
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 1, 4, 38, 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
+_SIGKILL = 9
 _NOBODY = 65_534
+_ON_FILES = 3
+"""Of the four users, and groups, of a process: the one that counts for files."""
 _MAX_DESCRIPTOR = (1 << 31) - 1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -37,7 +41,7 @@ USUAL = Limits()
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel end this process when its parent ends."""
-    _prctl(_PR_SET_PDEATHSIG, 9)
+    _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -76,20 +80,72 @@ def confine(parent: int) -> None:
         except PermissionError:
             pass
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    _drop_capabilities()
+    _set_capabilities((0, 0), (0, 0))
     _prctl(_PR_SET_DUMPABLE, 0)
     die_with_parent(parent)  # which a change of user undoes
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     restrict()
 
 
-def _drop_capabilities() -> None:
+@contextlib.contextmanager
+def rights_of(pid: int) -> Iterator[None]:
+    """Have no other rights on files than a process has: those of its user and groups, and no capabilities.
+
+    PermissionError where this process cannot become that user for a while, and may do more than that one.
+    """
+    uid, gid, groups = _credentials(pid)
+    own = os.geteuid(), os.getegid(), os.getgroups()
+    permitted = _capabilities()
+    try:
+        if own[0] != uid or not {own[1], *own[2]} <= {gid, *groups}:
+            os.setgroups(groups)
+            os.setegid(gid)
+            os.seteuid(uid)
+            # That process must not look into this one, which must end with its parent: a change of user undoes both.
+            _prctl(_PR_SET_DUMPABLE, 0)
+            _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+        _set_capabilities((0, 0), permitted)
+        yield
+    finally:
+        try:
+            _set_capabilities(permitted, permitted)
+            os.seteuid(own[0])
+            os.setegid(own[1])
+            if set(os.getgroups()) != set(own[2]):
+                os.setgroups(own[2])
+        except OSError:
+            os._exit(1)  # what gives up its rights for good begins with all of them
+
+
+def _credentials(pid: int) -> tuple[int, int, list[int]]:
+    """Return the user, the group and the other groups as which a process opens files."""
+    fields: dict[str, list[int]] = {}
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
+        for line in status:
+            name, _, values = line.partition(":")
+            if name in ("Uid", "Gid", "Groups"):
+                fields[name] = list(map(int, values.split()))
+    return fields["Uid"][_ON_FILES], fields["Gid"][_ON_FILES], fields["Groups"]
+
+
+def _capabilities() -> tuple[int, int]:
+    """Return the permitted capabilities of this process, in two words."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
+    sets = (ctypes.c_uint32 * 6)()
+    _checked("capget", header, sets)
+    return sets[1], sets[4]
+
+
+def _set_capabilities(effective: tuple[int, int], permitted: tuple[int, int]) -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    _checked("capset", header, (ctypes.c_uint32 * 6)(effective[0], permitted[0], 0, effective[1], permitted[1], 0))
+
+
+def _checked(call: str, header: ctypes.Array[ctypes.c_uint32], sets: ctypes.Array[ctypes.c_uint32]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.capset(ctypes.byref(header), ctypes.byref(nothing)):
+    if getattr(libc, call)(ctypes.byref(header), ctypes.byref(sets)):
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), "capset")
+        raise OSError(code, os.strerror(code), call)
 
 
 def _prctl(option: int, value: int) -> None:

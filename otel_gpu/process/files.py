@@ -97,20 +97,34 @@ class ProcessFile(msgspec.Struct, frozen=True, tag=True):
         return f"/proc/{self.pid}/{self.name}"
 
 
-File = MappedFile | RootedFile | ProcessFile
+class ProcessFolders(msgspec.Struct, frozen=True, tag=True):
+    """All regular files below directories that a process names: found, and opened, with that process's own rights."""
+
+    pid: int
+    paths: list[bytes]
+    largest: int
+    """Bytes; larger files are left out, and empty ones."""
+
+    @property
+    def shown(self) -> str:
+        """The paths, for people."""
+        return escaped(os.fsdecode(b", ".join(self.paths)))
 
 
-def open_file(file: File, root: int | None = None) -> int:
+File = MappedFile | RootedFile | ProcessFile | ProcessFolders
+
+
+def open_file(file: MappedFile | RootedFile | ProcessFile, root: int | None = None) -> int:
     """Open a file for reading; OSError where it cannot be, RefusedFileError where it should not."""
     match file:
         case MappedFile():
-            return _reopened(_look_up_mapped(file), file.shown)
+            return reopened(_look_up_mapped(file), file.shown)
         case RootedFile():
-            found = _look_up(root, file.path)
+            found = look_up(root, file.path)
             if file.inode and not _is_same(os.fstat(found), file.device, file.inode):
                 os.close(found)
                 raise RefusedFileError(f"{file.shown} is another file by now")
-            return _reopened(found, file.shown)
+            return reopened(found, file.shown)
         case ProcessFile():
             return os.open(f"/proc/{file.pid}/{file.name}", _OPEN)
 
@@ -129,7 +143,7 @@ def _look_up_mapped(file: MappedFile) -> int:
         # It has ended; what it had mapped may be this host's.
         root = os.open("/", _LOOK_UP | os.O_DIRECTORY)
     try:
-        found = _look_up(root, file.path)
+        found = look_up(root, file.path)
     finally:
         os.close(root)
     if not _is_same(os.fstat(found), file.device, file.inode):
@@ -151,7 +165,7 @@ class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def _look_up(root: int | None, path: bytes) -> int:
+def look_up(root: int | None, path: bytes) -> int:
     """Find a path below a root directory, which neither `..` nor a link leads out of; this host's for None."""
     if root is None:
         return os.open(path, _LOOK_UP)
@@ -171,7 +185,7 @@ def _look_up(root: int | None, path: bytes) -> int:
     return found
 
 
-def _reopened(found: int, path: str) -> int:
+def reopened(found: int, path: str) -> int:
     """Open for reading what was only looked up, if it is a regular file."""
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from ..errors import OtelGpuError, ProcessGoneError
+from .files import File, ProcessFile
+from .work import OpenFile
 
+_PIECE = 1 << 20
+_MAX_MAPS = 64 << 20
+_GONE = ("FileNotFoundError", "ProcessLookupError")
 _USER_SPACE_END = 1 << 56
 """Above every user address of x86-64 (also with five-level paging) and arm64; pread takes no larger offset."""
 
@@ -28,19 +34,6 @@ class Memory(Protocol):
     def read(self, address: int, size: int) -> bytes:
         """Return exactly `size` bytes; raises MemoryFault where they are not all there."""
         ...
-
-
-@contextlib.contextmanager
-def memory_of(pid: int) -> Iterator[ProcessMemory]:
-    """Open the memory of a process."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, ProcessLookupError) as e:
-        raise ProcessGoneError(f"process {pid} is gone") from e
-    try:
-        yield ProcessMemory(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class ProcessMemory:
@@ -63,3 +56,59 @@ class ProcessMemory:
         if len(data) != size:
             raise MemoryFault(f"only {len(data)} of {size} bytes are mapped at {address:#x}")
         return data
+
+
+class Mapping(NamedTuple):
+    """A part of a process's memory."""
+
+    start: int
+    end: int
+    permissions: bytes
+    """As in `rw-p`: the last letter is `p` for memory of its own."""
+    name: bytes
+    """The file, what the kernel calls it, or nothing."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the process can read it, and changes to it are its own."""
+        return self.permissions.startswith(b"r") and self.permissions.endswith(b"p")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFiles:
+    """The files in which the kernel shows a process's memory, as a child has them open."""
+
+    memory: ProcessMemory
+    maps: OpenFile
+    pagemap: OpenFile
+
+    @staticmethod
+    def of(pid: int) -> list[File]:
+        """Return the files that `opened` takes."""
+        return [ProcessFile(pid, name) for name in ("mem", "maps", "pagemap")]
+
+    @classmethod
+    def opened(cls, files: Sequence[OpenFile]) -> MemoryFiles:
+        """Take the files of a process."""
+        memory, maps, pagemap = files
+        return cls(ProcessMemory(memory.descriptor), maps, pagemap)
+
+    def read_maps(self) -> bytes:
+        """Return the list of mappings as it is now; ProcessGoneError after exit, MemoryFault where it may not be read."""
+        if self.maps.descriptor < 0 and self.maps.error not in _GONE:
+            raise MemoryFault(f"the mappings cannot be read: {self.maps.reason}")
+        data = bytearray()
+        with contextlib.suppress(ProcessLookupError):
+            while self.maps.descriptor >= 0 and len(data) < _MAX_MAPS and (piece := self.maps.read(len(data), _PIECE)):
+                data += piece
+        if not data:
+            raise ProcessGoneError("the process has ended; its mappings cannot be read")
+        return bytes(data)
+
+    def mappings(self) -> Iterator[Mapping]:
+        """Yield what is mapped now."""
+        for line in self.read_maps().splitlines():
+            fields = line.split(None, 5)
+            if len(fields) >= 5:
+                start, _, end = fields[0].partition(b"-")
+                yield Mapping(int(start, 16), int(end, 16), fields[1], fields[5] if len(fields) > 5 else b"")

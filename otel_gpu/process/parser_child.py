@@ -22,7 +22,8 @@ from importlib import import_module
 import msgspec
 
 from .confinement import Limits, confine, die_with_parent, keep_only, limit
-from .files import FileId, RootedFile, open_file
+from .files import FileId, ProcessFolders, RootedFile, open_file
+from .folders import open_below
 from .work import HEAD, MAX_DESCRIPTORS, Failed, FrameKind, Opened, OpenFile, Request, Service, Work, frame
 
 _CODECS = ("ascii", "latin-1", "utf-8", "utf-16-le", "utf-32-le", "unicode_escape")
@@ -148,6 +149,9 @@ def _opened(line: socket.socket, request: Request, given: Sequence[int]) -> Iter
     for descriptor in given:
         yield OpenFile(descriptor, None, 0, f"descriptor {descriptor}")
     for number, file in enumerate(request.files):
+        if isinstance(file, ProcessFolders):
+            yield from _opened_below(line, number, file)
+            continue
         try:
             root = given[file.root] if isinstance(file, RootedFile) and file.root >= 0 else None
             descriptor = open_file(file, root)
@@ -165,6 +169,18 @@ def _opened(line: socket.socket, request: Request, given: Sequence[int]) -> Iter
         else:
             line.sendall(told)
         yield found
+
+
+def _opened_below(line: socket.socket, number: int, folders: ProcessFolders) -> Iterator[OpenFile]:
+    """Open all files below directories, and tell of them as one."""
+    reason, error = "", ""
+    try:
+        for descriptor, name in open_below(folders):
+            status = os.fstat(descriptor)
+            yield OpenFile(descriptor, FileId.of(status), status.st_size, name)
+    except Exception as e:  # noqa: BLE001 - what cannot be opened costs itself only
+        reason, error = getattr(e, "strerror", None) or str(e), type(e).__name__
+    line.sendall(frame(FrameKind.OPENED, msgspec.msgpack.encode(Opened(number, reason=reason, error=error))))
 
 
 def _send_with(line: socket.socket, data: bytes, descriptor: int) -> None:

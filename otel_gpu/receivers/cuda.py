@@ -294,6 +294,7 @@ class CudaReceiver:
             "graph_nodes_unknown": self._facts.unknown_graph_nodes(),
             "name_lookups_dropped": self._origins.dropped,
             "name_files_unread": self._origins.unread_files,
+            "name_reads_failed": self._origins.failed_reads,
             "names_cut": self._facts.cut_names(),
             "names_refused": self.kernels.refused,
             "rows_not_counted": self._rows_lost,

@@ -1,26 +1,22 @@
-"""Which kernels are in the device code that a process has now: in its memory, its files, its compilers' caches?
+"""Which kernels are in the device code that a process has now, in its memory or in files?
 
-Code that a program gives to the driver is an ELF file for the GPU, a fatbin of such files, or PTX text. Compilers keep
-what they made in directories that the program's environment names. Only what device code says is a kernel counts: no
-parameter, no section, no function that kernels call.
+Code that a program gives to the driver is an ELF file for the GPU, a fatbin of such files, or PTX text. Only what device
+code says is a kernel counts: no parameter, no section, no function that kernels call.
 
-Everything here is bounded: pages that are not in memory are not read, files through their own descriptors only.
+Everything here is bounded, and pages that are not in memory are not read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import stat
 import struct
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ..discovery import procfs
 from ..errors import OtelGpuError
-from ..process.memory import Memory, MemoryFault, memory_of
+from ..process.memory import Mapping, Memory, MemoryFault, MemoryFiles
 from .fatbin import CUBIN_MACHINE, FATBIN_MAGIC, kernels_in_sections, kernels_of_image
 from .residents import present_chunks
 from .stubs import MAX_NAME
@@ -29,62 +25,56 @@ _MAX_BYTES = 1 << 30
 _MAX_SECONDS = 5.0
 _MAX_NAMES = 100_000
 _MAX_IMAGE = 64 << 20
-_MAX_FILES = 20_000
-_MAX_FILE = 16 << 20
+_MAX_NAMES_BYTES = 16 << 20
 _OVERLAP = MAX_NAME + 64
 """A name in PTX may begin in one piece of memory and end in the next."""
-_MAX_MAPS = 64 << 20
 _PTX, _ELF, _FAT = b".entry", b"\x7fELF\x02\x01", struct.pack("<I", FATBIN_MAGIC)
 _PTX_KERNEL = re.compile(rb"\.entry\s+([\w$%%]{1,%d})(?=[\s(])" % MAX_NAME)
 _HEADER = struct.Struct("<18xH20xQ10xHHH")  # machine, section table, size of an entry, entries, the one with the names
 _SECTION = struct.Struct("<24xQQ24x")  # offset, size
 _FATBIN = struct.Struct("<IHHQ")
 
-_HOME = "HOME"
-_CACHES = (
-    ("CUPY_CACHE_DIR", ".cupy/kernel_cache"),
-    ("TRITON_CACHE_DIR", ".triton/cache"),
-    ("TRITON_HOME", None),
-    ("TORCHINDUCTOR_CACHE_DIR", None),
-    ("NUMBA_CACHE_DIR", None),
-    ("CUDA_CACHE_PATH", ".nv/ComputeCache"),
-)
-"""Where compilers keep what they made: the variable that says so, and the place in HOME otherwise."""
-_VARIABLES = frozenset({_HOME, *(variable for variable, _ in _CACHES)})
-
 
 @dataclass(slots=True)
 class _Found:
     names: set[str] = field(default_factory=set)
     left: int = _MAX_BYTES
+    left_of_names: int = _MAX_NAMES_BYTES
     deadline: float = field(default_factory=lambda: time.monotonic() + _MAX_SECONDS)
 
     def spend(self, size: int) -> bool:
         """Say whether so much more may be read."""
         self.left -= size
-        return self.left >= 0 and time.monotonic() < self.deadline and len(self.names) < _MAX_NAMES
+        is_room = self.left >= 0 and self.left_of_names >= 0 and len(self.names) < _MAX_NAMES
+        return is_room and time.monotonic() < self.deadline
 
     def add(self, names: Iterable[bytes]) -> None:
         """Add kernels of one image."""
-        self.names.update(name.decode("latin-1") for name in names if len(name) <= MAX_NAME)
+        new = {name.decode("latin-1") for name in names if len(name) <= MAX_NAME} - self.names
+        self.left_of_names -= sum(map(len, new))
+        self.names |= new
 
 
-def device_names(pid: int) -> frozenset[str]:
-    """Return the kernels in the device code that a process has."""
+def names_in_memory(files: MemoryFiles) -> frozenset[str]:
+    """Return the kernels in the device code that a process has in memory."""
     found = _Found()
-    # The files first: they are few, and what is in them need not be looked for.
-    for data in _cached(pid):
+    tail, expected = b"", 0
+    for start, data in present_chunks(files, _ranges(files.mappings()), found.deadline):
+        if not found.spend(len(data)):
+            break
+        before = tail if start == expected else b""
+        _search(before + data, found, files.memory, start - len(before))
+        tail, expected = data[-_OVERLAP:], start + len(data)
+    return frozenset(found.names)
+
+
+def names_in_files(contents: Iterable[bytes]) -> frozenset[str]:
+    """Return the kernels in the device code of files."""
+    found = _Found()
+    for data in contents:
         if not found.spend(len(data)):
             break
         _search(data, found, _Bytes(data), 0)
-    tail, expected = b"", 0
-    with memory_of(pid) as memory:
-        for start, data in present_chunks(pid, _mappings(pid)):
-            if not found.spend(len(data)):
-                break
-            before = tail if start == expected else b""
-            _search(before + data, found, memory, start - len(before))
-            tail, expected = data[-_OVERLAP:], start + len(data)
     return frozenset(found.names)
 
 
@@ -138,52 +128,11 @@ class _Bytes:
         return piece
 
 
-def _mappings(pid: int) -> list[tuple[int, int]]:
+def _ranges(mappings: Iterable[Mapping]) -> list[tuple[int, int]]:
     """Return what a process has in private memory, its own data first, then the smallest files."""
-    found = []
-    for line in procfs.read(pid, "maps", _MAX_MAPS).splitlines():
-        fields = line.split(None, 5)
-        if len(fields) < 5 or not fields[1].startswith(b"r") or not fields[1].endswith(b"p"):
-            continue
-        name = fields[5] if len(fields) > 5 else b""
-        if name.startswith((b"/dev/", b"[v")):
-            continue
-        start, end = (int(part, 16) for part in fields[0].split(b"-"))
-        found.append((name.startswith(b"/"), end - start, start, end))
-    return [(start, end) for *_, start, end in sorted(found)]
-
-
-def _cached(pid: int) -> Iterator[bytes]:
-    """Yield the files in the compilers' caches that a process uses, as it sees them."""
-    environment = procfs.environment(pid, _VARIABLES)
-    home = environment.get(_HOME)
-    places = [
-        environment.get(variable) or (f"{home}/{default}" if home and default else None)
-        for variable, default in _CACHES
-    ]
-    left = _MAX_FILES
-    for place in dict.fromkeys(p for p in places if p and p.startswith("/")):
-        for directory, _, files in os.walk(f"/proc/{pid}/root{place}"):
-            left -= 1 + len(files)
-            if left < 0:
-                return
-            for name in files:
-                if (data := _contents(os.path.join(directory, name))) is not None:
-                    yield data
-
-
-def _contents(path: str) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE:
-            return None
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(_MAX_FILE)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+    found = sorted(
+        (m.name.startswith(b"/"), m.end - m.start, m.start, m.end)
+        for m in mappings
+        if m.is_private and not m.name.startswith((b"/dev/", b"[v"))
+    )
+    return [(start, end) for *_, start, end in found]

@@ -14,17 +14,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from ..errors import OtelGpuError
 from ..process.parsers import Parsers
 from .cache import SymbolCache
-from .device_names import device_names
+from .compiler_caches import kernels_in_caches
 from .driver_book import DriverBook
-from .driver_records import Path, is_scarce, judged, led_to, supported_by_code
+from .driver_records import Path, is_scarce
 from .kernels import KernelBook, Program
 from .launches import Module
-from .private_pages import PrivatePages
+from .memory_work import Said
+from .program_memory import ProgramMemory
 
 _log = logging.getLogger(__name__)
 _MAX_WITNESSES = 256
@@ -55,6 +55,7 @@ class DriverNames:
 
     def __init__(self, kernels: KernelBook, parsers: Parsers, cache: SymbolCache) -> None:
         self._kernels = kernels
+        self._parsers = parsers
         self._book = DriverBook(parsers, cache)
         self._states: dict[Program, _State] = {}
         self._lock = threading.Lock()
@@ -77,24 +78,24 @@ class DriverNames:
             state.doubted_at = time.monotonic()
             state.nameless.clear()
 
-    def judge(self, program: Program, driver: Module) -> None:
+    def judge(self, program: Program, driver: Module, memory: ProgramMemory) -> None:
         """Let a program whose kernels are known show how the driver's records lead to names."""
         try:
-            with PrivatePages(program[0]) as memory:
-                self._book.put(driver, judged(memory, self._book.paths(driver), self._told(program)))
+            self._book.put(driver, memory.driver((), self._told(program), self._book.paths(driver)).paths)
         except _FAILURES as e:
             _log.debug("records of process %d: %s", program[0], e)
 
-    def name(self, program: Program, driver: Module, launched: Mapping[int, float]) -> set[int]:
+    def name(self, program: Program, driver: Module, memory: ProgramMemory, launched: Mapping[int, float]) -> set[int]:
         """Learn the names of handles that were launched at those times; return the ones that have one now."""
         with self._lock:
             state = self._states.setdefault(program, _State())
             handles = {h: when for h, when in {**state.nameless, **launched}.items() if when > state.doubted_at}
         try:
-            first, paths = self._read(program, driver, state, handles)
+            said = self._ask(program, driver, memory, state, handles)
+            first = said.names
             if first:
                 time.sleep(_SETTLES_S)
-                second = _led(program[0], handles, paths)
+                second = memory.led(handles, said.paths or said.own)
                 first = {handle: name for handle, name in first.items() if second.get(handle) == name}
         except _FAILURES as e:
             _log.debug("records of process %d: %s", program[0], e)
@@ -117,28 +118,20 @@ class DriverNames:
         with self._lock:
             self._states.pop(program, None)
 
-    def _read(
-        self, program: Program, driver: Module, state: _State, handles: Mapping[int, float]
-    ) -> tuple[dict[int, str], frozenset[Path]]:
+    def _ask(
+        self, program: Program, driver: Module, memory: ProgramMemory, state: _State, handles: Mapping[int, float]
+    ) -> Said:
         told = self._told(program)
-        with PrivatePages(program[0]) as memory:
-            paths = judged(memory, self._book.paths(driver), told)
-            self._book.put(driver, paths)
-            if not paths:
-                paths = state.paths or supported_by_code(memory, handles, told, partial(device_names, program[0]))
-                if not is_scarce({*handles, *told}):
-                    state.paths = paths
-        return _led(program[0], handles, paths), paths
+        said = memory.driver(handles, told, self._book.paths(driver), state.paths)
+        self._book.put(driver, said.paths)
+        if said.needs_files:
+            in_files = kernels_in_caches(self._parsers, program[0])
+            said = memory.driver(handles, told, said.paths, state.paths, in_files)
+            if not is_scarce({*handles, *told}):
+                state.paths = said.own
+        return said
 
     def _told(self, program: Program) -> dict[int, str]:
         with self._lock:
             launched = list(self._states.setdefault(program, _State()).launched)
         return self._kernels.said(program, launched)
-
-
-def _led(pid: int, handles: Mapping[int, object], paths: frozenset[Path]) -> dict[int, str]:
-    if not paths:
-        return {}
-    with PrivatePages(pid) as memory:
-        led = {handle: led_to(memory, handle, paths) for handle in handles}
-    return {handle: name for handle, name in led.items() if name is not None}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from ..process.memory import Memory, MemoryFault
@@ -120,15 +120,16 @@ def judged(memory: Memory, paths: frozenset[Path], told: Mapping[int, str]) -> f
     return paths
 
 
+def all_texts(memory: Memory, handles: Collection[int], told: Mapping[int, str]) -> dict[int, Texts]:
+    """Return what handles, and those whose names are known, lead to; of the first ones if there are many."""
+    return {handle: texts(memory, handle) for handle in [*told, *handles][:_MAX_LOOKED_AT]}
+
+
 def supported_by_code(
-    memory: Memory, handles: Collection[int], told: Mapping[int, str], device_names: Callable[[], AbstractSet[str]]
+    found: Mapping[int, Texts], told: Mapping[int, str], device_names: AbstractSet[str]
 ) -> frozenset[Path]:
     """Return the paths that a program's own device code speaks for, where too few names are known otherwise."""
-    looked_at = [*told, *handles][:_MAX_LOOKED_AT]
-    found: dict[int, Texts] = {handle: texts(memory, handle) for handle in looked_at}
-    if not might_be_supported(found):
-        return frozenset()
-    paths = supported(found, device_names() | set(told.values()))
+    paths = supported(found, device_names | set(told.values()))
     return frozenset(p for p in paths if all(found[h].get(p, name) == name for h, name in told.items() if h in found))
 
 

@@ -1,35 +1,21 @@
-"""Is this word a pointer to the name of a kernel that the library has?"""
+"""Which of these words are pointers to the name of a kernel that the library has?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from ..process.memory import Memory, MemoryFault
 from .stubs import MAX_NAME
 
+ReadTexts = Callable[[Sequence[int], int, int], Mapping[int, bytes]]
+"""(addresses, where the last text may end, its greatest length): the texts that begin at the addresses."""
 
-class KernelStrings:
-    """The strings of a mapped library that are names of its own kernels."""
 
-    def __init__(self, memory: Memory, extent: tuple[int, int], names: Iterable[str]) -> None:
-        self._memory = memory
-        self._start, self._end = extent
-        self._names = frozenset(names)
-        self._known: dict[int, str | None] = {}
-
-    def at(self, address: int) -> str | None:
-        """Return the kernel name that begins at an address, None where none does."""
-        if not self._start <= address < self._end:
-            return None
-        if address not in self._known:
-            self._known[address] = self._read(address)
-        return self._known[address]
-
-    def _read(self, address: int) -> str | None:
-        try:
-            raw = self._memory.read(address, min(MAX_NAME, self._end - address))
-        except MemoryFault:
-            return None
-        text, end, _ = raw.partition(b"\0")
-        name = text.decode("latin-1")
-        return name if end and name in self._names else None
+def kernel_strings(
+    read: ReadTexts, extent: tuple[int, int], words: Collection[int], names: Iterable[str]
+) -> dict[int, str]:
+    """Return the kernel names of a mapped library that begin at addresses, which are some of the words."""
+    start, end = extent
+    known = frozenset(names)
+    texts = read([word for word in words if start <= word < end], end, MAX_NAME)
+    found = ((address, text.decode("latin-1")) for address, text in texts.items())
+    return {address: name for address, name in found if name in known}

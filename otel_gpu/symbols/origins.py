@@ -23,8 +23,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..errors import OtelGpuError
-from ..process.mappings import executable_mappings
-from ..process.memory import memory_of
 from ..process.parsers import Parsers
 from ..supervision import Worker
 from .cache import SymbolCache
@@ -32,6 +30,7 @@ from .driver_names import DriverNames
 from .kernel_libraries import KernelLibraries
 from .kernels import KernelBook, Program
 from .launches import Launch, Module, module_at, told_by_stack, unread_launcher
+from .program_memory import ProgramMemory
 from .program_records import told_by_program
 from .programs import KnownProgram
 from .stubs import StubMap
@@ -46,6 +45,10 @@ _SEARCH_SHARE = 0.1
 _MAX_WAITING = 4_096
 """Launches that wait for a library, or for the records."""
 _CLOSES_S = 5.0
+_IDLE_S = 5.0
+"""How often it is looked whether a program's memory is held in vain."""
+_MAX_OPEN = 16
+"""Programs whose memory is held at a time, by a child for each."""
 _PATIENCE_S = 60.0
 """How long a name may be looked for before nobody waits for it any more."""
 _FAILURES = (OtelGpuError, OSError, struct.error)
@@ -70,6 +73,8 @@ class Origins:
         self._libraries = KernelLibraries(parsers, cache, self._say_reading)
         self._queue: queue.Queue[Launch | _Judgement] = queue.Queue(_MAX_QUEUE)
         self._programs: dict[Program, KnownProgram] = {}
+        self._memories: OrderedDict[Program, ProgramMemory] = OrderedDict()
+        """Of programs, the one that was asked last at the end."""
         self._waiting: dict[tuple[Program, int], list[float]] = {}
         self._batch: deque[Launch | _Judgement] = deque()
         """What was taken from the queue and is to be looked at."""
@@ -86,11 +91,12 @@ class Origins:
         """When the last launch came."""
         self._is_reading = False
         """Whether it was said that kernels wait for names."""
-        self._has_forgotten = False
-        """Whether programs have ended whose files may be of no use any more."""
+        self._ended: deque[Program] = deque()
+        """Programs whose memory is to be let go of, and maybe their files."""
         self._is_last = False
         """Whether the agent ends, so that nothing is put off."""
         self._lock = threading.Lock()
+        self._failed_reads = 0
         self.dropped = 0
         """Launches that were not looked at, because too many waited."""
         self.worker = Worker("names", self._step)
@@ -157,6 +163,11 @@ class Origins:
         """How many files were not read whose kernels were wanted."""
         return self._libraries.unread
 
+    @property
+    def failed_reads(self) -> int:
+        """How often something was wanted of a program's memory that could not be read, or kept its reader waiting."""
+        return self._failed_reads + sum(memory.failures for memory in list(self._memories.values()))
+
     def caller(self, program: Program, handle: int) -> str | None:
         """Return the file that launches an unknown kernel."""
         known = self._programs.get(program)
@@ -166,12 +177,14 @@ class Origins:
         """Drop a program that has ended."""
         self._programs.pop(program, None)
         self._driver.forget(program)
-        self._has_forgotten = True
+        self._ended.append(program)
         self.worker.wake()
 
     def close(self) -> None:
         """Stop; what still waits stays unknown."""
-        self.worker.stop(_CLOSES_S)
+        if self.worker.stop(_CLOSES_S):
+            for memory in self._memories.values():
+                memory.close()
 
     def _step(self) -> float:
         """Do what is most urgent; return when there is more to do.
@@ -198,12 +211,23 @@ class Origins:
             self._ask_drivers()
         else:
             self._say_read()
-            if self._has_forgotten:
-                self._has_forgotten = False
-                modules = [module for known in list(self._programs.values()) for module in known.modules]
-                self._libraries.keep_only(module.stubs for module in modules if module.stubs is not None)
-            return math.inf
+            return self._tidy_up()
         return 0.0
+
+    def _tidy_up(self) -> float:
+        """Let go of what is not needed any more; return in how many seconds there may be more of it."""
+        if self._ended:
+            while self._ended:
+                program = self._ended.popleft()
+                self._programs.pop(program, None)
+                if (memory := self._memories.pop(program, None)) is not None:
+                    memory.close()
+                    self._failed_reads += memory.failures
+            modules = [module for known in list(self._programs.values()) for module in known.modules]
+            self._libraries.keep_only(module.stubs for module in modules if module.stubs is not None)
+        for memory in self._memories.values():
+            memory.close_idle()
+        return _IDLE_S if any(memory.is_open for memory in self._memories.values()) else math.inf
 
     def _take(self) -> None:
         """Take what is in the queue now."""
@@ -233,7 +257,7 @@ class Origins:
         if isinstance(item, _Judgement):
             try:
                 if (driver := self._module_at(item.program, item.ip)) is not None:
-                    self._driver.judge(item.program, driver)
+                    self._driver.judge(item.program, driver, self._memory(item.program))
             except _FAILURES as e:
                 _log.debug("driver of process %d: %s", item.program[0], e)
             finally:
@@ -336,8 +360,18 @@ class Origins:
             known.put(module, stubs)
 
     def _refresh(self, program: Program, known: KnownProgram) -> None:
-        mapped = [file for file in executable_mappings(self._parsers, program[0]) if file.inode]
-        known.map(mapped, self._libraries.modules)
+        known.map(self._memory(program).mapped(), self._libraries.modules)
+
+    def _memory(self, program: Program) -> ProgramMemory:
+        """Return a program's memory, and let go of that which was asked longest ago where too many are held."""
+        memory = self._memories.get(program)
+        if memory is None:
+            memory = self._memories[program] = ProgramMemory(self._parsers, program[0])
+        self._memories.move_to_end(program)
+        others = [other for other in self._memories.values() if other.is_open and other is not memory]
+        if len(others) >= _MAX_OPEN:
+            others[0].close()
+        return memory
 
     def _module_at(self, program: Program, address: int) -> Module | None:
         """Return what a program has mapped at an address."""
@@ -350,10 +384,9 @@ class Origins:
     def _read_handles(self, program: Program, known: KnownProgram) -> None:
         """Learn the handles that the program's variables hold now."""
         if known.are_handles_due():
-            with memory_of(program[0]) as memory:
-                for handle, name in known.new_handles(memory):
-                    self._kernels.learn(program, handle, name)
-                    known.tell(handle, name)
+            for handle, name in known.new_handles(self._memory(program).words):
+                self._kernels.learn(program, handle, name)
+                known.tell(handle, name)
 
     def _ask_drivers(self) -> None:
         """Name launches' kernels by the drivers' records."""
@@ -371,7 +404,7 @@ class Origins:
             if driver is not None:
                 with self._lock:
                     launched = {launch.handle: self._waiting[program, launch.handle][-1] for launch in launches}
-                named = self._driver.name(program, driver, launched)
+                named = self._driver.name(program, driver, self._memory(program), launched)
         except _FAILURES as e:
             _log.debug("driver of process %d: %s", program[0], e)
         finally:
@@ -402,7 +435,7 @@ class Origins:
     def _search_records_of(self, program: Program, known: KnownProgram, launches: list[Launch]) -> None:
         originals = {launch.handle: self._kernels.original(program, launch.handle) for launch in launches}
         try:
-            names = told_by_program(program[0], known, launches, originals)
+            names = told_by_program(self._memory(program), known, launches, originals)
         except _FAILURES as e:
             _log.debug("records of process %d: %s", program[0], e)
             return

@@ -5,32 +5,24 @@ from __future__ import annotations
 import bisect
 import os
 
-from ..discovery import procfs
 from ..errors import ProcessGoneError
-from ..process.memory import MemoryFault, memory_of
+from ..process.memory import MemoryFault, MemoryFiles
 
-_MAX_MAPS = 64 << 20
 _MAX_PAGES = 16_384
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SPECIAL = (b"/dev/", b"[v", b"[stack")
 
 
 class PrivatePages:
-    """A process's memory as it was when each page was first asked for. Use as a context manager."""
+    """A process's memory as it was when each page was first asked for."""
 
-    def __init__(self, pid: int) -> None:
-        self._opened = memory_of(pid)
-        self._memory = self._opened.__enter__()
+    def __init__(self, files: MemoryFiles) -> None:
+        self._memory = files.memory
         self._pages: dict[int, bytes | None] = {}
-        ranges = sorted(_private(pid))
+        private = (m for m in files.mappings() if m.is_private and not m.name.startswith(_SPECIAL))
+        ranges = sorted((m.start, m.end) for m in private)
         self._starts = [start for start, _ in ranges]
         self._ends = [end for _, end in ranges]
-
-    def __enter__(self) -> PrivatePages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.__exit__(None, None, None)
 
     def read(self, address: int, size: int) -> bytes:
         """Return exactly `size` bytes; MemoryFault where they are not private memory, or too much was read."""
@@ -57,16 +49,3 @@ class PrivatePages:
             raise
         except MemoryFault:
             return None
-
-
-def _private(pid: int) -> list[tuple[int, int]]:
-    found = []
-    for line in procfs.read(pid, "maps", _MAX_MAPS).splitlines():
-        fields = line.split(None, 5)
-        if len(fields) < 5 or not fields[1].startswith(b"r") or not fields[1].endswith(b"p"):
-            continue
-        if len(fields) > 5 and fields[5].startswith(_SPECIAL):
-            continue
-        start, _, end = fields[0].partition(b"-")
-        found.append((int(start, 16), int(end, 16)))
-    return found

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..process.files import MappedFile
-from ..process.memory import Memory
 from .launches import Launch, Module, caller, launching_file
 from .stubs import StubMap
-from .words import read_words
 
 _REREAD_S = 1.0
 """How often the handle variables of a program are read again while unknown handles turn up."""
@@ -73,10 +71,13 @@ class KnownProgram:
         if len(self.callers) < _MAX_CALLERS:
             self.callers.setdefault(launch.handle, launching_file(launch, self.modules))
 
-    def new_handles(self, memory: Memory) -> Iterator[tuple[int, str]]:
-        """Yield the handles, with their kernels' names, that variables hold and did not hold the last time."""
+    def new_handles(self, read_words: Callable[[Any], Any]) -> Iterator[tuple[int, str]]:
+        """Yield the handles, with their kernels' names, that variables hold and did not hold the last time.
+
+        `read_words` returns the 64-bit numbers at sorted addresses, 0 where nothing can be read.
+        """
         for module in {m.bias: m for m in self.with_stubs()}.values():
-            yield from self._new_handles_of(module, memory)
+            yield from self._new_handles_of(module, read_words)
 
     def are_handles_due(self) -> bool:
         """Say, once in a while, that the handle variables should be read."""
@@ -85,13 +86,13 @@ class KnownProgram:
         self._handles_read = time.monotonic()
         return True
 
-    def _new_handles_of(self, module: Module, memory: Memory) -> Iterator[tuple[int, str]]:
+    def _new_handles_of(self, module: Module, read_words: Callable[[Any], Any]) -> Iterator[tuple[int, str]]:
         import numpy as np
 
         stubs = module.stubs
         if stubs is None or not stubs.handle_variables:
             return
-        values = read_words(memory, np.frombuffer(stubs.handle_variables, np.int64) + module.bias)
+        values = read_words(np.frombuffer(stubs.handle_variables, np.int64) + module.bias)
         of, before = self._handles.get(module.bias, (None, None))
         self._handles[module.bias] = stubs, values
         # Until a device is there, the runtime keeps the stub itself.

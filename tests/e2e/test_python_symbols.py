@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.process.memory import MemoryFault, ProcessMemory, memory_of
+from otel_gpu.process.memory import MemoryFault, ProcessMemory
 from otel_gpu.symbols.python import CodeObjects, PythonFrame, Unresolved
 from otel_gpu.symbols.python_walk import PythonThreads
 from otel_gpu.unwind.python_layout import (
@@ -27,6 +27,7 @@ from otel_gpu.unwind.python_layout import (
     layout_for,
 )
 from tests.cpythons import CHURN, Interpreter, Situations, churning, find_image, interpreters
+from tests.process_memory import memory_of
 
 OWN_MEMORY = ProcessMemory(os.open("/proc/self/mem", os.O_RDONLY))
 

@@ -6,14 +6,21 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from otel_gpu.errors import ProcessGoneError
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.symbols import device_names as module
-from otel_gpu.symbols.device_names import device_names
+from otel_gpu.symbols.compiler_caches import kernels_in_caches
+from otel_gpu.symbols.device_names import names_in_memory
+from tests.process_memory import memory_files
 
+USER = 12_345
+"""Who owns nothing here."""
 PTX = ".version 8.0\n.target sm_90\n.visible .entry {0}(.param .u64 {0}_param_0)\n{{ ret; }}\n.func {0}_helper() {{ ret; }}\n"
 
 
@@ -30,11 +37,18 @@ def cubin(*kernels: str, machine: int = 190) -> bytes:
     return head + strings + b"".join(sections)
 
 
-def holding(data: bytes, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+def holding(data: bytes, environment: dict[str, str] | None, user: int | None) -> subprocess.Popen[bytes]:
     """Start a process that has these bytes in its memory."""
     code = "import sys; data = bytearray(sys.stdin.buffer.read()); print(flush=True); import time; time.sleep(60)"
     process = subprocess.Popen(
-        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment or {}
+        ["/usr/bin/python3" if user is not None else sys.executable, "-S", "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment or {},
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+        cwd="/",
     )
     process.stdin.write(data)
     process.stdin.close()
@@ -42,14 +56,20 @@ def holding(data: bytes, environment: dict[str, str] | None = None) -> subproces
     return process
 
 
-def names_in(data: bytes, environment: dict[str, str] | None = None) -> frozenset[str]:
-    process = holding(data, environment)
+@contextmanager
+def process_with(data: bytes, environment: dict[str, str] | None = None, user: int | None = None) -> Iterator[int]:
+    process = holding(data, environment, user)
     try:
-        return device_names(process.pid)
+        yield process.pid
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def names_in(data: bytes) -> frozenset[str]:
+    with process_with(data) as pid, memory_files(pid) as files:
+        return names_in_memory(files)
 
 
 def test_ptx_in_memory_has_kernels() -> None:
@@ -71,7 +91,7 @@ def test_an_elf_file_for_the_host_has_none() -> None:
     assert "first_kernel" not in names_in(cubin("first_kernel", machine=62))
 
 
-def test_compilers_caches_have_kernels(tmp_path: Path) -> None:
+def test_compilers_caches_have_kernels(tmp_path: Path, parsers: Parsers) -> None:
     own, elsewhere = tmp_path / "cupy", tmp_path / "home"
     (elsewhere / ".triton/cache/AB12").mkdir(parents=True)
     own.mkdir()
@@ -82,10 +102,56 @@ def test_compilers_caches_have_kernels(tmp_path: Path) -> None:
     (own / "link").symlink_to(tmp_path / "secret.cubin")
     os.mkfifo(own / "pipe")
 
-    names = names_in(b"", {"CUPY_CACHE_DIR": str(own), "HOME": str(elsewhere)})
+    with process_with(b"", {"CUPY_CACHE_DIR": str(own), "HOME": str(elsewhere)}) as pid:
+        names = kernels_in_caches(parsers, pid)
 
     assert {"cupy_add", "triton_poi_fused"} <= names
     assert "not_ours" not in names
+
+
+@pytest.mark.root
+def test_a_compilers_cache_is_read_with_the_rights_of_the_process_that_names_it(
+    tmp_path: Path, parsers: Parsers
+) -> None:
+    for directory in (tmp_path, *tmp_path.parents[:-2]):
+        directory.chmod(directory.stat().st_mode | 0o055)
+    places = {"open": 0o755, "secret": 0o700, "its_own": 0o700}
+    for name, mode in places.items():
+        place = tmp_path / name
+        place.mkdir()
+        (place / "kernel.cubin").write_bytes(cubin(f"kernel_in_{name}"))
+        place.chmod(mode)
+    hidden = tmp_path / "open" / "hidden.cubin"
+    hidden.write_bytes(cubin("kernel_in_a_file_of_root"))
+    hidden.chmod(0o600)
+    (tmp_path / "open" / "link").symlink_to(tmp_path / "secret")
+    for path in (tmp_path / "its_own", tmp_path / "its_own" / "kernel.cubin"):
+        os.chown(path, USER, USER)
+    environment = {
+        "TRITON_CACHE_DIR": str(tmp_path / "secret"),
+        "CUPY_CACHE_DIR": str(tmp_path / "open"),
+        "TRITON_HOME": str(tmp_path / "open" / ".." / "its_own"),
+        "CUDA_CACHE_PATH": "/root",
+    }
+
+    with process_with(b"", environment, user=USER) as pid:
+        assert kernels_in_caches(parsers, pid) == {"kernel_in_open", "kernel_in_its_own"}
+    with process_with(b"", environment) as pid:
+        assert "kernel_in_secret" in kernels_in_caches(parsers, pid)
+
+
+@pytest.mark.root
+def test_a_cache_without_end_is_looked_at_for_a_while(tmp_path: Path, parsers: Parsers) -> None:
+    deep = tmp_path / "/".join("abcdefghij")
+    deep.mkdir(parents=True)
+    (deep / "kernel.cubin").write_bytes(cubin("too_deep"))
+    (tmp_path / "a" / "around").symlink_to(tmp_path)
+    (tmp_path / "a" / "kernel.cubin").write_bytes(cubin("near"))
+    with (tmp_path / "a" / "sparse").open("wb") as sparse:
+        sparse.truncate(1 << 40)
+
+    with process_with(b"", {"TRITON_CACHE_DIR": str(tmp_path)}) as pid:
+        assert kernels_in_caches(parsers, pid) == {"near"}
 
 
 def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,5 +166,9 @@ def test_a_broken_image_names_nothing(cut: int) -> None:
 
 
 def test_a_process_that_is_gone_is_said_to_be() -> None:
-    with pytest.raises(ProcessGoneError):
-        device_names(1 << 22)
+    with memory_files(1 << 22) as files, pytest.raises(ProcessGoneError):
+        names_in_memory(files)
+
+
+def test_a_process_that_is_gone_has_no_caches(parsers: Parsers) -> None:
+    assert kernels_in_caches(parsers, 1 << 22) == frozenset()

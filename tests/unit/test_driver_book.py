@@ -5,24 +5,26 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from otel_gpu.process.files import FileId, MappedFile
-from otel_gpu.process.memory import MemoryFault
+from otel_gpu.process.memory import MemoryFault, MemoryFiles
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.device_names import device_names
 from otel_gpu.symbols.driver_book import DriverBook
 from otel_gpu.symbols.driver_names import DriverNames
-from otel_gpu.symbols.driver_records import judged, supported_by_code
+from otel_gpu.symbols.driver_records import judged
 from otel_gpu.symbols.kernels import KernelBook
 from otel_gpu.symbols.launches import Module
+from otel_gpu.symbols.memory_work import Said
 from otel_gpu.symbols.private_pages import PrivatePages
+from otel_gpu.symbols.program_memory import ProgramMemory
 from otel_gpu.symbols.stubs import StubMap
+from tests.process_memory import memory_files
 
 PROGRAM = (os.getpid(), 1)
 NAMES = [f"own_kernel_{i}" for i in range(5)]
@@ -42,6 +44,31 @@ def named(kept: dict[int, tuple[str, Record]]) -> dict[int, str]:
 
 
 @pytest.fixture
+def own() -> Iterator[PrivatePages]:
+    """Read this process."""
+    with memory_files(os.getpid()) as files:
+        yield LatePages(files)
+
+
+class LatePages:
+    """What stands in this process now, whatever is made between two questions."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self._files = files
+
+    def read(self, address: int, size: int) -> bytes:
+        return PrivatePages(self._files).read(address, size)
+
+
+@pytest.fixture
+def memory(parsers: Parsers) -> Iterator[ProgramMemory]:
+    """Have a child read this process."""
+    found = ProgramMemory(parsers, os.getpid())
+    yield found
+    found.close()
+
+
+@pytest.fixture
 def driver() -> Module:
     """Stands in for a driver: this interpreter's own file."""
     status = os.stat(sys.executable)
@@ -51,25 +78,27 @@ def driver() -> Module:
     return Module(0, 4096, 0, "driver", StubMap(), (0, 4096), file, FileId.of(status))
 
 
-def test_what_one_program_showed_is_known_in_the_next_run(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
+def test_what_one_program_showed_is_known_in_the_next_run(
+    driver: Module, parsers: Parsers, own: PrivatePages, tmp_path: Path
+) -> None:
     kept = records(NAMES)
     book = DriverBook(parsers, SymbolCache(tmp_path))
-    with PrivatePages(os.getpid()) as memory:
-        book.put(driver, judged(memory, book.paths(driver), named(kept)))
+    book.put(driver, judged(own, book.paths(driver), named(kept)))
 
     again = DriverBook(parsers, SymbolCache(tmp_path)).paths(driver)
     assert (8, 0) in again
     assert again == book.paths(driver)
 
 
-def test_a_program_that_shows_otherwise_ends_belief(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
+def test_a_program_that_shows_otherwise_ends_belief(
+    driver: Module, parsers: Parsers, own: PrivatePages, tmp_path: Path
+) -> None:
     kept = records(NAMES)
     book = DriverBook(parsers, SymbolCache(tmp_path))
-    with PrivatePages(os.getpid()) as memory:
-        book.put(driver, judged(memory, frozenset(), named(kept)))
-        assert book.paths(driver)
-        lies = dict.fromkeys(named(kept), "something_else")
-        book.put(driver, judged(memory, book.paths(driver), lies))
+    book.put(driver, judged(own, frozenset(), named(kept)))
+    assert book.paths(driver)
+    lies = dict.fromkeys(named(kept), "something_else")
+    book.put(driver, judged(own, book.paths(driver), lies))
     assert book.paths(driver) == frozenset()
     assert DriverBook(parsers, SymbolCache(tmp_path)).paths(driver) == frozenset()
 
@@ -83,13 +112,20 @@ def test_nothing_is_believed_of_a_driver_that_cannot_be_read(driver: Module, par
     assert book.paths(driver) == frozenset()
 
 
-def test_records_without_device_code_or_known_names_are_not_believed() -> None:
+def test_records_without_device_code_or_known_names_are_not_believed(memory: ProgramMemory) -> None:
     kept = records([f"{name}_nowhere" for name in NAMES])
-    with PrivatePages(os.getpid()) as memory:
-        assert supported_by_code(memory, list(kept), {}, partial(device_names, os.getpid())) == frozenset()
+
+    said = memory.driver(list(kept), {}, frozenset())
+    assert said.needs_files
+    said = memory.driver(list(kept), {}, frozenset(), in_files=frozenset({"another"}))
+    assert said == Said(frozenset())
+    said = memory.driver(list(kept), {}, frozenset(), in_files=frozenset(named(kept).values()))
+    assert said.names == named(kept)
 
 
-def test_late_handles_are_named_by_what_known_ones_showed(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
+def test_late_handles_are_named_by_what_known_ones_showed(
+    driver: Module, parsers: Parsers, memory: ProgramMemory, tmp_path: Path
+) -> None:
     book = KernelBook()
     names = DriverNames(book, parsers, SymbolCache(tmp_path))
     known, late = records(NAMES), records(["late_kernel"])
@@ -98,12 +134,14 @@ def test_late_handles_are_named_by_what_known_ones_showed(driver: Module, parser
         names.witnessed(PROGRAM, handle)
     (handle,) = late
 
-    assert names.name(PROGRAM, driver, {handle: 1.0}) == {handle}
+    assert names.name(PROGRAM, driver, memory, {handle: 1.0}) == {handle}
     assert book.name(PROGRAM, handle) == "late_kernel"
     assert book.said(PROGRAM, [handle]) == {}
 
 
-def test_what_may_have_been_unloaded_is_not_named(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
+def test_what_may_have_been_unloaded_is_not_named(
+    driver: Module, parsers: Parsers, memory: ProgramMemory, tmp_path: Path
+) -> None:
     book = KernelBook()
     names = DriverNames(book, parsers, SymbolCache(tmp_path))
     known, late = records(NAMES), records(["late_kernel"])
@@ -113,7 +151,7 @@ def test_what_may_have_been_unloaded_is_not_named(driver: Module, parsers: Parse
     (handle,) = late
     names.doubt(PROGRAM)
 
-    assert names.name(PROGRAM, driver, {handle: 1.0}) == set()
+    assert names.name(PROGRAM, driver, memory, {handle: 1.0}) == set()
     assert book.name(PROGRAM, handle) is None
 
 
@@ -134,8 +172,9 @@ def test_unloaded_kernels_are_no_witnesses() -> None:
 
 
 def test_only_private_memory_is_read() -> None:
-    with PrivatePages(os.getpid()) as memory:
+    record = Record(5, b"x")
+    with memory_files(os.getpid()) as files:
+        pages = PrivatePages(files)
         with pytest.raises(MemoryFault):
-            memory.read(0, 8)
-        record = Record(5, b"x")
-        assert memory.read(ctypes.addressof(record), 1) == b"\5"
+            pages.read(0, 8)
+        assert pages.read(ctypes.addressof(record), 1) == b"\5"

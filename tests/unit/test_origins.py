@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from otel_gpu.symbols.launches import Launch, Module, launching_file, told_by_st
 from otel_gpu.symbols.origins import Origins
 from otel_gpu.symbols.programs import KnownProgram
 from otel_gpu.symbols.stubs import StubMap
+from otel_gpu.symbols.words import read_words
 
 PROGRAM = (os.getpid(), 1)
 SP = 0x7FFE0000
@@ -479,14 +481,15 @@ def test_handles_are_told_when_their_variables_have_them_and_once() -> None:
     stubs = StubMap.of({ALPHA: "alpha", BETA: "beta"}, handles=((0x800, 0x808), (ALPHA, BETA)))
     known.modules = [module] = [Module(*EXTENT, BASE, "program", stubs, EXTENT)]
 
-    assert list(known.new_handles(memory)) == []
+    read = partial(read_words, memory)
+    assert list(known.new_handles(read)) == []
     memory.values = (0xAA, BASE + ALPHA)
-    assert list(known.new_handles(memory)) == [(0xAA, "alpha")]
+    assert list(known.new_handles(read)) == [(0xAA, "alpha")]
     memory.values = (0xAA, 0xBB)
-    assert list(known.new_handles(memory)) == [(0xBB, "beta")]
+    assert list(known.new_handles(read)) == [(0xBB, "beta")]
     another = StubMap.of({ALPHA: "another", BETA: "beta"}, handles=((0x800, 0x808), (ALPHA, BETA)))
     known.modules = [replace(module, stubs=another)]
-    assert list(known.new_handles(memory)) == [(0xAA, "another"), (0xBB, "beta")]
+    assert list(known.new_handles(read)) == [(0xAA, "another"), (0xBB, "beta")]
 
 
 def test_a_caller_in_another_module_does_not_speak_for_a_librarys_launch() -> None:

@@ -7,13 +7,18 @@ import mmap
 import os
 import random
 import struct
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from otel_gpu.errors import ProcessGoneError
+from otel_gpu.process.memory import MemoryFault, MemoryFiles
+from otel_gpu.process.work import OpenFile
 from otel_gpu.symbols import residents
 from otel_gpu.symbols.residents import AROUND, Places, allocated, find_places, variables
+from tests.process_memory import memory_files
 
 PAGES = 64
 
@@ -43,8 +48,15 @@ def value() -> int:
     return random.getrandbits(62) | 1 << 62
 
 
-def search(values: set[int], *avoided: int) -> Places:
-    return find_places(os.getpid(), values, allocated(os.getpid(), avoided))
+@pytest.fixture(scope="module")
+def files() -> Iterator[MemoryFiles]:
+    with memory_files(os.getpid()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def search(files: MemoryFiles) -> Callable[..., Places]:
+    return lambda values, *avoided: find_places(files, values, allocated(files.mappings(), avoided))
 
 
 def own(places: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -52,7 +64,9 @@ def own(places: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [p for p in places if p[:AROUND] == tuple(range(1, AROUND + 1))]
 
 
-def test_a_value_is_found_with_what_stands_around_it(memory: mmap.mmap, value: int) -> None:
+def test_a_value_is_found_with_what_stands_around_it(
+    memory: mmap.mmap, value: int, search: Callable[..., Places]
+) -> None:
     put(memory, 10_000, value)
 
     (place,) = own(search({value, value ^ 2})[value])
@@ -61,7 +75,7 @@ def test_a_value_is_found_with_what_stands_around_it(memory: mmap.mmap, value: i
     assert place[AROUND + 1 :] == tuple(range(AROUND + 1, 2 * AROUND + 1))
 
 
-def test_pages_that_were_never_touched_stay_so(memory: mmap.mmap, value: int) -> None:
+def test_pages_that_were_never_touched_stay_so(memory: mmap.mmap, value: int, search: Callable[..., Places]) -> None:
     put(memory, 40 * mmap.PAGESIZE + 800, value)
     touched = list(_touched(memory))
 
@@ -78,20 +92,26 @@ def _touched(memory: mmap.mmap) -> Iterator[int]:
                 yield page
 
 
-def test_a_mapping_with_an_avoided_address_is_left_out(memory: mmap.mmap, value: int) -> None:
+def test_a_mapping_with_an_avoided_address_is_left_out(
+    memory: mmap.mmap, value: int, search: Callable[..., Places]
+) -> None:
     put(memory, 10_000, value)
 
     assert not own(search({value}, address_of(memory) + 5).get(value, []))
 
 
-def test_a_common_number_has_a_bounded_number_of_places(memory: mmap.mmap, value: int) -> None:
+def test_a_common_number_has_a_bounded_number_of_places(
+    memory: mmap.mmap, value: int, search: Callable[..., Places]
+) -> None:
     for at in range(2_000, 2_000 + 200 * 8 * (2 * AROUND + 1), 8 * (2 * AROUND + 1)):
         put(memory, at, value)
 
     assert len(search({value})[value]) == 64
 
 
-def test_the_search_ends_where_its_bounds_are(memory: mmap.mmap, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_ends_where_its_bounds_are(
+    memory: mmap.mmap, value: int, monkeypatch: pytest.MonkeyPatch, search: Callable[..., Places]
+) -> None:
     put(memory, 10_000, value)
 
     monkeypatch.setattr(residents, "_MAX_BYTES", 0)
@@ -102,20 +122,46 @@ def test_the_search_ends_where_its_bounds_are(memory: mmap.mmap, value: int, mon
 
 
 def test_a_process_that_is_gone_is_said_to_be() -> None:
-    with pytest.raises(ProcessGoneError):
-        allocated(1 << 22)
-    with pytest.raises(ProcessGoneError):
-        find_places(1 << 22, {1}, [(0, 4096)])
+    with memory_files(1 << 22) as files, pytest.raises(ProcessGoneError):
+        list(files.mappings())
+    with subprocess.Popen(["sleep", "60"]) as child, memory_files(child.pid) as files:
+        assert list(files.mappings())
+        child.kill()
+        child.wait()
+        with pytest.raises(ProcessGoneError):
+            list(files.mappings())
+        with pytest.raises(ProcessGoneError):
+            files.memory.read(4096, 1)
 
 
-def test_nothing_is_read_for_no_values() -> None:
-    assert find_places(1 << 22, set(), []) == {}
+def test_a_process_that_may_not_be_looked_at_is_not_said_to_be_gone() -> None:
+    files = [OpenFile(-1, None, 0, "mem", "Permission denied", "PermissionError")] * 3
+    with pytest.raises(MemoryFault, match="Permission denied"):
+        MemoryFiles.opened(files).read_maps()
+    with pytest.raises(MemoryFault):
+        MemoryFiles.opened(files).memory.read(4096, 1)
 
 
-def test_variables_are_the_writable_parts_of_an_extent(memory: mmap.mmap, value: int) -> None:
+def test_nothing_is_read_for_no_values(files: MemoryFiles) -> None:
+    assert find_places(files, set(), []) == {}
+
+
+def test_a_mapping_of_which_nearly_nothing_is_in_memory_takes_no_longer_than_a_search_may(
+    files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residents, "_MAX_SECONDS", 0.05)
+    began = time.monotonic()
+
+    assert find_places(files, {1 << 62}, [(1 << 40, 1 << 46)]) == {}
+    assert time.monotonic() - began < 5
+
+
+def test_variables_are_the_writable_parts_of_an_extent(memory: mmap.mmap, value: int, files: MemoryFiles) -> None:
     start = address_of(memory)
     put(memory, 10_000, value)
 
-    assert variables(os.getpid(), (start + 100, start + 2 * mmap.PAGESIZE + 1)) == [(start, start + 3 * mmap.PAGESIZE)]
-    assert variables(os.getpid(), (0, 4096)) == []
-    assert own(find_places(os.getpid(), {value}, variables(os.getpid(), (start, start + 100_000)))[value])
+    assert variables(files.mappings(), (start + 100, start + 2 * mmap.PAGESIZE + 1)) == [
+        (start, start + 3 * mmap.PAGESIZE)
+    ]
+    assert variables(files.mappings(), (0, 4096)) == []
+    assert own(find_places(files, {value}, variables(files.mappings(), (start, start + 100_000)))[value])
