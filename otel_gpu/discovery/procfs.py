@@ -9,25 +9,7 @@ from dataclasses import dataclass
 from ..errors import ProcessGoneError
 
 _MAX_FILE = 1 << 20
-_MAX_MAPS = 64 << 20
 _DELETED = " (deleted)"
-
-
-@dataclass(frozen=True, slots=True)
-class FileMapping:
-    """An executable mapping of a file; addresses in the process, offset in the file."""
-
-    start: int
-    end: int
-    offset: int
-    device: tuple[int, int]
-    inode: int
-    path: str
-    """As the process sees it, without the kernel's mark for deleted files."""
-
-    def opener(self, pid: int) -> str:
-        """Return a path under which the very file can be opened, even when it is deleted or in a container."""
-        return f"/proc/{pid}/map_files/{self.start:x}-{self.end:x}"
 
 
 def pids() -> Iterator[int]:
@@ -44,32 +26,6 @@ def read(pid: int, name: str, limit: int = _MAX_FILE) -> bytes:
             return f.read(limit)
     except (FileNotFoundError, ProcessLookupError) as e:
         raise ProcessGoneError(f"process {pid} is gone") from e
-
-
-def executable_mappings(pid: int) -> list[FileMapping]:
-    """Return the file mappings of a process that can be executed."""
-    found = []
-    for line in read(pid, "maps", _MAX_MAPS).splitlines():
-        fields = line.split(None, 5)
-        if len(fields) < 6 or b"x" not in fields[1] or fields[4] == b"0":
-            continue
-        start, _, end = fields[0].partition(b"-")
-        major, _, minor = fields[3].partition(b":")
-        found.append(
-            FileMapping(
-                int(start, 16),
-                int(end, 16),
-                int(fields[2], 16),
-                (int(major, 16), int(minor, 16)),
-                int(fields[4]),
-                os.fsdecode(_unescape(fields[5])).removesuffix(_DELETED),
-            )
-        )
-    return found
-
-
-def _unescape(path: bytes) -> bytes:
-    return path.replace(rb"\012", b"\n")
 
 
 @dataclass(frozen=True, slots=True)

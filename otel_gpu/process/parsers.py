@@ -58,6 +58,7 @@ _MODULES = (
     "otel_gpu.symbols.compiler_caches",
     "otel_gpu.symbols.constants_arm64",
     "otel_gpu.symbols.constants_x86",
+    "otel_gpu.symbols.hip_kernels",
     "otel_gpu.symbols.memory_work",
     "otel_gpu.symbols.python",
     "otel_gpu.symbols.stub_work",

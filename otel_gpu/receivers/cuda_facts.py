@@ -15,7 +15,7 @@ from ..discovery.processes import Process
 from ..printable import escaped
 from ..probes.table import FUNCTIONS
 from ..processors.kernel_names import OTHER
-from ..symbols.hip_kernels import HostSymbols
+from ..symbols.hip_kernels import HostPointer
 from ..symbols.kernels import KernelBook, Program
 from ..symbols.launches import Launch
 from ..symbols.origins import Origins
@@ -43,7 +43,6 @@ class CudaFacts:
         self._origins = origins
         self._kernels = kernels
         self._ledger = ledger
-        self._host_symbols = HostSymbols()
         self._graphs: dict[Program, Graphs] = {}
         self._handles = KernelHandles()
         self._cut_names = 0
@@ -82,7 +81,7 @@ class CudaFacts:
                         function, data = hip.as_cuda(function, data)
                     self._called(program, function, b, c, tuple(arguments), data, when_ns)
                 case EventType.FIRST_LAUNCH if b & abi.KIND_HIP:
-                    self._hip_launched(program, a)
+                    self._origins.submit(HostPointer(program, a))
                 case EventType.FIRST_LAUNCH if self._handles.key(program, a) == a:
                     ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
                     self._origins.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
@@ -165,11 +164,6 @@ class CudaFacts:
             self._seen.discard(program)
             self._kernels.forget(program)
             self._origins.forget(program)
-            self._host_symbols.forget(program)
-
-    def _hip_launched(self, program: Program, handle: int) -> None:
-        if self._kernels.name(program, handle) is None and (name := self._host_symbols.kernel(program, handle)):
-            self._kernels.learn(program, handle, name)
 
     def _hip_device_reset(self, program: Program, device: int, when_ns: int) -> None:
         for number in hip.devices_reset(device):

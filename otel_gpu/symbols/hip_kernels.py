@@ -7,18 +7,21 @@ Where that is stripped, the file and the place in it are all there is.
 
 from __future__ import annotations
 
-import os
 import re
-import time
+import struct
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..discovery import procfs
-from ..discovery.libraries import loaded_size
-from ..elf import PT_LOAD, SHT_NOBITS, ElfFile
-from ..errors import ElfError, ProcessGoneError
+from ..elf import SHT_NOBITS, ElfFile
+from ..errors import ElfError
+from ..process.batches import each
+from ..process.confinement import Limits
+from ..process.parsers import Parsers
+from ..process.work import OpenFile, work
 from .kernels import Program
+from .launches import Module
 
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
@@ -29,51 +32,30 @@ _OBJECT, _FUNCTION = 1, 2
 _MAX_NAME = 4096
 _MAX_SYMBOLS = 256 << 20
 """Bytes of a symbol table; a larger one is not believed."""
-_REREAD_S = 1.0
-"""How often a program's files are looked up again while addresses turn up that are in none of them."""
+_MAX_ALIASES = 16
+"""Symbols of one address that are looked at."""
+_READING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=32 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class _Module:
-    start: int
-    """Where its address 0 lies in the process, plus its first address."""
-    end: int
-    bias: int
-    opener: str
-    name: str
+class HostPointer:
+    """A launch by a host pointer, or by a handle: where nothing is mapped there, it is one."""
+
+    program: Program
+    handle: int
 
 
-class HostSymbols:
-    """Names kernels by the files that the observed programs have mapped, which it remembers by program."""
-
-    def __init__(self) -> None:
-        self._modules: dict[Program, tuple[float, list[_Module]]] = {}
-
-    def kernel(self, program: Program, address: int) -> str | None:
-        """Return the kernel behind an address, or the file and the place in it; None outside of files."""
-        module = self._module_of(program, address)
-        if module is None:
-            return None
-        try:
-            with ElfFile(module.opener) as elf:
-                name = symbol_at(elf, address - module.bias)
-        except (ElfError, OSError):
-            name = None
-        return kernel_of(name) if name else f"{module.name}+{address - module.bias:#x}"
-
-    def forget(self, program: Program) -> None:
-        """Drop a program that has ended."""
-        self._modules.pop(program, None)
-
-    def _module_of(self, program: Program, address: int) -> _Module | None:
-        read_at, modules = self._modules.get(program, (-_REREAD_S, []))
-        found = next((m for m in modules if m.start <= address < m.end), None)
-        # Kernels of modules are launched by handles, which lie in no file however often one looks.
-        if found is None and time.monotonic() - read_at >= _REREAD_S:
-            modules = _modules(program[0])
-            self._modules[program] = (time.monotonic(), modules)
-            found = next((m for m in modules if m.start <= address < m.end), None)
-        return found
+def kernels_at(parsers: Parsers, module: Module, addresses: Sequence[int]) -> dict[int, str]:
+    """Return the kernels behind addresses in a file that is mapped, or the file and the places in it."""
+    assert module.file is not None
+    names: dict[int, str] = {}
+    places = [address - module.bias for address in addresses]
+    for outcome in each(parsers, host_symbols, [module.file], places, _READING):
+        names = outcome.answer or names
+    return {
+        address: kernel_of(names[place]) if place in names else f"{module.name}+{place:#x}"
+        for address, place in zip(addresses, places, strict=True)
+    }
 
 
 def kernel_of(symbol: str) -> str:
@@ -83,8 +65,20 @@ def kernel_of(symbol: str) -> str:
     return _MANGLED_STUB.sub(lambda length: str(int(length[1]) - len(_STUB)), symbol, count=1)
 
 
-def symbol_at(elf: ElfFile, address: int) -> str | None:
-    """Return the symbol of a variable or function that begins at a link-time address."""
+@work(list[int], dict[int, str])
+def host_symbols(files: Sequence[OpenFile], addresses: list[int]) -> Iterator[dict[int, str]]:
+    """Yield the symbols that begin at link-time addresses of each file."""
+    for file in files:
+        if file.descriptor >= 0:
+            try:
+                yield symbols_at(ElfFile.of(file, file.path), addresses)
+            except (ElfError, struct.error):
+                yield {}
+
+
+def symbols_at(elf: ElfFile, addresses: Collection[int]) -> dict[int, str]:
+    """Return the symbols of variables and functions that begin at link-time addresses."""
+    found: dict[int, str] = {}
     for table in (".symtab", ".dynsym"):
         section = elf.section(table)
         if section is None or section.type == SHT_NOBITS or section.link >= len(elf.sections):
@@ -95,33 +89,17 @@ def symbol_at(elf: ElfFile, address: int) -> str | None:
             elf.section_data(section)[: section.size // _SYMBOL.itemsize * _SYMBOL.itemsize], _SYMBOL
         )
         kind = symbols["info"] & 15
-        found = (symbols["value"] == address) & (symbols["section"] != 0) & ((kind == _OBJECT) | (kind == _FUNCTION))
+        symbols = symbols[(symbols["section"] != 0) & ((kind == _OBJECT) | (kind == _FUNCTION))]
         strings = elf.sections[section.link]
-        for at in symbols["name"][found].tolist():
-            raw = elf.read(strings.offset + at, min(_MAX_NAME, max(strings.size - at, 0))).partition(b"\0")[0]
-            if raw:
-                return raw.partition(b"@")[0].decode("utf-8", "replace")
-    return None
-
-
-def _modules(pid: int) -> list[_Module]:
-    """Return the files of a process that have code, each with all that it spans."""
-    try:
-        mappings = procfs.executable_mappings(pid)
-    except (ProcessGoneError, PermissionError):
-        return []
-    found = []
-    for mapping in mappings:
-        opener = mapping.opener(pid)
-        if not os.path.exists(opener):
-            opener = f"/proc/{pid}/root{mapping.path}"
-        try:
-            with ElfFile(opener) as elf:
-                bias = mapping.start - elf.code_vaddr(mapping.offset)
-                first = min((s.vaddr for s in elf.segments if s.type == PT_LOAD), default=0)
-                found.append(
-                    _Module(bias + first, bias + first + loaded_size(elf), bias, opener, os.path.basename(mapping.path))
-                )
-        except (ElfError, OSError):
-            continue
+        for address in addresses:
+            if address not in found and 0 <= address < 1 << 64:
+                its = symbols["name"][symbols["value"] == np.uint64(address)][:_MAX_ALIASES].tolist()
+                name = next(filter(None, (_name(elf, strings.offset + at, strings.size - at) for at in its)), None)
+                if name is not None:
+                    found[address] = name
     return found
+
+
+def _name(elf: ElfFile, offset: int, left: int) -> str:
+    raw = elf.read(offset, min(_MAX_NAME, max(left, 0))).partition(b"\0")[0]
+    return raw.partition(b"@")[0].decode("utf-8", "replace")

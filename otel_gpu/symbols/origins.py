@@ -27,6 +27,7 @@ from ..process.parsers import Parsers
 from ..supervision import Worker
 from .cache import SymbolCache
 from .driver_names import DriverNames
+from .hip_kernels import HostPointer, kernels_at
 from .kernel_libraries import KernelLibraries
 from .kernels import KernelBook, Program
 from .launches import Launch, Module, module_at, told_by_stack, unread_launcher
@@ -47,6 +48,8 @@ _MAX_WAITING = 4_096
 _CLOSES_S = 5.0
 _IDLE_S = 5.0
 """How often it is looked whether a program's memory is held in vain."""
+_REMAP_S = 0.1
+"""How often it is looked what is mapped, for pointers that are in no file yet."""
 _MAX_OPEN = 16
 """Programs whose memory is held at a time, by a child for each."""
 _PATIENCE_S = 60.0
@@ -62,6 +65,9 @@ class _Judgement:
     ip: int
 
 
+_Item = Launch | HostPointer | _Judgement
+
+
 class Origins:
     """Names kernels by their launches, in a thread of its own."""
 
@@ -71,13 +77,17 @@ class Origins:
         self._parsers = parsers
         self._driver = DriverNames(kernels, parsers, cache)
         self._libraries = KernelLibraries(parsers, cache, self._say_reading)
-        self._queue: queue.Queue[Launch | _Judgement] = queue.Queue(_MAX_QUEUE)
+        self._queue: queue.Queue[_Item] = queue.Queue(_MAX_QUEUE)
         self._programs: dict[Program, KnownProgram] = {}
         self._memories: OrderedDict[Program, ProgramMemory] = OrderedDict()
         """Of programs, the one that was asked last at the end."""
         self._waiting: dict[tuple[Program, int], list[float]] = {}
-        self._batch: deque[Launch | _Judgement] = deque()
+        self._batch: deque[_Item] = deque()
         """What was taken from the queue and is to be looked at."""
+        self._pointers: OrderedDict[Program, list[HostPointer]] = OrderedDict()
+        """Launches by host pointers, which files have names for."""
+        self._mapped_at: dict[Program, float] = {}
+        """When it was seen last what is mapped, for pointers that were in no file."""
         self._for_launcher: OrderedDict[Program, list[Launch]] = OrderedDict()
         """Launches by libraries that are still to be read."""
         self._for_others: OrderedDict[Program, list[Launch]] = OrderedDict()
@@ -102,10 +112,11 @@ class Origins:
         self.worker = Worker("names", self._step)
         self.worker.start()
 
-    def submit(self, launch: Launch) -> None:
+    def submit(self, launch: Launch | HostPointer) -> None:
         """Queue a launch of a kernel that may be unknown."""
         if self._kernels.name(launch.program, launch.handle) is not None:
-            self._witness(launch)
+            if isinstance(launch, Launch):
+                self._witness(launch)
             return
         key = (launch.program, launch.handle)
         with self._lock:
@@ -198,6 +209,8 @@ class Origins:
         if self._batch:
             while self._batch and not self.worker.is_stopping:
                 self._work_on(self._batch.popleft())
+        elif self._pointers:
+            self._name_pointers()
         elif self._for_launcher:
             self._read_launcher()
         elif self._for_others:
@@ -220,6 +233,7 @@ class Origins:
             while self._ended:
                 program = self._ended.popleft()
                 self._programs.pop(program, None)
+                self._mapped_at.pop(program, None)
                 if (memory := self._memories.pop(program, None)) is not None:
                     memory.close()
                     self._failed_reads += memory.failures
@@ -253,7 +267,10 @@ class Origins:
                 if launch.program == program:
                     known.note_caller(launch)
 
-    def _work_on(self, item: Launch | _Judgement) -> None:
+    def _work_on(self, item: _Item) -> None:
+        if isinstance(item, HostPointer):
+            self._pointers.setdefault(item.program, []).append(item)
+            return
         if isinstance(item, _Judgement):
             try:
                 if (driver := self._module_at(item.program, item.ip)) is not None:
@@ -277,7 +294,35 @@ class Origins:
             else:
                 waits.append(item)
 
-    def _finish(self, launch: Launch) -> None:
+    def _name_pointers(self) -> None:
+        """Name what one program launched by host pointers: a pointer into no file is a handle, which has its name."""
+        program, pointers = self._pointers.popitem(last=False)
+        try:
+            by_file: dict[tuple[int, int], tuple[Module, list[int]]] = {}
+            for pointer in pointers:
+                if (module := self._file_at(program, pointer.handle)) is not None:
+                    by_file.setdefault(module.extent, (module, []))[1].append(pointer.handle)
+            for module, handles in by_file.values():
+                for handle, name in kernels_at(self._parsers, module, handles).items():
+                    self._kernels.learn(program, handle, name)
+        except _FAILURES as e:
+            _log.debug("kernels of process %d: %s", program[0], e)
+        finally:
+            for pointer in pointers:
+                self._finish(pointer)
+
+    def _file_at(self, program: Program, address: int) -> Module | None:
+        known = self._programs.setdefault(program, KnownProgram())
+        found = known.file_at(address)
+        now = time.monotonic()
+        # Handles lie in no file however often one looks.
+        if found is None and now - self._mapped_at.get(program, 0.0) > _REMAP_S:
+            self._refresh(program, known)
+            self._mapped_at[program] = now
+            found = known.file_at(address)
+        return found
+
+    def _finish(self, launch: Launch | HostPointer) -> None:
         self._done((launch.program, launch.handle))
         self._queue.task_done()
 

@@ -47,6 +47,10 @@ class KnownProgram:
         self._mapped = mapped
         self._handles_read = 0.0
 
+    def file_at(self, address: int) -> Module | None:
+        """Return the file that an address is in, of its code or its variables."""
+        return next((module for module in self.modules if module.extent[0] <= address < module.extent[1]), None)
+
     def with_stubs(self) -> list[Module]:
         """Return the modules that have kernels: of hundreds, a few."""
         return [module for module in self.modules if module.has_kernels]

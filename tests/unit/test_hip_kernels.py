@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,12 @@ from hypothesis import strategies as st
 
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.symbols import hip_kernels
-from otel_gpu.symbols.hip_kernels import HostSymbols, kernel_of, symbol_at
+from otel_gpu.process.parsers import Parsers
+from otel_gpu.symbols import origins as module
+from otel_gpu.symbols.cache import SymbolCache
+from otel_gpu.symbols.hip_kernels import HostPointer, kernel_of, symbols_at
+from otel_gpu.symbols.kernels import KernelBook, Program
+from otel_gpu.symbols.origins import Origins
 
 
 @pytest.mark.parametrize(
@@ -53,35 +59,62 @@ def test_variables_and_functions_are_found_by_their_very_address(library: Path) 
     with ElfFile(str(library)) as elf:
         symbols = {s.name: s.value for s in elf.symbols()}
 
-        assert symbol_at(elf, symbols["_Z2kxPf"]) == "_Z2kxPf"
-        assert symbol_at(elf, symbols["_Z17__device_stub__kxPf"]) == "_Z17__device_stub__kxPf"
-        assert symbol_at(elf, symbols["_Z2kxPf"] + 1) is None
+        kernel, stub = symbols["_Z2kxPf"], symbols["_Z17__device_stub__kxPf"]
+        assert symbols_at(elf, [kernel + 1, kernel, stub, -1]) == {
+            kernel: "_Z2kxPf",
+            stub: "_Z17__device_stub__kxPf",
+        }
 
 
-def test_an_address_of_this_process_is_looked_up_in_its_file(library: Path) -> None:
-    import ctypes
+@pytest.fixture
+def origins(parsers: Parsers, tmp_path: Path) -> Iterator[Origins]:
+    found = Origins(KernelBook(), parsers, SymbolCache(tmp_path))
+    yield found
+    found.close()
 
+
+def named(origins: Origins, program: Program, *handles: int) -> list[str | None]:
+    for handle in handles:
+        origins.submit(HostPointer(program, handle))
+    origins.settle(120)
+    assert not any(origins.pending(program, handle) for handle in handles)
+    return [origins._kernels.name(program, handle) for handle in handles]
+
+
+def test_an_address_of_this_process_is_looked_up_in_its_file(library: Path, origins: Origins) -> None:
     loaded = ctypes.CDLL(str(library))
-    program = (os.getpid(), 1)
-    symbols = HostSymbols()
     handle = ctypes.addressof(ctypes.c_void_p.in_dll(loaded, "_Z2kxPf"))
 
-    assert symbols.kernel(program, handle) == "_Z2kxPf"
-    assert symbols.kernel(program, handle + 1).startswith("kernels.so+0x")
-    assert symbols.kernel(program, 8) is None
+    symbol, nothing, nowhere = named(origins, (os.getpid(), 1), handle, handle + 1, 8)
+
+    assert symbol == "_Z2kxPf"
+    assert nothing is not None
+    assert nothing.startswith("kernels.so+0x")
+    assert nowhere is None
 
 
-def test_a_process_that_is_gone_has_no_names() -> None:
-    assert HostSymbols().kernel((2**22 + 5, 1), 0x1000) is None
+def test_a_library_that_is_loaded_later_is_found(library: Path, origins: Origins, tmp_path: Path) -> None:
+    program = (os.getpid(), 1)
+    assert named(origins, program, 8) == [None]
+    later = shutil.copy(library, tmp_path / "later.so")
+    handle = ctypes.addressof(ctypes.c_void_p.in_dll(ctypes.CDLL(later), "_Z2kxPf"))
+    origins._mapped_at.clear()
+
+    assert named(origins, program, handle) == ["_Z2kxPf"]
 
 
-def test_files_are_not_read_again_for_every_address_outside_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads: list[int] = []
-    monkeypatch.setattr(hip_kernels, "_modules", lambda pid: reads.append(pid) or [])
-    symbols = HostSymbols()
+def test_a_process_that_is_gone_has_no_names(origins: Origins) -> None:
+    assert named(origins, (2**22 + 5, 1), 0x1000) == [None]
 
-    for address in range(100):
-        symbols.kernel((1, 1), address)
+
+def test_files_are_not_read_again_for_every_address_outside_of_them(
+    origins: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Program] = []
+    monkeypatch.setattr(origins, "_refresh", lambda program, _known: reads.append(program))
+    monkeypatch.setattr(module, "_REMAP_S", 60.0)
+
+    named(origins, (os.getpid(), 1), *range(1, 101))
 
     assert len(reads) == 1
 
@@ -95,7 +128,6 @@ def test_damaged_tables_are_refused_or_give_nothing(data: st.DataObject, library
 
     try:
         with ElfFile.from_bytes(bytes(raw)) as elf:
-            name = symbol_at(elf, 0x4000)
-            assert name is None or len(name) <= 4096
+            assert all(len(name) <= 4096 for name in symbols_at(elf, [0x4000]).values())
     except ElfError:
         pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import resource
 import subprocess
@@ -56,23 +55,8 @@ def test_a_name_with_brackets_and_blanks_is_one_name() -> None:
     assert (status.comm, status.parent) == ("a) R 1 (b c", os.getppid())
 
 
-def test_files_that_are_mapped_for_execution_can_be_opened(tmp_path: Path) -> None:
-    path = tmp_path / "a file (deleted)\nwith a line"
-    path.write_bytes(b"\x90" * 8192)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC, offset=4096):
-        path.unlink()
-        (found,) = [m for m in procfs.executable_mappings(os.getpid()) if str(tmp_path) in m.path]
-
-    assert found.path.endswith("\nwith a line")
-    assert (found.offset, found.end - found.start) == (4096, 4096)
-    assert found.opener(7) == f"/proc/7/map_files/{found.start:x}-{found.end:x}"
-
-
-def test_this_program_is_among_the_processes_and_its_code_among_its_mappings() -> None:
+def test_this_program_is_among_the_processes() -> None:
     assert os.getpid() in set(procfs.pids())
-    inodes = {m.inode for m in procfs.executable_mappings(os.getpid())}
-    assert inodes
-    assert 0 not in inodes
 
 
 def test_a_process_is_alive_until_its_last_thread_ends(child: subprocess.Popen[bytes]) -> None:
@@ -100,7 +84,7 @@ def test_a_program_whose_main_thread_has_ended_is_alive() -> None:
 
 
 def test_a_process_that_is_gone_is_an_error_that_says_so() -> None:
-    for ask in (procfs.stat, procfs.executable_mappings, procfs.command_line):
+    for ask in (procfs.stat, procfs.command_line):
         with pytest.raises(ProcessGoneError, match=f"process {NOBODY} is gone"):
             ask(NOBODY)
     assert not procfs.is_alive(NOBODY)
