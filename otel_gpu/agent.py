@@ -66,11 +66,12 @@ class Agent:
     def __init__(self, config: Config | None = None) -> None:
         """Take the configuration; nothing is touched before `start`."""
         self._config = config or Config()
-        self._processes = ProcessTable(self._config.shared_attributes)
         self._parsers = Parsers()
+        self._processes = ProcessTable(self._config.shared_attributes, self._parsers)
         self._cuda: CudaReceiver | None = None
         self._nvml: NvmlApart | None = None
         self._devices: DeviceBook | None = None
+        self._amd: HipDeviceBook | None = None
         self._self: SelfReceiver | None = None
         self._watcher: Watcher | None = None
         self._exporters: Exporters | None = None
@@ -130,6 +131,7 @@ class Agent:
             if profile is not None:
                 self._start_profiles(profile, cuda, pids)
             self._devices = DeviceBook(self._processes, self._cuda.device_uuids)
+            self._amd = HipDeviceBook(self._processes, self._parsers)
             self._open_self()
             self._watcher = Watcher(
                 self._processes,
@@ -153,8 +155,8 @@ class Agent:
         if (nvml := self._open_nvml()) is not None:
             receivers["nvml"] = nvml
         processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
-        if self._cuda is not None and not (amd := HipDeviceBook(self._processes)).is_empty:
-            processors.append(HipDeviceNames(amd))
+        if self._amd is not None and not self._amd.is_empty:
+            processors.append(HipDeviceNames(self._amd))
         names = [s for s in config.processors.values() if isinstance(s, KernelNamesSettings)]
         processors += [KernelNames(s.top, s.demangle) for s in names]
         limits = SeriesLimits.for_kernels(max((s.top for s in names), default=0))
@@ -235,7 +237,10 @@ class Agent:
 
     def health(self) -> list[Health]:
         """Say of every part how it is."""
-        parts = self._cuda, self._profile, self._nvml, self._pipeline, self._profiling, self._exporters
+        parts = (
+            *(self._processes, self._cuda, self._profile, self._nvml),
+            *(self._pipeline, self._profiling, self._exporters),
+        )
         workers = self._collector, *(check.worker for check in self._health_checks)
         return [w.health() for w in workers] + [h for part in parts if part is not None for h in part.health()]
 
@@ -269,7 +274,7 @@ class Agent:
             ending.release("NVML is", self._nvml.close)
         while self._health_checks:
             ending.release("the health check is", self._health_checks.pop().close)
-        ending.release("the children that parse are", self._parsers.close)
+        ending.release("the children that parse are", self._end_children)
         self._pipeline = self._profiling = self._exporters = self._profile = self._cuda = self._nvml = None
         ending.tell()
         return ending.is_complete
@@ -291,8 +296,8 @@ class Agent:
             self._lateness.attached(process, library, mapped_ns, attached.placed_ns)
         if self._profile is not None:
             self._profile.attach(library, file)
-        if self._devices is not None:
-            self._devices.observe(process)
+        if self._amd is not None:
+            self._amd.observe(process)
 
     def _note_delay(self, seconds: float) -> None:
         if self._self is not None:
@@ -311,6 +316,10 @@ class Agent:
     def _on_exit(self, _process: Process) -> None:
         self._exited.set()
         self._collector.wake()
+
+    def _end_children(self) -> None:
+        self._parsers.close()
+        self._processes.close()
 
     def _open_nvml(self) -> NvmlApart | None:
         """Have NVIDIA's library loaded, where it is wanted."""

@@ -50,8 +50,8 @@ class Recorder:
         self._pids = (pids,) if isinstance(pids, int) else tuple(pids)
         settings = cuda or CudaSettings()
         self._types = tuple(types)
-        self._processes = ProcessTable()
         self._parsers = Parsers()
+        self._processes = ProcessTable({}, self._parsers)
         try:
             for pid in self._pids:
                 self._require(pid)
@@ -121,8 +121,12 @@ class Recorder:
             profile, self._profile = self._profile, None
             ending.release("probes for stacks are", profile.close if ending.is_complete else profile.detach_all)
         ending.release("probes are", self._cuda.close if ending.is_complete else self._cuda.detach_all)
-        ending.release("the children that parse are", self._parsers.close)
+        ending.release("the children that parse are", self._end_children)
         ending.tell()
+
+    def _end_children(self) -> None:
+        self._parsers.close()
+        self._processes.close()
 
     @property
     def truncated(self) -> tuple[int, int]:

@@ -82,8 +82,9 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec("outcome", "What became of the points.", ("sent", "rejected", "failed", "dropped")),
         AttributeSpec(
             "reason",
-            "Why a free had no allocation (`allocated_before`, `implicit`), why a stack was cut short, or why an attribute "
-            "was (`reserved`, `malformed`, `too_many`, `shortened`).",
+            "Why a free had no allocation (`allocated_before`, `implicit`), why a stack was cut short, why an attribute "
+            "was (`reserved`, `malformed`, `too_many`, `shortened`), or why a program could not be looked at (`ended`, "
+            "`not_permitted`, `no_answer`, `too_many`).",
         ),
         AttributeSpec(
             "state",
@@ -234,6 +235,13 @@ RESOURCE_ATTRIBUTES_CUT = MetricSpec(
     "Attributes that observed programs say of themselves and that are left out or shortened.",
     ("reason",),
 )
+PROCESSES_UNREAD = MetricSpec(
+    "otel_gpu.processes.unread",
+    "{process}",
+    _COUNTER,
+    "Observed programs whose command line or environment could not be read, so that their resource goes without.",
+    ("reason",),
+)
 SERIES_OVERFLOW = MetricSpec(
     "otel_gpu.series.overflow",
     "{measurement}",
@@ -352,6 +360,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         STACKS,
         KERNELS_UNNAMED,
         RESOURCE_ATTRIBUTES_CUT,
+        PROCESSES_UNREAD,
         SERIES_OVERFLOW,
         COLLECT_DURATION,
         EXPORT_DURATION,

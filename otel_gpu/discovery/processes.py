@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import ProcessGoneError
 from ..model import Resource
+from ..process.parsers import Parsers
+from ..supervision import Health
 from . import procfs
+from .facts import FactReader, facts_of_kernel
+from .identification import Identification, Known
 from .resource import Identities
 
 _MAX_ENDED = 4096
@@ -24,7 +28,7 @@ class Process:
     """One program run by one process, from exec to exec or exit."""
 
     pid: int
-    resource: Resource
+    identity: Resource | Known | Identification
     start_ticks: int
     late: bool = False
     """It may have used CUDA before the probes were there."""
@@ -32,12 +36,32 @@ class Process:
     ended: bool = False
     libraries: set[str] = field(default_factory=set)
 
+    @property
+    def resource(self) -> Resource:
+        """Who it is; waits, for seconds at most, where that is still being read."""
+        return self._known().resource
+
+    @property
+    def environment(self) -> Mapping[str, str] | None:
+        """The variables (`facts.VARIABLES`) it was started with; None where they could not be read. Waits likewise."""
+        return self._known().environment
+
+    def _known(self) -> Known:
+        match self.identity:
+            case Identification():
+                return self.identity.get()
+            case Known():
+                return self.identity
+        return Known(self.identity)
+
 
 class ProcessTable:
     """The observed processes. Safe to use from several threads."""
 
-    def __init__(self, extra: Mapping[str, str] = {}) -> None:
+    def __init__(self, extra: Mapping[str, str] = {}, parsers: Parsers | None = None) -> None:
+        """Without `parsers` only what the kernel knows by itself tells who a process is: not its command, not its variables."""
         self.identities = Identities(extra)
+        self._reader = None if parsers is None else FactReader(parsers)
         self._lock = threading.Lock()
         self._by_pid: dict[int, list[Process]] = {}
         self._names: dict[int, str] = {}
@@ -58,7 +82,7 @@ class ProcessTable:
                 return current
             if current is not None:
                 current.ended = True
-            process = Process(pid, self.identities.of_process(pid, fallback_name=self._names.get(pid, "")), ticks, late)
+            process = Process(pid, self._identity(pid, self._names.get(pid, "")), ticks, late)
             self._by_pid.setdefault(pid, []).append(process)
             return process
 
@@ -103,7 +127,7 @@ class ProcessTable:
             elif process.incarnation != incarnation:
                 # An exec that no event told of: the pid's present program is another.
                 process.ended = True
-                process = Process(pid, self.identities.of_process(pid), process.start_ticks, True, incarnation)
+                process = Process(pid, self._identity(pid), process.start_ticks, True, incarnation)
                 self._by_pid[pid].append(process)
             return process
 
@@ -125,6 +149,31 @@ class ProcessTable:
                 programs.remove(process)
             if not programs:
                 self._by_pid.pop(process.pid, None)
+
+    def with_resource(self, resource: Resource) -> Process | None:
+        """Return the program of a resource."""
+        pid = dict(resource.attributes).get("process.pid")
+        with self._lock:
+            programs = list(self._by_pid.get(pid, ())) if isinstance(pid, int) else []
+        return next((p for p in programs if p.resource == resource), None)
+
+    def health(self) -> list[Health]:
+        """Say how the threads are that find out who processes are."""
+        return [] if self._reader is None else self._reader.health()
+
+    def close(self) -> None:
+        """Find out nothing more; idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _identity(self, pid: int, fallback_name: str = "") -> Resource | Identification:
+        facts = facts_of_kernel(pid)
+        facts = facts if facts.comm else replace(facts, comm=fallback_name)
+        if self._reader is None:
+            return self.identities.of_program(facts)
+        identification = Identification(facts, self.identities.of_program)
+        self._reader.complete(facts, identification.supply)
+        return identification
 
     def _current(self, pid: int) -> Process | None:
         programs = self._by_pid.get(pid)

@@ -37,15 +37,18 @@ class Stat:
     parent: int
     start_ticks: int
     """Clock ticks after boot; with the pid, unique until the next boot."""
+    arguments_at: int
+    """Where in its memory its arguments are, anew after each exec; 0 for whom that is not to know."""
 
 
 def stat(pid: int) -> Stat:
     """Return who a process is."""
     head, _, tail = read(pid, "stat").rpartition(b")")
     fields = tail.split()
-    if len(fields) < 20:
+    if len(fields) < 46:
         raise ProcessGoneError(f"process {pid} is gone")
-    return Stat(head.partition(b"(")[2].decode("utf-8", "replace"), fields[0].decode(), int(fields[1]), int(fields[19]))
+    comm = head.partition(b"(")[2].decode("utf-8", "replace")
+    return Stat(comm, fields[0].decode(), int(fields[1]), int(fields[19]), int(fields[45]))
 
 
 def is_alive(pid: int) -> bool:
@@ -59,11 +62,6 @@ def is_alive(pid: int) -> bool:
     except OSError:
         # This program is out of descriptors or memory, or may not look: that says nothing of the other.
         return True
-
-
-def command_line(pid: int) -> list[str]:
-    """Return the arguments, program first; empty for a zombie."""
-    return [os.fsdecode(a) for a in read(pid, "cmdline").split(b"\0")[:-1]]
 
 
 def environment(pid: int, names: frozenset[str]) -> dict[str, str]:

@@ -8,11 +8,11 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..model import AttributeValue, Resource, attributes
 from ..printable import escaped
-from .facts import ProcessFacts, read_facts
+from .facts import ProcessFacts, Unread
 from .host import host
 from .resource_variables import MAX_VALUE, Cut, said
 
@@ -79,24 +79,44 @@ class Identities:
         self._shared = dict(shared)
         self._lock = threading.Lock()
         self._cuts: Counter[Cut] = Counter()
+        self._unread: Counter[Unread] = Counter()
         self._logged = 0
-
-    def of_process(self, pid: int, *, fallback_name: str = "") -> Resource:
-        """Return the resource of the program that a pid runs now; it has the fallback's name where it is gone."""
-        facts = read_facts(pid)
-        return self.of_program(facts if facts.comm else replace(facts, comm=fallback_name))
+        self._logged_unread = 0
 
     def of_program(self, facts: ProcessFacts) -> Resource:
         """Return the resource of a program; to be asked once for each."""
         identity = identify(facts, host(), self._shared)
         if identity.cuts:
             self._count(facts.pid, identity)
+        if facts.unread is not None:
+            self._count_unread(facts.pid, identity, facts.unread)
         return identity.resource
 
     def cuts(self) -> dict[Cut, int]:
         """Return how many attributes that programs said of themselves were left out or shortened, by reason."""
         with self._lock:
             return {cut: self._cuts[cut] for cut in Cut}
+
+    def unread(self) -> dict[Unread, int]:
+        """Return of how many programs it is not known with which arguments and variables they were started, by reason."""
+        with self._lock:
+            return {reason: self._unread[reason] for reason in Unread}
+
+    def _count_unread(self, pid: int, identity: Identity, reason: Unread) -> None:
+        with self._lock:
+            self._unread[reason] += 1
+            if reason not in (Unread.NO_ANSWER, Unread.TOO_MANY):
+                return
+            self._logged_unread += 1
+            logged = self._logged_unread
+        if logged <= _MAX_LOGGED:
+            _log.warning(
+                "process %d (%s): its command line and environment cannot be read (%s): its resource goes without%s",
+                pid,
+                dict(identity.resource.attributes)["service.name"],
+                reason.value.replace("_", " "),
+                "; further processes are only counted" if logged == _MAX_LOGGED else "",
+            )
 
     def _count(self, pid: int, identity: Identity) -> None:
         with self._lock:

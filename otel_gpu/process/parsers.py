@@ -52,6 +52,7 @@ _MODULES = (
     "lzma",
     "numpy.ma",
     "zstandard",
+    "otel_gpu.discovery.fact_work",
     "otel_gpu.discovery.libraries",
     "otel_gpu.probes.planning",
     "otel_gpu.process.mappings",

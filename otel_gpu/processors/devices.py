@@ -110,9 +110,6 @@ class DeviceSource(Protocol):
     def devices(self, resource: Resource) -> ProcessDevices | None:
         """Return what is known of a process's devices; None where it is nothing."""
 
-    def forget(self, resource: Resource) -> None:
-        """Drop a process that has ended."""
-
 
 class DeviceNames:
     """Adds UUID and model to measurements that know only a device's ordinal, or nothing of the only device."""
@@ -130,7 +127,6 @@ class DeviceNames:
     def forget(self, resource: Resource) -> None:
         """Drop the devices of a process that has ended."""
         self._names.pop(resource, None)
-        self._source.forget(resource)
 
     def _known(self, resource: Resource) -> tuple[ProcessDevices, dict[Attributes, Attributes]] | None:
         """Return what is known of a process, and the attribute sets made of that before."""

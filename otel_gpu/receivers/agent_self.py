@@ -96,6 +96,8 @@ class SelfReceiver:
         if self._identities is not None:
             for cut, count in self._identities.cuts().items():
                 self._sum(found, telemetry.RESOURCE_ATTRIBUTES_CUT, count, {"reason": cut.value})
+            for reason, count in self._identities.unread().items():
+                self._sum(found, telemetry.PROCESSES_UNREAD, count, {"reason": reason.value})
         for name, stats in self._exporters():
             for outcome, points in (
                 ("sent", stats.sent_points),

@@ -7,14 +7,17 @@ its UUID only where the process has queues on that GPU. Where it cannot be known
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..discovery import kfd, procfs
+from ..discovery import kfd
+from ..discovery.fact_work import are_there
 from ..discovery.kfd import AmdGpu
 from ..discovery.processes import Process, ProcessTable
-from ..errors import ProcessGoneError
 from ..model import Resource
+from ..process.files import RootedFile
+from ..process.parsers import Parsers, WorkError
 
 _ROCR, _HIP, _CUDA, _OTHER = (
     "ROCR_VISIBLE_DEVICES",
@@ -22,16 +25,21 @@ _ROCR, _HIP, _CUDA, _OTHER = (
     "CUDA_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
 )
-_VARIABLES = frozenset({_ROCR, _HIP, _CUDA, _OTHER})
+
+_OF_THIS_HOST = -1
 
 
 class HipDeviceBook:
-    """The devices of the observed processes. Owned by one thread."""
+    """The devices of the observed processes. Owned by one thread, but for `observe`."""
 
-    def __init__(self, processes: ProcessTable, sysfs: Path = kfd.SYSFS) -> None:
+    def __init__(self, processes: ProcessTable, parsers: Parsers, sysfs: Path = kfd.SYSFS) -> None:
         self._processes = processes
+        self._parsers = parsers
         self._sysfs = sysfs
         self._gpus = kfd.gpus(sysfs)
+        self._lock = threading.Lock()
+        self._in_containers: dict[Resource, tuple[AmdGpu, ...]] = {}
+        """Those that a container has a device file of."""
         self._visible: dict[Resource, tuple[AmdGpu, ...]] = {}
         self._used: dict[Resource, frozenset[int]] = {}
 
@@ -40,12 +48,25 @@ class HipDeviceBook:
         """Say whether the host has no AMD GPU."""
         return not self._gpus
 
+    def observe(self, process: Process) -> None:
+        """Look which GPUs a process can reach, if it is in a container. Whatever that one has in `/dev` may not answer."""
+        if self.is_empty or not _is_in_container(process):
+            return
+        with self._lock:
+            if process.resource in self._in_containers:
+                return
+        gpus = self._reached(process.pid)
+        with self._lock:
+            self._in_containers[process.resource] = gpus
+
     def uuids(self, resource: Resource) -> Mapping[int, str]:
         """Return the UUIDs of a process's devices by ordinal, as far as they are known."""
-        process = next((p for p in self._processes if p.resource == resource), None)
+        process = self._processes.with_resource(resource)
         if process is not None and not process.ended:
-            if resource not in self._visible:
-                self._visible[resource] = self._read(process)
+            gpus = self._gpus_of(process)
+            if resource not in self._visible and gpus is not None:
+                environment = process.environment
+                self._visible[resource] = () if environment is None else visible_devices(gpus, environment)
             self._used[resource] = self._used.get(resource, frozenset()) | kfd.in_use(process.pid, self._sysfs)
         used = self._used.get(resource, frozenset())
         return {
@@ -56,19 +77,30 @@ class HipDeviceBook:
 
     def forget(self, resource: Resource) -> None:
         """Drop a process that has ended."""
+        with self._lock:
+            self._in_containers.pop(resource, None)
         self._visible.pop(resource, None)
         self._used.pop(resource, None)
 
-    def _read(self, process: Process) -> tuple[AmdGpu, ...]:
+    def _gpus_of(self, process: Process) -> tuple[AmdGpu, ...] | None:
+        """Return the GPUs that a process can reach; None where it is not known yet."""
+        if not _is_in_container(process):
+            return self._gpus
+        with self._lock:
+            return self._in_containers.get(process.resource)
+
+    def _reached(self, pid: int) -> tuple[AmdGpu, ...]:
+        dri = f"/proc/{pid}/root/dev/dri/renderD"
+        files = [RootedFile(_OF_THIS_HOST, os.fsencode(f"{dri}{gpu.render_minor}")) for gpu in self._gpus]
         try:
-            environment = procfs.environment(process.pid, _VARIABLES)
-        except (ProcessGoneError, PermissionError):
+            found = list(self._parsers.run(are_there, files, None))
+        except WorkError:
             return ()
-        gpus = self._gpus
-        if any(name == "container.id" for name, _ in process.resource.attributes):
-            dri = f"/proc/{process.pid}/root/dev/dri/renderD"
-            gpus = tuple(gpu for gpu in gpus if os.path.exists(f"{dri}{gpu.render_minor}"))
-        return visible_devices(gpus, environment)
+        return tuple(gpu for gpu, is_there in zip(self._gpus, found) if is_there)
+
+
+def _is_in_container(process: Process) -> bool:
+    return any(name == "container.id" for name, _ in process.resource.attributes)
 
 
 def visible_devices(gpus: Sequence[AmdGpu], environment: Mapping[str, str]) -> tuple[AmdGpu, ...]:

@@ -9,13 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from ..discovery import procfs
 from ..discovery.processes import Process, ProcessTable
-from ..errors import ProcessGoneError
 from ..model import Resource
 from ..processors.devices import Gpu, ProcessDevices, visible_devices
-
-_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES"})
 
 Uuids = Callable[[Process], Mapping[int, str]]
 """What a process asked of the driver: UUIDs in hexadecimal digits, by ordinal."""
@@ -28,21 +24,8 @@ class DeviceBook:
         self._processes = processes
         self._uuids = uuids
         self._lock = threading.Lock()
-        self._environments: dict[Resource, Mapping[str, str] | None] = {}
         self._gpus: tuple[Gpu, ...] = ()
         self._in_use: dict[int, set[str]] = {}
-
-    def observe(self, process: Process) -> None:
-        """Read the environment of a process while it is there to be read."""
-        with self._lock:
-            if process.resource in self._environments:
-                return
-        try:
-            found: Mapping[str, str] | None = procfs.environment(process.pid, _VARIABLES)
-        except (ProcessGoneError, PermissionError):
-            found = None
-        with self._lock:
-            self._environments[process.resource] = found
 
     def learn(self, gpus: Sequence[Gpu], in_use: Collection[tuple[str, int]]) -> None:
         """Take in the host's GPUs, and which process (UUID, pid) is on which."""
@@ -61,13 +44,12 @@ class DeviceBook:
 
     def devices(self, resource: Resource) -> ProcessDevices | None:
         """Return what is known of a process's devices."""
-        process = next((p for p in self._processes if p.resource == resource), None)
+        process = self._processes.with_resource(resource)
         if process is None:
             return None
-        self.observe(process)
+        environment = process.environment
         with self._lock:
             gpus, in_use = self._gpus, self._in_use.get(process.pid, set())
-            environment = self._environments.get(resource)
         in_container = any(name == "container.id" for name, _ in resource.attributes)
         visible = None
         if environment is not None and gpus:
@@ -80,11 +62,6 @@ class DeviceBook:
             by_ordinal[ordinal] = _gpu_of(digits, gpus, by_ordinal.get(ordinal))
         only = self._only(process, visible, gpus, in_use)
         return ProcessDevices(by_ordinal, only) if by_ordinal or only else None
-
-    def forget(self, resource: Resource) -> None:
-        """Drop a process that has ended."""
-        with self._lock:
-            self._environments.pop(resource, None)
 
     def _only(
         self, process: Process, visible: tuple[Gpu, ...] | None, gpus: tuple[Gpu, ...], in_use: set[str]

@@ -12,8 +12,10 @@ import pytest
 
 from otel_gpu import telemetry
 from otel_gpu.discovery import kfd
+from otel_gpu.discovery.identification import Known
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.model import Measurement, Resource, attributes
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.processors.hip_devices import HipDeviceNames
 from otel_gpu.receivers.hip_devices import HipDeviceBook, visible_devices
 
@@ -83,6 +85,12 @@ def test_variables_choose_and_order_devices(environment: dict[str, str], ordinal
     assert [g.gpu_id for g in visible_devices(kfd.gpus(sysfs), environment)] == ordinals
 
 
+@pytest.fixture(scope="module")
+def parsers() -> Iterator[Parsers]:
+    with Parsers(modules=("otel_gpu.discovery.fact_work",)) as running:
+        yield running
+
+
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen(
@@ -97,12 +105,13 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_measurement_gets_the_uuid_of_a_gpu_that_the_process_works_on(
-    sysfs: Path, process: subprocess.Popen[bytes]
+    sysfs: Path, process: subprocess.Popen[bytes], parsers: Parsers
 ) -> None:
     use(sysfs, process.pid, 1002)
-    table = ProcessTable()
+    table = ProcessTable({}, parsers)
     observed = table.observe(process.pid)
-    book = HipDeviceBook(table, sysfs)
+    book = HipDeviceBook(table, parsers, sysfs)
+    book.observe(observed)
     metric = telemetry.HIP_OF[telemetry.KERNEL_LAUNCH_CALLS]
 
     def named(device: int | None, resource: Resource = observed.resource) -> object:
@@ -116,8 +125,44 @@ def test_a_measurement_gets_the_uuid_of_a_gpu_that_the_process_works_on(
     assert named(None) is None
     assert named(0, Resource(attributes({"service.name": "another"}))) is None
     book.forget(observed.resource)
+    table.close()
 
 
-def test_a_host_without_amd_gpus_is_said_to_have_none(tmp_path: Path) -> None:
-    assert HipDeviceBook(ProcessTable(), tmp_path).is_empty
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("devices", "uuids"),
+    [
+        (("renderD128", "renderD129"), {1: "9000000000000001"}),
+        (("renderD129",), {0: "9000000000000001"}),
+        (("renderD128",), {}),
+        ((), {}),
+    ],
+)
+def test_a_container_has_the_gpus_of_which_it_has_a_device_file(
+    sysfs: Path, tmp_path: Path, parsers: Parsers, devices: tuple[str, ...], uuids: dict[int, str]
+) -> None:
+    (tmp_path / "root/dev/dri").mkdir(parents=True)
+    for name in devices:
+        os.mkfifo(tmp_path / "root/dev/dri" / name)  # which nobody opens
+    program = "import os, sys; os.chroot(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-Sc", program, str(tmp_path / "root")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={}) as child:
+        child.stdout.readline()
+        use(sysfs, child.pid, 1002)
+        table = ProcessTable({}, parsers)
+        process = table.observe(child.pid)
+        resource = Resource(attributes({**dict(process.resource.attributes), "container.id": "c" * 64}))
+        process.identity = Known(resource, process.environment)
+        book = HipDeviceBook(table, parsers, sysfs)
+
+        assert book.uuids(resource) == {}
+        book.observe(process)
+        assert book.uuids(resource) == uuids
+
+        child.communicate()
+    table.close()
+
+
+def test_a_host_without_amd_gpus_is_said_to_have_none(tmp_path: Path, parsers: Parsers) -> None:
+    assert HipDeviceBook(ProcessTable(), parsers, tmp_path).is_empty
     assert os.path.isdir(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from otel_gpu.discovery.processes import Process, ProcessTable
+from otel_gpu.process.parsers import Parsers
 from otel_gpu.processors.devices import Gpu, ProcessDevices
 from otel_gpu.receivers.process_devices import DeviceBook
 
@@ -21,9 +24,17 @@ PARTED = Gpu(0, A.uuid, "H200", instances=PARTS)
 Start = Callable[..., Process]
 
 
+@pytest.fixture(scope="module")
+def parsers() -> Iterator[Parsers]:
+    with Parsers(modules=("otel_gpu.discovery.fact_work",)) as running:
+        yield running
+
+
 @pytest.fixture
-def table() -> ProcessTable:
-    return ProcessTable()
+def table(parsers: Parsers) -> Iterator[ProcessTable]:
+    made = ProcessTable({}, parsers)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -104,7 +115,8 @@ def test_the_environment_is_read_while_the_process_is_there(table: ProcessTable,
     process = start(CUDA_VISIBLE_DEVICES="1")
     book = DeviceBook(table, lambda _: {})
     book.learn((A, B), ())
-    book.observe(process)
+    assert process.environment == {"CUDA_VISIBLE_DEVICES": "1"}
+    os.kill(process.pid, signal.SIGKILL)
     table.exited(process.pid)
 
     assert book.devices(process.resource) == ProcessDevices({0: B}, only=(0, B))
@@ -118,7 +130,6 @@ def test_nothing_is_told_of_whom_nobody_observes(table: ProcessTable, start: Sta
     assert book.resource(process.pid) == process.resource
     table.exited(process.pid)
     table.forget(process)
-    book.forget(process.resource)
 
     assert book.devices(process.resource) is None
     assert book.resource(1) is None

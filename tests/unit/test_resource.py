@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import queue
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.discovery import procfs
-from otel_gpu.discovery.facts import ProcessFacts, read_facts
+from otel_gpu.discovery.facts import FactReader, ProcessFacts, Unread, facts_of_kernel
 from otel_gpu.discovery.host import host
 from otel_gpu.discovery.resource import Identities, identify, service_name
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, MAX_VALUE, Cut
+from otel_gpu.process.parsers import Parsers
 
 Start = Callable[..., int]
+Who = Callable[..., dict[str, object]]
 
 ID = "0123456789abcdef" * 4
 POD = "01234567-89ab-cdef-0123-456789abcdef"
@@ -42,11 +43,34 @@ def start() -> Iterator[Start]:
         child.communicate()
 
 
-def who(pid: int, **extra: str) -> dict[str, object]:
-    return dict(Identities({k.replace("_", "."): v for k, v in extra.items()}).of_process(pid).attributes)
+@pytest.fixture(scope="module")
+def reader() -> Iterator[FactReader]:
+    with Parsers(modules=("otel_gpu.discovery.fact_work",)) as parsers:
+        made = FactReader(parsers)
+        yield made
+        made.close()
 
 
-def test_a_process_is_described(start: Start, tmp_path: Path) -> None:
+@pytest.fixture
+def facts_of(reader: FactReader) -> Callable[[int], ProcessFacts]:
+    def read(pid: int) -> ProcessFacts:
+        found: queue.Queue[ProcessFacts] = queue.Queue()
+        reader.complete(facts_of_kernel(pid), found.put)
+        return found.get(timeout=60)
+
+    return read
+
+
+@pytest.fixture
+def who(facts_of: Callable[[int], ProcessFacts]) -> Who:
+    def who(pid: int, **extra: str) -> dict[str, object]:
+        shared = {k.replace("_", "."): v for k, v in extra.items()}
+        return dict(Identities(shared).of_program(facts_of(pid)).attributes)
+
+    return who
+
+
+def test_a_process_is_described(start: Start, who: Who, tmp_path: Path) -> None:
     script = tmp_path / "train model.py"
     script.write_text("import sys\nprint(flush=True)\nsys.stdin.read()\n")
     pid = start(str(script))
@@ -61,7 +85,7 @@ def test_a_process_is_described(start: Start, tmp_path: Path) -> None:
     assert {"host.name", "host.arch", "os.type", "process.parent_pid"} <= found.keys()
 
 
-def test_what_it_says_of_itself_goes_before_what_the_agent_is_told(start: Start) -> None:
+def test_what_it_says_of_itself_goes_before_what_the_agent_is_told(start: Start, who: Who) -> None:
     said = "service.name=by-attributes,deployment.environment.name=prod%2Ceu,own/key=x"
     by_both = start(OTEL_SERVICE_NAME="by-name", OTEL_RESOURCE_ATTRIBUTES=said)
     by_attributes = start(OTEL_RESOURCE_ATTRIBUTES=said)
@@ -73,7 +97,9 @@ def test_what_it_says_of_itself_goes_before_what_the_agent_is_told(start: Start)
     assert (found["own/key"], found["team"]) == ("x", "ours")
 
 
-def test_a_process_cannot_say_that_it_is_another(start: Start) -> None:
+def test_a_process_cannot_say_that_it_is_another(
+    start: Start, who: Who, facts_of: Callable[[int], ProcessFacts]
+) -> None:
     lie = (
         "host.name=elsewhere,Host.ID=1,host_arch=vax,os.type=windows,process.pid=1,process.executable.path=/bin/true,"
         "container.id=0,telemetry.sdk.name=mine,k8s.pod.uid=other,k8s.pod.name=stays"
@@ -81,7 +107,7 @@ def test_a_process_cannot_say_that_it_is_another(start: Start) -> None:
     pid = start(OTEL_RESOURCE_ATTRIBUTES=lie)
     honest = who(start())
 
-    facts = replace(read_facts(pid), cgroups=(f"0::/kubepods/pod{POD}/{ID}",))
+    facts = replace(facts_of(pid), cgroups=(f"0::/kubepods/pod{POD}/{ID}",))
     found = identify(facts, host())
 
     of_host = {key: value for key, value in honest.items() if key.startswith(("host.", "os."))}
@@ -108,9 +134,9 @@ def test_what_the_operator_says_of_the_host_goes_before_what_a_process_says() ->
     assert (found["k8s.node.name"], found["host.name"], found["k8s.namespace.name"]) == ("a", "told", "b")
 
 
-def test_a_process_that_is_gone_has_a_name_all_the_same() -> None:
+def test_a_process_that_is_gone_has_a_name_all_the_same(who: Who, facts_of: Callable[[int], ProcessFacts]) -> None:
     assert who(1 << 22)["service.name"] == "unknown_service"
-    assert dict(Identities().of_process(1 << 22, fallback_name="short").attributes)["service.name"] == "short"
+    assert facts_of(1 << 22).unread is Unread.ENDED
 
 
 def of_list(text: str) -> tuple[dict[str, object], dict[Cut, int]]:
@@ -206,19 +232,6 @@ def test_a_host_that_starts_liars_all_the_time_does_not_fill_the_log(caplog: pyt
     assert len(caplog.records) == 100
     assert caplog.messages[-1].endswith("further processes are only counted")
     assert identities.cuts()[Cut.RESERVED] == 999
-
-
-def test_what_may_not_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_pid: int, _names: object) -> dict[str, str]:
-        raise PermissionError
-
-    monkeypatch.setattr(procfs, "environment", refuse)
-
-    facts = read_facts(os.getpid())
-
-    assert facts.comm
-    assert facts.cgroups
-    assert facts.variables == ()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""Who is this program, while that is still being read? Whoever wants to know waits, for a while; then what is known has to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ..model import Resource
+from .facts import ProcessFacts, Unread
+
+_PATIENCE_S = 5.0
+"""Beyond what the reading of one process takes, on a host that is busy or has many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Who a program is, for good."""
+
+    resource: Resource
+    environment: Mapping[str, str] | None = None
+    """The variables in which somebody is interested; None where they could not be read."""
+
+
+class Identification:
+    """Becomes known once. Safe to use from several threads."""
+
+    def __init__(
+        self, facts: ProcessFacts, decide: Callable[[ProcessFacts], Resource], patience_s: float = _PATIENCE_S
+    ) -> None:
+        """`facts` is what is known already; `decide` is called once, with all that is known in the end."""
+        self._facts = replace(facts, unread=Unread.NO_ANSWER)
+        self._decide = decide
+        self._deadline = time.monotonic() + patience_s
+        self._lock = threading.Lock()
+        self._complete = threading.Event()
+        self._known: Known | None = None
+
+    def supply(self, facts: ProcessFacts) -> None:
+        """Take in what was read; too late, it changes nothing."""
+        with self._lock:
+            self._facts = facts
+        self._complete.set()
+
+    def get(self) -> Known:
+        """Return who it is."""
+        if self._known is None:
+            self._complete.wait(max(self._deadline - time.monotonic(), 0))
+            with self._lock:
+                if self._known is None:
+                    facts = self._facts
+                    environment = None if facts.unread is not None else dict(facts.variables)
+                    self._known = Known(self._decide(facts), environment)
+        return self._known
