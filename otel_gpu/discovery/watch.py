@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from ..errors import OtelGpuError
+from ..errors import OtelGpuError, ProcessGoneError
 from ..fair_pool import FairPool
 from ..process.files import MappedFile
 from ..process.mappings import executable_mappings, mappings_of_all
@@ -146,7 +146,10 @@ class Watcher:
     def _forked(self, pid: int, parent: int, is_known: bool) -> None:
         """A copy of an observed process: its mappings are there without having been made."""
         if is_known or self._table.known(parent):
-            files = executable_mappings(self._parsers, pid)
+            try:
+                files = executable_mappings(self._parsers, pid)
+            except (ProcessGoneError, PermissionError):
+                return  # short-lived copies are common, and have done nothing
             self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
 
     def _look_at(
