@@ -90,6 +90,13 @@ test-torch: torch-ground ## run the tests on PyTorch, which is fetched once (sev
 test-kernels: ground ## count and walk on Debian's kernels, 5.10 to 7.2, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
 	$(Q)tests/ground/kernels.sh | while read -r release image; do tests/kernels/boot.sh "$$image"; done
 
+FUZZ_MINUTES ?= 60
+
+.PHONY: fuzz
+fuzz: setup ## look for inputs that break parsers of what strangers say, for FUZZ_MINUTES (60)
+	$(Q)$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fuzz]'
+	$(Q)nice $(BIN)/python -m tests.fuzz.campaign --minutes $(FUZZ_MINUTES)
+
 .PHONY: test-all
 test-all: torch-ground ## run `test` and `test-torch` in one go
 	$(Q)$(BIN)/python -m pytest tests

@@ -302,7 +302,7 @@ class ElfFile:
                 name_size, desc_size, kind = struct.unpack_from("<III", data, at)
                 desc = at + 12 + (name_size + 3 & ~3)
                 if kind == 3 and data[at + 12 : at + 16] == b"GNU\0" and 0 < desc_size <= 64:
-                    return data[desc : desc + desc_size].hex()
+                    return data[desc : desc + desc_size].hex() if desc + desc_size <= len(data) else None
                 at = desc + (desc_size + 3 & ~3)
         return None
 

@@ -63,7 +63,8 @@ def read_executable(files: Sequence[OpenFile], _: None) -> Iterator[list[Row]]:
 def parse_executable(maps: bytes) -> Iterator[Row]:
     """Yield the executable mappings that a `maps` lists."""
     found = 0
-    for line in maps.splitlines():
+    # Not splitlines(): in a path the kernel escapes a newline only, and a carriage return may stand there as it is.
+    for line in maps.split(b"\n"):
         fields = line.split(None, 5)
         if len(fields) < 5 or b"x" not in fields[1] or found >= _MAX_ROWS:
             continue

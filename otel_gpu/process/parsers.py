@@ -408,5 +408,5 @@ class _Deadline:
 def _decode(body: bytes, kind: type[R]) -> R:
     try:
         return msgspec.msgpack.decode(body, type=kind)
-    except msgspec.MsgspecError as e:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as e:  # a text that is no UTF-8 is a ValueError
         raise StuckError(f"a child's answer cannot be understood: {e}") from e

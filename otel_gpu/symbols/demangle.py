@@ -40,7 +40,7 @@ def demangle(name: str) -> str:
 def shorten(name: str) -> str:
     """Return a name, mangled or not, without return type, template arguments and parameters."""
     text = demangle(name)
-    if text.startswith(("_Z", "_R")):
+    if text.startswith(("_Z", "_R")) or "\0" in text:  # below, a zero byte marks what is kept
         return text
     if name.startswith("_R") or demangle_legacy(name) is not None:
         return _without_generic_arguments(text)

@@ -32,6 +32,8 @@ _ENTRY = struct.Struct(
 _MAX_ENTRY_HEADER = 4_096
 _MAX_IMAGE = 256 << 20
 _MAX_DECOMPRESSED = 16 << 30
+_MAX_RATIO = 256
+"""Of all that a file's device code unpacks to, to what is stored; LZ4 packs no better, and code not nearly as well."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _PTX_KERNEL = re.compile(rb"\.entry\s+([\w$]{1,%d})" % MAX_NAME)
 _CUBIN_KERNEL = b".nv.constant0."
@@ -82,20 +84,24 @@ class DeviceCode:
 def kernels_of_library(elf: ElfFile) -> DeviceCode:
     """Return the kernels in the fatbins of an executable or library."""
     code = DeviceCode()
-    budget = _MAX_DECOMPRESSED
+    left = _MAX_DECOMPRESSED
     for name in FATBIN_SECTIONS:
         section = elf.section(name)
         if section is None or section.type == SHT_NOBITS:
             continue
         end = min(section.offset + section.size, elf.size)
+        allowed = min(left, _MAX_RATIO * max(end - section.offset, 0))
+        budget = allowed
         for entry in entries(elf.peek, section.offset, end):
             budget = _read_entry(elf.peek, entry, code, budget)
+        left -= allowed - budget
     return code
 
 
 def kernels_of_image(image: bytes, budget: int = _MAX_DECOMPRESSED) -> DeviceCode:
     """Return the kernels in what a program gives to cuModuleLoadData: a fatbin, a cubin or PTX."""
     code = DeviceCode()
+    budget = min(budget, _MAX_RATIO * len(image))
     if image[:4] == FATBIN_MAGIC.to_bytes(4, "little"):
         for entry in entries(_part_of(image), 0, len(image)):
             budget = _read_entry(_part_of(image), entry, code, budget)
@@ -116,7 +122,7 @@ def entries(read: Read, start: int, end: int) -> Iterator[Entry]:
     while (found := _next_fatbin(read, at, end)) is not None:
         at = found
         _, _, header_size, size = _HEADER.unpack(read(at, _HEADER.size))
-        position = at + header_size
+        position = at + max(header_size, _HEADER.size)  # what claims to have no header would be found for ever
         at = min(position + size, end)
         while position + _ENTRY.size <= at:
             kind, _, entry_header, padded, compressed, sm, _, _, raw_size = _ENTRY.unpack(read(position, _ENTRY.size))

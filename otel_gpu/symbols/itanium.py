@@ -5,7 +5,7 @@ Follows https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling; section nam
 
 from __future__ import annotations
 
-from .itanium_cursor import MAX_STEPS, Name, NotMangled, Type
+from .itanium_cursor import MAX_STEPS, Name, NotMangled, Type, is_digit
 from .itanium_expressions import ExpressionParser
 from .itanium_tables import BUILTIN_TYPES, D_TYPES, SPECIAL_NAMES, STD_SUBSTITUTIONS
 
@@ -159,7 +159,7 @@ class Parser(ExpressionParser):
         has_no_return = False
         self._take("L")
         character = self._peek()
-        if character.isdigit():
+        if is_digit(character):
             text = self._source_name()
         elif character == "C" and self._peek(2) in ("C1", "C2", "C3", "C4", "C5"):
             self._at += 2

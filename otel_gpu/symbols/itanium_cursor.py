@@ -13,6 +13,11 @@ class NotMangled(ValueError):
     """The text is no mangled name, or needs more than the budget."""
 
 
+def is_digit(character: str) -> bool:
+    """Say whether a character is one of 0 to 9; names may hold other alphabets' digits, which are letters here."""
+    return character.isascii() and character.isdigit()
+
+
 class Type(NamedTuple):
     """A type's text before and after what it declares: `int (*` and `)(float)`. `shape` is f, a or nothing."""
 
@@ -90,7 +95,7 @@ class Cursor:
 
     def _digits(self) -> int:
         start = self._at
-        while self._peek().isdigit() and self._at - start < 9:
+        while is_digit(self._peek()) and self._at - start < 9:
             self._at += 1
         if start == self._at:
             raise NotMangled(self._text)
@@ -99,7 +104,7 @@ class Cursor:
     def _number(self) -> str:
         negative = self._take("n")
         start = self._at
-        while self._peek().isdigit():
+        while is_digit(self._peek()):
             self._at += 1
         if start == self._at:
             raise NotMangled(self._text)
@@ -127,7 +132,7 @@ class Cursor:
         if self._take("__"):
             self._digits()
             self._need("_")
-        elif self._peek() == "_" and self._text[self._at + 1 : self._at + 2].isdigit():
+        elif self._peek() == "_" and is_digit(self._text[self._at + 1 : self._at + 2]):
             self._at += 2
 
     def _closure_number(self) -> int:

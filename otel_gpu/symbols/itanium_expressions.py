@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from .itanium_cursor import Cursor, NotMangled, Type
+from .itanium_cursor import Cursor, NotMangled, Type, is_digit
 from .itanium_tables import BINARY_OPERATORS, INTEGER_SUFFIXES, OPERATOR_NAMES, UNARY_OPERATORS
 
 
@@ -24,7 +24,7 @@ class ExpressionParser(Cursor):
     def _template_args(self, *, tag: bool) -> str: ...
 
     def _size(self) -> str:
-        return str(self._digits()) if self._peek().isdigit() else self._expression()
+        return str(self._digits()) if is_digit(self._peek()) else self._expression()
 
     def _source_name(self) -> str:
         length = self._digits()
@@ -92,7 +92,7 @@ class ExpressionParser(Cursor):
             return str(self._template_parameter())
         if code in ("fp", "fL"):
             return self._function_parameter()
-        if character.isdigit() or code in ("on", "gs", "sr", "dn"):
+        if is_digit(character) or code in ("on", "gs", "sr", "dn"):
             return self._unresolved_name()
         self._at += 2
         if code in UNARY_OPERATORS:
@@ -163,7 +163,7 @@ class ExpressionParser(Cursor):
                 parts = [str(self._type())]
                 while not self._take("E"):
                     parts.append(self._simple_id())
-            elif self._peek().isdigit():
+            elif is_digit(self._peek()):
                 parts = []
                 while not self._take("E"):
                     parts.append(self._simple_id())
@@ -177,7 +177,7 @@ class ExpressionParser(Cursor):
             text = self._operator_name()[0]
             return text + (self._template_args(tag=False) if self._peek() == "I" else "")
         if self._take("dn"):
-            return f"~{self._simple_id() if self._peek().isdigit() else self._type()}"
+            return f"~{self._simple_id() if is_digit(self._peek()) else self._type()}"
         return self._simple_id()
 
     def _simple_id(self) -> str:

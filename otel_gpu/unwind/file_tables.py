@@ -307,9 +307,7 @@ class FileTables:
             if (file.is_whole and file.why_not != NO_ROOM) or self._files.get(file.key) is not file:
                 return
             file.has_parts = bool(found)
-            for part in found:
-                if len(part.rows) % ROW.itemsize == 0:
-                    file.parts[part.begin] = part
+            file.parts.update((part.begin, part) for part in found)
             rows = joined(list(file.parts.values()))
             first = self._space.write(rows)
             if first is None:

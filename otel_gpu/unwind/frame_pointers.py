@@ -64,5 +64,7 @@ def _heads(code: npt.NDArray[np.uint8], vaddr: int) -> list[bytes]:
         distance |= code[at + 1 + i].astype(np.uint32) << np.uint32(8 * i)
     target = at + _CALL_SIZE + distance.view(np.int32)
     # Compilers align functions; what only looks like a call mostly leads elsewhere.
-    target = np.unique(target[(target >= 0) & (target < code.size - _HEAD) & ((target + vaddr) % _ALIGNED == 0)])
+    target = np.unique(
+        target[(target >= 0) & (target < code.size - _HEAD) & ((target + vaddr % _ALIGNED) % _ALIGNED == 0)]
+    )
     return [code[t : t + _HEAD].tobytes() for t in target.tolist()]

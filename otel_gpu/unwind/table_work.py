@@ -33,6 +33,8 @@ _BLOCK = 1 << 20
 _PART = 256
 """Functions that are compiled together: a few milliseconds' worth."""
 _PAGE = 4096
+_MAX_PC = 1 << 32
+"""Rows count in 32 bits."""
 _FAILURES = (OtelGpuError, OSError, struct.error, ValueError, IndexError)
 
 SHAPES = Limits(answer_s=2.0, cpu_s=20, memory_bytes=256 << 20, answer_bytes=16 << 20)
@@ -119,6 +121,11 @@ class FileFrames:
     code_type: int = 0
     """Link-time address of PyCode_Type; 0 where unknown."""
     why_no_python: str = ""
+
+    def __post_init__(self) -> None:
+        # What a child or a file says of itself is checked where it is read: msgspec refuses what raises ValueError.
+        if len(self.rows) % ROW.itemsize or not 0 <= self.end_pc < _MAX_PC:
+            raise ValueError("rows or their end that cannot be")
 
     @property
     def table(self) -> UnwindTable | None:
@@ -216,6 +223,11 @@ class Part:
     end: int
     rows: bytes
 
+    def __post_init__(self) -> None:
+        # As in FileFrames.
+        if len(self.rows) % ROW.itemsize or not 0 <= self.begin <= self.end < _MAX_PC:
+            raise ValueError("rows or their range that cannot be")
+
 
 @service(type(None), list[int], list[Part])
 def parts(files: Sequence[OpenFile], _: None) -> Callable[[list[int]], list[Part]]:
@@ -234,7 +246,8 @@ def parts(files: Sequence[OpenFile], _: None) -> Callable[[list[int]], list[Part
             begin = int(index.starts[first]) - base
             end = int(index.starts[last]) - base if last < index.starts.size else table.end_pc
             rows = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], ROW))
-            found.append(Part(begin, end, rows[(rows["pc"] >= begin) & (rows["pc"] < end)].tobytes()))
+            if 0 <= begin <= end < _MAX_PC:  # the table that says where functions begin may say anything
+                found.append(Part(begin, end, rows[(rows["pc"] >= begin) & (rows["pc"] < end)].tobytes()))
         return found
 
     return compile_around

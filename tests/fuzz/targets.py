@@ -1,0 +1,12 @@
+"""Which parsers are fuzzed?"""
+
+from __future__ import annotations
+
+from . import elf_targets, memory_targets, text_targets, wire_targets
+from .target import Target
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for module in (elf_targets, memory_targets, text_targets, wire_targets)
+    for target in module.TARGETS
+}
