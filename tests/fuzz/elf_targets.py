@@ -19,7 +19,7 @@ from otel_gpu.symbols.build_id import build_id
 from otel_gpu.symbols.debuglink import belongs, candidates, read_link
 from otel_gpu.symbols.fatbin import MAX_KERNELS, FatbinError, decompress, kernels_of_image, kernels_of_library
 from otel_gpu.symbols.function_index import NamePlace
-from otel_gpu.symbols.hip_kernels import kernel_of, symbol_at
+from otel_gpu.symbols.hip_kernels import kernel_of, symbols_at
 from otel_gpu.symbols.native import NativeSymbols
 from otel_gpu.symbols.static_runtime import find_runtime_functions
 from otel_gpu.symbols.stubs import MAX_NAME, read_stub_map
@@ -266,9 +266,8 @@ def _static_runtime(data: bytes) -> None:
 
 def _hip_symbols(data: bytes) -> None:
     elf = ElfFile.from_bytes(data)
-    for address in (0x200, 0x210, 0x220):
-        name = symbol_at(elf, address)
-        assert name is None or len(kernel_of(name)) <= 8192
+    for name in symbols_at(elf, (0x200, 0x210, 0x220)).values():
+        assert len(kernel_of(name)) <= 8192
 
 
 def _probe_plan(data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,7 +11,8 @@ from otel_gpu.errors import OtelGpuError
 from otel_gpu.process.memory import MemoryFault
 from otel_gpu.symbols.device_names import _Found, _search
 from otel_gpu.symbols.driver_records import confirmed, follow, is_path, led_to, might_be_supported, supported, texts
-from otel_gpu.symbols.kernel_strings import KernelStrings
+from otel_gpu.symbols.kernel_strings import kernel_strings
+from otel_gpu.symbols.memory_work import AskTexts, _texts
 from otel_gpu.symbols.python import CodeObjects, PythonFrame
 from otel_gpu.symbols.stubs import MAX_NAME
 from otel_gpu.symbols.words import read_words
@@ -65,9 +67,12 @@ def _device_memory(data: bytes) -> None:
 
 
 def _kernel_strings(data: bytes) -> None:
-    strings = KernelStrings(_Memory(data), (_BASE, _BASE + 4096), ("axpy", "scale"))
-    for address in range(_BASE, _BASE + 256, 16):
-        assert strings.at(address) in (None, "axpy", "scale")
+    def read(addresses: Sequence[int], end: int, longest: int) -> dict[int, bytes]:
+        ask = AskTexts(list(addresses), end, longest)
+        return dict(zip(addresses, _texts(_Memory(data), ask), strict=True))  # type: ignore[arg-type]
+
+    found = kernel_strings(read, (_BASE, _BASE + 4096), range(_BASE, _BASE + 256, 16), ("axpy", "scale"))
+    assert set(found.values()) <= {"axpy", "scale"}
 
 
 def _words(data: bytes) -> None:

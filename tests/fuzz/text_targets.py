@@ -96,7 +96,7 @@ def _maps_path(data: bytes) -> None:
 def _perf_event(data: bytes) -> None:
     # The kernel writes whole records; what is a stranger's is the name at the end.
     for kind in (3, 10):
-        _decode(kind, 1 << 13, struct.pack("<IIQQQIIQQII", 1, 1, 0, 4096, 0, 8, 1, 9, 0, 4, 0) + data + b"\0")
+        _decode(kind, 1 << 13, struct.pack("<IIQQQIIQQII", 1, 1, 0, 4096, 0, 8, 1, 9, 0, 4, 0) + data + b"\0", 5)
 
 
 def _process_facts(data: bytes) -> None:
