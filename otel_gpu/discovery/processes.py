@@ -109,6 +109,18 @@ class ProcessTable:
         with self._lock:
             return self._current(pid) is not None
 
+    def current(self, pid: int) -> Process | None:
+        """Return the program that a pid runs now, if it is observed."""
+        with self._lock:
+            return self._current(pid)
+
+    def of_resource(self, resource: Resource) -> Process | None:
+        """Return the program that a resource is of; of several under one pid the last."""
+        pid = next((value for name, value in resource.attributes if name == "process.pid"), None)
+        with self._lock:
+            programs = self._by_pid.get(pid, ()) if isinstance(pid, int) else ()
+            return next((p for p in reversed(programs) if p.resource == resource), None)
+
     def owner(self, pid: int, incarnation: int) -> Process:
         """Return whose rows (pid, incarnation) are."""
         with self._lock:
@@ -149,13 +161,6 @@ class ProcessTable:
                 programs.remove(process)
             if not programs:
                 self._by_pid.pop(process.pid, None)
-
-    def with_resource(self, resource: Resource) -> Process | None:
-        """Return the program of a resource."""
-        pid = dict(resource.attributes).get("process.pid")
-        with self._lock:
-            programs = list(self._by_pid.get(pid, ())) if isinstance(pid, int) else []
-        return next((p for p in programs if p.resource == resource), None)
 
     def health(self) -> list[Health]:
         """Say how the threads are that find out who processes are."""

@@ -153,13 +153,15 @@ class BusyReader:
 
     def forget(self, programs: set[Program]) -> None:
         """Drop programs that have ended."""
+        gone = set()
         for key in [k for k in self._said if k[:2] in programs]:
             del self._said[key], self._read_ns[key]
             raw = b"".join(part.to_bytes(4, "little") for part in (*key, 0))
             self._table.delete(raw)
-            for kind in [k for k in self._kinds_said if k.startswith(raw)]:
-                del self._kinds_said[kind]
-                self._kinds.delete(kind)
+            gone.add(raw)
+        for kind in [k for k in self._kinds_said if k[: BUSY_KEY.itemsize] in gone]:
+            del self._kinds_said[kind]
+            self._kinds.delete(kind)
 
     def _read_kinds(self) -> dict[tuple[int, int, int], dict[Parts, BatchSum]]:
         found: dict[tuple[int, int, int], dict[Parts, BatchSum]] = {}

@@ -61,7 +61,7 @@ class HipDeviceBook:
 
     def uuids(self, resource: Resource) -> Mapping[int, str]:
         """Return the UUIDs of a process's devices by ordinal, as far as they are known."""
-        process = self._processes.with_resource(resource)
+        process = self._processes.of_resource(resource)
         if process is not None and not process.ended:
             gpus = self._gpus_of(process)
             if resource not in self._visible and gpus is not None:

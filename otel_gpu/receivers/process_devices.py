@@ -37,14 +37,12 @@ class DeviceBook:
 
     def resource(self, pid: int) -> Resource | None:
         """Return who an observed process is that still runs, None for others."""
-        for process in self._processes:
-            if process.pid == pid and not process.ended:
-                return process.resource
-        return None
+        process = self._processes.current(pid)
+        return None if process is None else process.resource
 
     def devices(self, resource: Resource) -> ProcessDevices | None:
         """Return what is known of a process's devices."""
-        process = self._processes.with_resource(resource)
+        process = self._processes.of_resource(resource)
         if process is None:
             return None
         environment = process.environment

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from otel_gpu.discovery.processes import Process, ProcessTable
+from otel_gpu.model import Resource
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.processors.devices import Gpu, ProcessDevices
 from otel_gpu.receivers.process_devices import DeviceBook
@@ -133,3 +136,21 @@ def test_nothing_is_told_of_whom_nobody_observes(table: ProcessTable, start: Sta
 
     assert book.devices(process.resource) is None
     assert book.resource(1) is None
+
+
+def test_the_other_processes_of_a_host_make_no_answer_slower(
+    table: ProcessTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above_all = int(Path("/proc/sys/kernel/pid_max").read_text())
+    resources = [table.observe(above_all + n).resource for n in range(100)]
+    book, compared, equal = DeviceBook(table, lambda _: {}), itertools.count(), Resource.__eq__
+
+    def compare(one: Resource, other: object) -> bool:
+        next(compared)
+        return equal(one, other)
+
+    monkeypatch.setattr(Resource, "__eq__", compare)
+    for resource in resources:
+        book.devices(resource)
+
+    assert next(compared) <= 10 * len(resources)
