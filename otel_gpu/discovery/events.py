@@ -151,7 +151,7 @@ class _Ring:
             if size < 16:
                 break
             (when,) = struct.unpack_from("<Q", data, at + size - 8)
-            if (event := _decode(kind, misc, data[at + 8 : at + size - 8], when)) is not None:
+            if (event := decode(kind, misc, data[at + 8 : at + size - 8], when)) is not None:
                 events.append((when, event))
             at += size
         return events
@@ -163,12 +163,13 @@ class _Ring:
         return self._memory[base + start : base + start + first] + self._memory[base : base + length - first]
 
 
-def _decode(kind: int, misc: int, body: bytes, when_ns: int) -> Event | None:
+def decode(kind: int, misc: int, body: bytes, when_ns: int) -> Event | None:
+    """Return what a record tells; None for one that is of no interest, or of a process that has no pid here."""
     if kind == _MMAP2:
         pid, _tid, start, length, offset, major, minor, inode, generation, prot, _flags = struct.unpack_from(
             "<IIQQQIIQQII", body
         )
-        if not prot & _PROT_EXEC or not inode:
+        if not prot & _PROT_EXEC or not inode or not pid:
             return None
         path = body[64:].split(b"\0", 1)[0]
         return Mapped(pid, start, start + length, offset, (major, minor), inode, generation, path, when_ns)
@@ -176,6 +177,8 @@ def _decode(kind: int, misc: int, body: bytes, when_ns: int) -> Event | None:
         if not misc & _MISC_COMM_EXEC:
             return None
         (pid,) = struct.unpack_from("<I", body)
+        if not pid:
+            return None
         return Executed(pid, body[8:].split(b"\0", 1)[0].decode("utf-8", "replace"))
     if kind in (_EXIT, _FORK):
         pid, parent, tid, _ptid = struct.unpack_from("<IIII", body)
