@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from bench.ground import ROOT, UnavailableError
@@ -26,7 +26,13 @@ _ATTACHED = re.compile(r"attached \d+ probes")
 class AgentProcess:
     """An agent that sends to `endpoint` every `interval_s` and observes `pids`, or all; ended with SIGTERM."""
 
-    def __init__(self, endpoint: str, interval_s: float = 10.0, pids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        interval_s: float = 10.0,
+        pids: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         self._discovery: str | None = None
         self._began = time.monotonic()
@@ -37,6 +43,7 @@ class AgentProcess:
                 **clean,
                 "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
                 "OTEL_METRIC_EXPORT_INTERVAL": f"{interval_s * 1e3:.0f}",
+                **(environment or {}),
             },
             stderr=subprocess.PIPE,
             text=True,
@@ -113,6 +120,17 @@ class AgentProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 raise
+        self._reader.join()
+
+    def hold_still(self) -> None:
+        """Have it do nothing more, for good."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)
+
+    def kill(self) -> None:
+        """End it without giving it the time for anything."""
+        self._process.kill()
+        self._process.wait(_PATIENCE_S)
         self._reader.join()
 
     def __enter__(self) -> AgentProcess:

@@ -6,6 +6,8 @@
  *   storm THREADS N   N launches on each of so many threads       -> ns, launches
  *   hold N            N allocations, which stay                   -> ns, allocations
  *   churn THREADS N   N allocations and frees on each thread      -> ns, pairs
+ *   reopen            the driver unmapped, and mapped again       -> ns, 0
+ *   exec              itself in its place                         -> 0, 0
  * Without a device (the real driver on a machine without a GPU) launches fail, after the prologue that is measured. */
 #include "rounds.h"
 #include <dlfcn.h>
@@ -23,9 +25,9 @@ static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, uns
                              void **);
 
 static const char image[] = ".version 8.0\n.target sm_90\n.address_size 64\n";
-static void *context, *functions[KERNELS], *stream;
+static void *library, *context, *functions[KERNELS], *stream;
 
-static void *find(void *library, const char *name)
+static void *find(const char *name)
 {
     void *address = dlsym(library, name);
     if (!address) {
@@ -37,14 +39,15 @@ static void *find(void *library, const char *name)
 
 static void open_driver(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW), *module;
+    void *module;
     char name[16];
 
+    library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) {
         fprintf(stderr, "%s\n", dlerror());
         exit(2);
     }
-#define FIND(name) *(void **)&name = find(library, #name)
+#define FIND(name) *(void **)&name = find(#name)
     FIND(cuInit);
     FIND(cuDevicePrimaryCtxRetain);
     FIND(cuCtxSetCurrent);
@@ -147,9 +150,18 @@ static void *churn_thread(void *n)
     return NULL;
 }
 
-int main(void)
+static uint64_t reopen(void)
+{
+    if (dlclose(library))
+        exit(1);
+    open_driver();
+    return 0;
+}
+
+int main(int count, char **words)
 {
     struct order order;
+    (void)count;
 
     open_driver();
     answer(0, 0);
@@ -167,6 +179,10 @@ int main(void)
             calls = hold(order.a);
         else if (!strcmp(order.what, "churn"))
             calls = on_threads(churn_thread, order.a, order.b / BATCH * BATCH);
+        else if (!strcmp(order.what, "reopen"))
+            calls = reopen();
+        else if (!strcmp(order.what, "exec"))
+            return execv("/proc/self/exe", words);
         else
             return 2;
         answer(now_ns() - began, calls);

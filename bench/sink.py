@@ -38,19 +38,21 @@ class Sink:
             return len(self._requests)
 
     def totals(self, metric: str) -> dict[int, int]:
-        """Return a counter's last values, added up by process."""
+        """Return a counter's last values, added up by process. A series that starts anew is another one."""
         with self._lock:
             requests = list(self._requests)
-        last: dict[tuple[int, bytes], int] = {}
+        last: dict[tuple[int, bytes, int, bytes], int] = {}
         for body in requests:
             for owner in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 pid = next((a.value.int_value for a in owner.resource.attributes if a.key == "process.pid"), 0)
+                # One program after the other in a process.
+                who = owner.resource.SerializeToString()
                 for one in (m for s in owner.scope_metrics for m in s.metrics if m.name == metric):
                     for point in one.sum.data_points:
                         series = b"".join(a.SerializeToString() for a in point.attributes)
-                        last[pid, series] = point.as_int
+                        last[pid, who, point.start_time_unix_nano, series] = point.as_int
         totals: dict[int, int] = defaultdict(int)
-        for (pid, _), value in last.items():
+        for (pid, _, _, _), value in last.items():
             totals[pid] += value
         return totals
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -72,6 +74,23 @@ class Target:
         self.calls += answer.calls
         return answer
 
+    @contextmanager
+    def launching(self, rate: int = 20_000) -> Iterator[None]:
+        """Have it launch meanwhile, so often a second, without a pause."""
+        is_over = threading.Event()
+
+        def launch() -> None:
+            while not is_over.is_set():
+                self.do(f"pace {rate} 200")
+
+        thread = threading.Thread(target=launch, name="bench-launching")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
     def is_probed(self, library: Path) -> bool:
         """Say whether somebody's probes are in the code of a library: it then differs from the file."""
         with open(f"/proc/{self.pid}/maps", encoding="utf-8") as maps:
@@ -88,11 +107,14 @@ class Target:
                     return True
         return False
 
-    def close(self) -> None:
-        """Let it end; idempotent."""
+    def close(self) -> int:
+        """Let it end, and return its exit code; idempotent."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
-        self._process.wait(timeout=60)
+        code = self._process.wait(timeout=60)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code
 
     def __enter__(self) -> Target:
         return self

@@ -1,0 +1,45 @@
+"""What is to hold for months holds a few times: `python -m bench.attachments`, `bench.kills` and `bench.soak`, cut short."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from bench.attachments import cycles
+from bench.ground import ROOT
+from bench.kills import kills
+from tests.e2e import ground
+
+_STORM_MINUTES = 0.05
+_PATIENCE_S = 300
+
+
+@pytest.fixture(autouse=True)
+def _driver() -> None:
+    ground.part("mock")
+
+
+def test_probes_come_and_go_under_a_program_that_launches() -> None:
+    done = cycles(5)
+
+    assert list(done.faults()) == []
+    assert done.launched == 500
+    assert done.meanwhile > 0
+
+
+def test_nothing_is_left_of_an_agent_that_is_killed_and_the_next_counts_everything() -> None:
+    done = kills(2, seed=1)
+
+    assert list(done.faults()) == []
+    assert done.probes > 0
+    assert done.meanwhile > 0
+
+
+def test_nothing_is_left_of_a_storm() -> None:
+    command = [sys.executable, "-m", "bench.soak", "--minutes", str(_STORM_MINUTES), "--every", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rounds of programs" in done.stdout
