@@ -81,7 +81,7 @@ class Ours:
     def on(self, library: Path, functions: Sequence[str], policy: Policy = "fast") -> Iterator[object]:
         """Place our probes of these functions."""
         probes = planned(library, functions, policy)
-        attached = AttachedLibrary(str(library), probes, self._receiver._linker, str(library))
+        attached = AttachedLibrary(str(library), probes, ObjectLinker(self._receiver._object), str(library))
         try:
             if attached.attached != len(functions):
                 raise UnavailableError(f"attached {attached.attached} of {functions}: {attached.failures}")
