@@ -27,6 +27,8 @@ _DEMANGLERS: dict[str, Callable[[str], str]] = {"full": demangle, "short": short
 _LIFETIME = 2
 _DISPLACE = 2
 """How many times as important a kernel must be to take another's place."""
+_MAX_RANKED = 16_384
+"""Kernels of one process that are ranked; beyond that the lower half is forgotten, and ranked anew when it comes again."""
 
 
 @dataclass(slots=True)
@@ -88,6 +90,10 @@ class KernelNames:
                 ranking.named.discard(weakest)
             ranking.named.add(name)
             ranking.ever_named.add(name)
+        if len(order) > _MAX_RANKED:
+            kept = ranking.named.union(order[: _MAX_RANKED // 2])
+            ranking.launches = Counter({n: c for n, c in ranking.launches.items() if n in kept})
+            ranking.blocks = Counter({n: c for n, c in ranking.blocks.items() if n in kept})
 
     def _renamed(self, m: Measurement, name: str) -> Measurement:
         if not self._top:

@@ -128,3 +128,14 @@ def test_totals_are_exact_and_names_bounded_in_any_history(top: int, history: li
 
     assert seen.total() == sum(count for batch in history for _, count in batch)
     assert len(seen.keys() - {"other"}) <= 2 * top
+
+
+def test_what_a_program_that_makes_up_names_has_ranked_is_bounded() -> None:
+    names, most = KernelNames(2), 16_384
+
+    for turn in range(3):
+        found = names.process([*(launches(f"made_up_{turn}_{n}", 1) for n in range(most)), launches("real", 10)])
+        assert shown(found)["real"] == 10
+        assert shown(found).total() == most + 10
+
+    assert len(names._rankings[PROCESS].launches) <= most
