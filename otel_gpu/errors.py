@@ -48,6 +48,11 @@ class LoadError(OtelGpuError):
 class AttachError(OtelGpuError):
     """A probe could not be placed."""
 
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+        """For want of rights, and so every other one will be."""
+
 
 class ElfError(OtelGpuError):
     """A file is not an ELF file that this program can read."""

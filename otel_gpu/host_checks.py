@@ -5,19 +5,28 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .config import Config
-from .errors import LoadError
+from . import rights_trials
+from .bpf.features import Features, probe
+from .bpf.link_mode import usable_mode
+from .bpf.perf_event import PARANOID, right
+from .config import Config, CudaSettings
+from .errors import LoadError, UnsupportedKernelError
 from .exporters.endpoint import target
 from .exporters.settings import OtlpSettings
+from .privileges import Capability, held
+from .rights import LOAD, SERVICE
 
-_CAPABILITIES = {"CAP_DAC_READ_SEARCH": 2, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+_WAYS = {
+    "multi": "by links over many sites",
+    "perf": "by one perf event a site",
+    "copies": "by one perf event and one copy of the program a site",
+}
 _PACKAGE = Path(__file__).parent
 _CONNECT_S = 2.0
 
@@ -38,10 +47,10 @@ class Check:
 def check_host(config: Config) -> Iterator[Check]:
     """Yield every check, in the order in which it makes sense to mend them."""
     yield _architecture()
-    yield from _kernel()
+    yield from _kernel(config)
     yield _capabilities()
-    yield _perf_event_paranoid()
-    yield _tracefs()
+    yield from _events()
+    yield from _processes_of_others()
     yield _libbpf()
     yield _objects()
     yield _driver()
@@ -59,11 +68,9 @@ def _architecture() -> Check:
     return _check("architecture", machine in {"x86_64", "aarch64"}, machine, "run it on x86-64 or arm64 Linux")
 
 
-def _kernel() -> Iterator[Check]:
+def _kernel(config: Config) -> Iterator[Check]:
     release = os.uname().release
     try:
-        from .bpf.features import probe
-
         features = probe()
     except LoadError as e:
         yield Check("kernel", ok=False, required=True, detail=f"Linux {release}: {e}", fix="run it on x86-64 or arm64")
@@ -83,6 +90,13 @@ def _kernel() -> Iterator[Check]:
     if not features.permitted:
         return  # the kernel refuses everything else for the same reason
     newer = f"this is Linux {release}; run"
+    refused = rights_trials.make_tables()
+    yield _check(
+        "bpf tables",
+        refused is None,
+        refused or "as large as the agent's are",
+        "raise the limit of locked memory, LimitMEMLOCK=infinity in a service: Linux before 5.11 counts them there",
+    )
     yield _check("uprobes", features.uprobes, "the uprobe event source", f"{newer} one built with CONFIG_UPROBES=y")
     yield _check("ring buffer", features.ring_buffer, "BPF_MAP_TYPE_RINGBUF", f"{newer} 5.8 or newer")
     yield _check(
@@ -95,58 +109,103 @@ def _kernel() -> Iterator[Check]:
     yield _check(
         "bpf_loop", features.bpf_loop, "needed for stacks and profiles", f"{newer} 5.17 or newer", required=False
     )
+    if features.uprobes:
+        yield from _placing(config, features)
+
+
+def _placing(config: Config, features: Features) -> Iterator[Check]:
+    """Place a probe in each of the ways that there are, and say which one is taken."""
+    multi, perf = rights_trials.place("multi"), rights_trials.place("perf" if features.attach_cookie else "copies")
+    way = f"this is Linux {os.uname().release}; run 6.6 or newer"
     yield _check(
         "uprobe_multi",
-        features.uprobe_multi,
-        "attaches and detaches many sites at once",
-        f"{newer} 6.6 or newer",
+        multi is None,
+        f"attaches and detaches many sites at once{_but(multi)}",
+        "check the container's seccomp profile, and the kernel's lockdown" if features.uprobe_multi else way,
         required=False,
     )
+    yield _check(
+        "perf uprobes",
+        perf is None,
+        f"what there is without uprobe_multi{_but(perf)}",
+        "nothing, with uprobe_multi; else give CAP_SYS_ADMIN, which kernels with the fix of CVE-2025-38466 want for them",
+        required=False,
+    )
+    cuda = next((s for s in config.used_receivers if isinstance(s, CudaSettings)), CudaSettings())
+    try:
+        mode = usable_mode(cuda.link, features)
+        refused = multi if mode == "multi" else perf
+    except UnsupportedKernelError as e:
+        yield Check("probes", ok=False, required=True, detail="none can be placed", fix=str(e))
+        return
+    detail = f"placed {_WAYS[mode]}{' (receivers.cuda.link)' if cuda.link != 'auto' else ''}{_but(refused)}"
+    yield _check("probes", refused is None, detail, "see the two checks above")
+
+
+def _but(refused: str | None) -> str:
+    return "" if refused is None else f"; tried: {refused}"
 
 
 def _capabilities() -> Check:
-    effective = _effective_capabilities()
-    held = {name for name, bit in _CAPABILITIES.items() if effective >> bit & 1}
-    missing = [] if "CAP_SYS_ADMIN" in held else [c for c in ("CAP_BPF", "CAP_PERFMON") if c not in held]
-    missing += [c for c in ("CAP_SYS_PTRACE",) if c not in held]
-    names = ",".join(n.lower() for n in ("CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"))
-    return _check(
+    has = held()
+    needed = [c for c in sorted(SERVICE) if not (c in LOAD and Capability.CAP_SYS_ADMIN in has)]
+    missing = [c.name for c in needed if c not in has]
+    required = [c for c in missing if c in (*(c.name for c in LOAD), Capability.CAP_SYS_PTRACE.name)]
+    names = ", ".join(c.name for c in sorted(SERVICE))
+    return Check(
         "capabilities",
-        not missing,
-        f"missing {', '.join(missing)}" if missing else f"{', '.join(sorted(held))}",
-        f"run as root, or in a service or container with {names}",
+        ok=not missing,
+        required=bool(required),
+        detail=f"missing {', '.join(missing)}" if missing else ", ".join(c.name for c in sorted(has)),
+        fix=f"run as root, or in a service or container with {names}" if missing else None,
     )
 
 
-def _effective_capabilities() -> int:
-    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return int(found[1], 16) if found else 0
-
-
-def _perf_event_paranoid() -> Check:
+def _events() -> Iterator[Check]:
+    """Perf events: what tells of processes, and what samples CPUs."""
     try:
-        level = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
-    except (OSError, ValueError):
-        return Check(
-            "perf events", ok=False, required=True, detail="none", fix="run a kernel with CONFIG_PERF_EVENTS=y"
+        level = Path(PARANOID).read_text().strip()
+    except OSError:
+        level = "not there"
+    for name, refused, what in (
+        ("perf events", rights_trials.hear_of_processes(), "which tell of processes"),
+        ("cpu samples", rights_trials.sample_cpus(), "for profiles of the type cpu"),
+    ):
+        detail = f"{what}; perf_event_paranoid is {level}{_but(refused)}"
+        yield _check(name, refused is None, detail, right(), required=name == "perf events")
+
+
+def _processes_of_others() -> Iterator[Check]:
+    """What is read of observed programs that other users run, and what `inspect` asks the kernel."""
+    with rights_trials.stranger() as pid:
+        if pid is None:
+            yield Check("others' processes", ok=True, required=False, detail="none is here to try it on")
+            return
+        yield _check(
+            "others' maps",
+            (refused := rights_trials.look_at(pid)) is None,
+            f"which libraries a process of another user has mapped{_but(refused)}",
+            "give CAP_SYS_PTRACE, and mount /proc without hidepid",
         )
-    privileged = _effective_capabilities() & (1 << _CAPABILITIES["CAP_PERFMON"] | 1 << _CAPABILITIES["CAP_SYS_ADMIN"])
-    return _check(
-        "perf events",
-        bool(privileged) or level < 0,
-        f"perf_event_paranoid is {level}{', which CAP_PERFMON passes' if privileged else ''}",
-        "give CAP_PERFMON, which passes kernel.perf_event_paranoid",
-    )
-
-
-def _tracefs() -> Check:
-    places = ("/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events")
-    found = next((p for p in places if os.path.isdir(p) and os.access(p, os.R_OK)), None)
-    return _check(
-        "tracefs",
-        found is not None,
-        found or "not mounted, or not readable",
-        "mount -t tracefs tracefs /sys/kernel/tracing; in a container mount it from the host",
+        yield _check(
+            "others' memory",
+            (refused := rights_trials.read_memory(pid)) is None,
+            f"names of its kernels, its environment, its Python frames{_but(refused)}",
+            "give CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; kernel.yama.ptrace_scope must not be 3",
+            required=False,
+        )
+        yield _check(
+            "others' files",
+            (refused := rights_trials.open_mapped(pid)) is None,
+            f"the very file that it has mapped, even replaced or deleted{_but(refused)}",
+            "give CAP_CHECKPOINT_RESTORE, with the two above",
+            required=False,
+        )
+    yield _check(
+        "inspect",
+        (refused := rights_trials.list_links()) is None,
+        f"its list of what is attached{_but(refused)}",
+        "nothing for the agent; run inspect as root or with CAP_SYS_ADMIN",
         required=False,
     )
 

@@ -12,6 +12,7 @@ from .discovery import drivers
 from .discovery.catalogue import LibraryCatalogue
 from .discovery.libraries import Library, LibraryKind
 from .errors import OtelGpuError, ProcessGoneError
+from .privileges import perform, settle
 from .probes.attach import PlannedProbe
 from .probes.planning import PLANNING, PlanRequest, plan_library
 from .probes.sites import SiteRules
@@ -54,7 +55,8 @@ def inspect(pid: int, settings: CudaSettings | None = None) -> list[InspectedPro
             raise OtelGpuError(
                 f"process {pid}: its memory map may not be read; run as root or with CAP_SYS_PTRACE"
             ) from e
-        placed = _placed()
+        placed = perform(_placed)
+        settle()
         seen: set[FileId] = set()
         rows: list[InspectedProbe] = []
         for file, library in LibraryCatalogue(parsers).look_up([m for m in mappings if m.inode]):

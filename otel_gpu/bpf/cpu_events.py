@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..errors import AttachError
-from .perf_event import CPU_CLOCK, IOC_ENABLE, IOC_SET_BPF, SOFTWARE, PerfEventAttributes, open_perf_event
+from .perf_event import CPU_CLOCK, IOC_ENABLE, IOC_SET_BPF, SOFTWARE, PerfEventAttributes, open_perf_event, right
 
 _FREQUENCY = 1 << 10
 """The flag `freq`: the period is a rate."""
@@ -28,7 +28,7 @@ class CpuSampler:
                 fcntl.ioctl(fd, IOC_ENABLE, 0)
             except OSError as e:
                 self.close()
-                raise AttachError(f"CPU {cpu} cannot be sampled: {e.strerror}; run as root or with CAP_PERFMON") from e
+                raise AttachError(f"CPU {cpu} cannot be sampled: {e.strerror}; {right()}") from e
 
     def close(self) -> None:
         """Stop sampling; idempotent."""

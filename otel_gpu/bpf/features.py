@@ -6,17 +6,24 @@ import ctypes
 import errno
 import functools
 import os
+from collections.abc import Callable
 from ctypes import c_char, c_uint32, c_uint64
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import AttachError
+from ..privileges import Capability, perform, without
 from . import libbpf as lib
-from .links import BPF_TRACE_UPROBE_MULTI, LINK_CREATE, MultiLink
+from .links import BPF_TRACE_UPROBE_MULTI, LINK_CREATE, MultiLink, open_uprobe
+from .perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_perf_event
 
-_MAP_CREATE, _PROG_LOAD = 0, 5
-_RINGBUF, _TASK_STORAGE = 27, 29
+_MAP_CREATE, _MAP_LOOKUP, _PROG_LOAD = 0, 1, 5
+_HASH, _RINGBUF = 1, 27
+_NO_PREALLOC = 1
+_ENTRY_BYTES = 1024
 _KPROBE, _SOCKET_FILTER = 2, 1
 _COOKIE_HELPER, _LOOP_HELPER = 174, 181
+_NO_DESCRIPTOR = 0xFFFFFFFF
 _EXIT = bytes.fromhex("b7000000000000009500000000000000")
 
 
@@ -38,6 +45,14 @@ class Features:
     """bpf_loop (5.17), needed for stacks."""
     uprobe_multi: bool
     """Links over many sites (6.6); without them attaching and detaching is slower."""
+    perf_uprobe: bool
+    """This process may place a probe by a perf event."""
+    perf_uprobe_needs_admin: bool
+    """For that CAP_PERFMON is not enough: kernels with the fix of CVE-2025-38466 want CAP_SYS_ADMIN."""
+    perf_events_need_admin: bool
+    """It is for no perf event: Debian's and Ubuntu's kernels want CAP_SYS_ADMIN at a perf_event_paranoid above 2."""
+    open_for_all: bool
+    """What is loaded is used without rights, by whoever has it open (5.19)."""
 
 
 class _MapCreate(ctypes.Structure):
@@ -46,8 +61,13 @@ class _MapCreate(ctypes.Structure):
         ("key", c_uint32),
         ("value", c_uint32),
         ("entries", c_uint32),
-        ("more", c_uint32 * 12),
+        ("flags", c_uint32),
+        ("more", c_uint32 * 11),
     )
+
+
+class _MapLookup(ctypes.Structure):
+    _fields_ = (("fd", c_uint32), ("pad", c_uint32), ("key", c_uint64), ("value", c_uint64), ("flags", c_uint64))
 
 
 class _ProgLoad(ctypes.Structure):
@@ -78,6 +98,10 @@ def probe() -> Features:
         attach_cookie=_loads(_call(_COOKIE_HELPER)),
         bpf_loop=_knows_helper(_LOOP_HELPER),
         uprobe_multi=_uprobe_multi(),
+        perf_uprobe=_perf_uprobe(),
+        perf_uprobe_needs_admin=_needs_admin(_perf_uprobe),
+        perf_events_need_admin=_needs_admin(_perf_event),
+        open_for_all=_open_for_all(),
     )
 
 
@@ -98,11 +122,21 @@ def load_program(instructions: bytes, *, attach_type: int = 0, name: bytes = b""
         expected_attach_type=attach_type,
     )
     try:
-        return lib.bpf(_PROG_LOAD, request)
+        return perform(lib.bpf, _PROG_LOAD, request)
     except OSError as e:
         if log:
             raise OSError(e.errno, log_buffer.value.decode("utf-8", "replace")) from e
         raise
+
+
+def empty_program(attach_type: int = 0) -> int:
+    """Load a program that does nothing and return its descriptor; OSError when refused."""
+    return load_program(_EXIT, attach_type=attach_type)
+
+
+def sized_map(size: int) -> int:
+    """Make a map that may come to so many bytes, and return its descriptor; OSError when refused."""
+    return _create(_MapCreate(_HASH, 4, _ENTRY_BYTES, size // _ENTRY_BYTES, flags=_NO_PREALLOC))
 
 
 def _call(helper: int) -> bytes:
@@ -129,16 +163,20 @@ def _knows_helper(helper: int) -> bool:
 
 def _map(kind: int, key: int, value: int, entries: int) -> bool:
     try:
-        os.close(lib.bpf(_MAP_CREATE, _MapCreate(kind, key, value, entries)))
+        os.close(_create(_MapCreate(kind, key, value, entries)))
     except OSError:
         return False
     return True
 
 
+def _create(request: _MapCreate) -> int:
+    return perform(lib.bpf, _MAP_CREATE, request)
+
+
 def _uprobe_multi() -> bool:
     """Attach to an impossible place: kernels that know the link complain about the path (libbpf's own test)."""
     try:
-        program = load_program(_EXIT, attach_type=BPF_TRACE_UPROBE_MULTI)
+        program = empty_program(BPF_TRACE_UPROBE_MULTI)
     except OSError:
         return False
     offset = c_uint64(0)
@@ -156,4 +194,39 @@ def _uprobe_multi() -> bool:
         return e.errno == errno.EBADF
     finally:
         os.close(program)
+    return True
+
+
+def _perf_uprobe() -> bool:
+    """Place a probe where none can be: the kernel asks for rights first, and then complains about the path."""
+    try:
+        os.close(open_uprobe("/", 0, at_return=False))
+    except AttachError as e:
+        return not e.refused
+    except OSError:
+        return False  # no such event source
+    return True
+
+
+def _perf_event() -> bool:
+    """Open an event that nothing happens to."""
+    try:
+        os.close(open_perf_event(PerfEventAttributes(type=SOFTWARE, config=DUMMY), 0))
+    except OSError:
+        return False
+    return True
+
+
+def _needs_admin(works: Callable[[], bool]) -> bool:
+    with without(Capability.CAP_SYS_ADMIN):
+        return not works()
+
+
+def _open_for_all() -> bool:
+    """Look something up in no map: without rights, kernels from 5.19 on find out that it is none."""
+    with without(Capability.CAP_BPF, Capability.CAP_SYS_ADMIN):
+        try:
+            lib.bpf(_MAP_LOOKUP, _MapLookup(_NO_DESCRIPTOR))
+        except OSError as e:
+            return e.errno == errno.EBADF
     return True

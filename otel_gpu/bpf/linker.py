@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Literal
 
 from ..abi import COOKIE_PLACEHOLDER
 from ..errors import AttachError
+from ..privileges import perform
 from .features import load_program, probe
+from .link_mode import LinkMode, usable_mode
 from .links import BPF_TRACE_UPROBE_MULTI, Link, Placement, attach_multi, attach_perf
 from .object import BpfObject
 
-LinkMode = Literal["auto", "multi", "perf", "copies"]
 _LOAD_IMM64 = 0x18
 
 
@@ -20,11 +20,8 @@ class ObjectLinker:
     """Places the programs of one loaded object."""
 
     def __init__(self, bpf_object: BpfObject, mode: LinkMode = "auto") -> None:
-        """Choose how; `auto` takes the best that the kernel offers."""
-        if mode == "auto":
-            features = probe()
-            mode = "multi" if features.uprobe_multi else "perf" if features.attach_cookie else "copies"
-        self.mode: LinkMode = mode
+        """Choose how, as `usable_mode` does."""
+        self.mode: LinkMode = usable_mode(mode, probe())
         self._object = bpf_object
         self._programs: dict[str, int] = {}
 
@@ -43,6 +40,9 @@ class ObjectLinker:
             self._programs = self._object.programs()
         if self.mode == "multi":
             return attach_multi(self._programs[program], path, sites, at_return=at_return)
+        return perform(self._place_each, program, path, sites, at_return)
+
+    def _place_each(self, program: str, path: str, sites: Sequence[Placement], at_return: bool) -> Links:
         links = Links()
         try:
             for site in sites:

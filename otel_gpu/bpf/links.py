@@ -18,6 +18,7 @@ LINK_CREATE = 28
 BPF_PERF_EVENT = 41
 BPF_TRACE_UPROBE_MULTI = 48
 _MULTI_RETURN = 1
+_NO_PERMISSION = "no permission"
 _UPROBE_PMU = Path("/sys/bus/event_source/devices/uprobe")
 
 
@@ -92,17 +93,7 @@ def attach_multi(program: int, path: str, sites: Sequence[Placement], *, at_retu
 
 def attach_perf(program: int, path: str, site: Placement, *, at_return: bool, cookies: bool) -> Link:
     """Place a program on one site with a perf event; without `cookies` the program must hold its own."""
-    name = ctypes.create_string_buffer(os.fsencode(path))
-    event = PerfEventAttributes(
-        type=int((_UPROBE_PMU / "type").read_text()),
-        config=1 << _return_bit() if at_return else 0,
-        config1=ctypes.addressof(name),
-        config2=site.offset,
-    )
-    try:
-        fd = open_perf_event(event, 0)
-    except OSError as e:
-        raise _refused(path, site.offset, e) from e
+    fd = open_uprobe(path, site.offset, at_return=at_return)
     link = Link([fd])
     try:
         if cookies:
@@ -118,6 +109,21 @@ def attach_perf(program: int, path: str, site: Placement, *, at_return: bool, co
     return link
 
 
+def open_uprobe(path: str, offset: int, *, at_return: bool) -> int:
+    """Open the perf event of a uprobe and return its descriptor; AttachError with the reason."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    event = PerfEventAttributes(
+        type=int((_UPROBE_PMU / "type").read_text()),
+        config=1 << _return_bit() if at_return else 0,
+        config1=ctypes.addressof(name),
+        config2=offset,
+    )
+    try:
+        return open_perf_event(event, 0)
+    except OSError as e:
+        raise _refused(path, offset, e) from e
+
+
 def _return_bit() -> int:
     text = (_UPROBE_PMU / "format" / "retprobe").read_text().strip()
     return int(text.removeprefix("config:"))
@@ -127,9 +133,9 @@ def _refused(path: str, offset: int, e: OSError) -> AttachError:
     reason = {
         errno.ENOENT: "the file is gone",
         errno.ESRCH: "the process is gone",
-        errno.EPERM: "no permission",
-        errno.EACCES: "no permission",
+        errno.EPERM: _NO_PERMISSION,
+        errno.EACCES: _NO_PERMISSION,
         errno.EOPNOTSUPP: "the instruction cannot be probed",
         errno.ENOTSUPP if hasattr(errno, "ENOTSUPP") else 524: "the instruction cannot be probed",
     }.get(e.errno or 0, e.strerror or str(e))
-    return AttachError(f"cannot probe {path} at offset {offset:#x}: {reason}")
+    return AttachError(f"cannot probe {path} at offset {offset:#x}: {reason}", refused=reason == _NO_PERMISSION)

@@ -11,6 +11,7 @@ from types import TracebackType
 
 from ..elf import ElfFile
 from ..errors import LoadError
+from ..privileges import perform
 from . import libbpf as lib
 from .maps import BpfMap
 
@@ -84,7 +85,7 @@ class BpfObject:
             elif (kind := attach_type(name)) is not None:
                 self._lib.bpf_program__set_expected_attach_type(pointer, kind)
         with self._heard():
-            failed = self._lib.bpf_object__load(self._object)
+            failed = perform(self._lib.bpf_object__load, self._object)
         if failed:
             code = -failed
             hint = (

@@ -5,9 +5,13 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_int32, c_uint32, c_uint64
 
+from ..privileges import perform
 from . import libbpf as lib
 
 SOFTWARE, CPU_CLOCK, DUMMY = 1, 0, 9
+PARANOID = "/proc/sys/kernel/perf_event_paranoid"
+_HIGHEST = 2
+"""Of the kernel's own levels; those above are distributions'."""
 IOC_ENABLE, IOC_SET_BPF = 0x2400, 0x40042408
 _CLOEXEC = 8
 
@@ -38,7 +42,8 @@ class PerfEventAttributes(ctypes.Structure):
 def open_perf_event(attributes: PerfEventAttributes, cpu: int) -> int:
     """Open an event of all processes on one CPU and return its descriptor; OSError when refused."""
     attributes.size = ctypes.sizeof(PerfEventAttributes)
-    return lib.syscall(
+    return perform(
+        lib.syscall,
         lib.SYS_PERF_EVENT_OPEN[lib.machine()],
         ctypes.byref(attributes),
         c_int32(-1),
@@ -46,3 +51,15 @@ def open_perf_event(attributes: PerfEventAttributes, cpu: int) -> int:
         c_int32(-1),
         c_uint64(_CLOEXEC),
     )
+
+
+def right() -> str:
+    """Say which right an event that is refused takes on this kernel."""
+    try:
+        with open(PARANOID) as file:
+            level = int(file.read())
+    except (OSError, ValueError):
+        return "run a kernel with CONFIG_PERF_EVENTS=y"
+    if level > _HIGHEST:
+        return f"run as root or with CAP_SYS_ADMIN, or set kernel.perf_event_paranoid to 2 (it is {level}) and give CAP_PERFMON"
+    return "run as root or with CAP_PERFMON"

@@ -2,6 +2,7 @@
 
 A verb has NAME, HELP, add_arguments(parser) and run(arguments), which returns the exit code: 0 done,
 1 failed, 2 bad usage or configuration. A failure is one line on stderr: what, why, what to do.
+A command keeps the rights that it needs; a program that calls `main` with arguments of its own keeps them all.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code. Without `argv` this process is the command and nothing else."""
+    is_command = argv is None
     argv = sys.argv[1:] if argv is None else list(argv)
     # Also when the options themselves cannot be understood.
     debug = "--debug" in argv
     try:
-        verb, arguments = _parse(argv)
+        verb, arguments = _parse(argv, argparse.Namespace(debug=False, is_command=is_command))
         logs.configure(logging.DEBUG if debug else logging.WARNING)
         return verb.run(arguments)
     except OtelGpuError as e:
@@ -83,7 +85,7 @@ def _complain(message: str, debug: bool) -> None:
     print(f"otel-gpu: {one_line(without_credentials(message), _MAX_COMPLAINT)}", file=sys.stderr)
 
 
-def _parse(argv: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
+def _parse(argv: Sequence[str], known: argparse.Namespace) -> tuple[Verb, argparse.Namespace]:
     common = _Parser(add_help=False)
     common.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="log more, and show a traceback on failure"
@@ -101,7 +103,7 @@ def _parse(argv: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
         module.add_arguments(
             verbs.add_parser(module.NAME, help=module.HELP, description=_sentence(module.HELP), parents=[common])
         )
-    arguments = parser.parse_args(argv, argparse.Namespace(debug=False))
+    arguments = parser.parse_args(argv, known)
     return modules[arguments.verb], arguments
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
 from pathlib import Path
 
+from .. import rights
+from .letting_go import keep_only
 from .run import seconds
 from .signals import stop_signals
 
@@ -30,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.output is not None:
         check_output(arguments.output)
+    needed = rights.of_probes(written=[arguments.output or tempfile.gettempdir()])
+    keep_only(needed, arguments, [os.getpid()])
     from ..demo import show
 
     with stop_signals() as told_to_stop:

@@ -7,15 +7,21 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
+from .. import rights
 from ..config import Config, CudaSettings
-from ..inspection import InspectedProbe, inspect
 from ..printable import escaped
+from .letting_go import keep_only
 from .run import pid
+
+if TYPE_CHECKING:
+    from ..inspection import InspectedProbe
 
 NAME = "inspect"
 HELP = "show what is probed in a process, where, and why not"
 
+_UNTOLD = "the kernel does not tell what is attached, which takes CAP_SYS_ADMIN, and Linux 6.8"
 _HEAD = ("symbol", "at", "offset", "instruction", "cost", "state")
 
 
@@ -29,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print what is probed."""
     receivers = Config.load(arguments.config).receivers.values()
+    keep_only(rights.of_inspection(), arguments, [arguments.pid])
+    from ..inspection import inspect
+
     probes = inspect(arguments.pid, next((s for s in receivers if isinstance(s, CudaSettings)), None))
     if arguments.json:
         print(json.dumps([dataclasses.asdict(p) for p in probes], indent=2))
@@ -50,7 +59,7 @@ def render(library: str, kind: str, probes: list[InspectedProbe]) -> Iterator[st
         return
     attached = sum(bool(p.attached) for p in functions)
     told = any(p.attached is not None for p in functions if p.offset is not None)
-    state = f"{attached} attached" if told else "the kernel does not tell what is attached"
+    state = f"{attached} attached" if told else _UNTOLD
     possible = sum(p.offset is not None for p in functions)
     yield f"{library} ({kind}): {len(functions)} functions, {possible} can be probed, {state}"
     rows = [_HEAD, *(_columns(p) for p in functions)]

@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import privileges, rights
 from ..config import Config, CudaSettings
 from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
 from ..printable import escaped
 from ..profiles import CHOICES
+from .letting_go import keep_only
 from .progress import Bar, bar
 from .run import pid, seconds
 from .signals import LastResort, stop_signals
@@ -69,17 +71,20 @@ def run(arguments: argparse.Namespace) -> int:
         return _difference(arguments.diff, output)
     if not arguments.pid:
         raise ConfigError("--pid is missing: say which process to record, or --diff which recordings to compare")
-    from ..recorder import Recorder
-
     receivers = Config.load(arguments.config).receivers.values()
     cuda = next((s for s in receivers if isinstance(s, CudaSettings)), None)
     pids = list(dict.fromkeys(arguments.pid))
     who = f"process {pids[0]}" if len(pids) == 1 else f"processes {', '.join(map(str, pids))}"
+    link = (cuda or CudaSettings()).link
+    needed = keep_only(rights.of_probes(link, [output, output.parent]), arguments, pids)
+    from ..recorder import Recorder
+
     with (
         LastResort() as last_resort,
         Recorder(pids, CHOICES[arguments.type], cuda) as recorder,
         stop_signals(last_resort.arm) as told_to_stop,
     ):
+        privileges.settle(needed.placing)
         with bar() as shown:
             _record(recorder, f"{arguments.type} of {who}", arguments.duration, told_to_stop, shown)
             shown.update("looking up names")

@@ -10,9 +10,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from .. import privileges, rights
 from ..config import Config
 from ..errors import ConfigError, OtelGpuError
 from . import logs
+from .letting_go import keep_only
 from .signals import LastResort, stop_signals
 
 if TYPE_CHECKING:
@@ -56,13 +58,16 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not config.discovery.everything:
         _require_processes(config.discovery.pids)
-    # The heavy half of the program; --help and mistakes in the configuration do without it.
+    pids = () if config.discovery.everything else config.discovery.pids
+    needed = keep_only(rights.of_run(config), arguments, pids)
+    # The heavy half of the program, which starts threads; --help and mistakes in the configuration do without it.
     from ..agent import Agent
 
     with LastResort() as last_resort, stop_signals(last_resort.arm) as told_to_stop:
         agent = Agent(config)
         try:
             agent.start()
+            privileges.settle(needed.placing)
             _wait_until_ready(agent, told_to_stop)
             deadline = math.inf if config.duration_s is None else time.monotonic() + config.duration_s
             while not told_to_stop.is_set():

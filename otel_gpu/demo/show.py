@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from .. import privileges
 from ..agent import Agent
 from ..config import Config, CudaSettings, Discovery, NvmlSettings, ReceiverSettings, SelfSettings
 from ..errors import UnsupportedKernelError
@@ -44,6 +45,7 @@ def show(duration_s: float, output: Path | None, told_to_stop: threading.Event) 
             if recorder is not None:
                 parts.enter_context(recorder)
                 recorder.start()
+            privileges.settle()
         console.print(_introduction(found, program.pid), style="bold", soft_wrap=True)
         program.go()
         _watch(console, agent, program, duration_s, told_to_stop)

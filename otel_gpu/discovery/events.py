@@ -14,7 +14,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from ..bpf.perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_perf_event
+from ..bpf.perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_perf_event, right
 from ..errors import UnsupportedKernelError
 
 _SAMPLE_TIME = 4
@@ -102,10 +102,7 @@ class ProcessEvents:
                 fd = open_perf_event(attributes, cpu)
             except OSError as e:
                 self.close()
-                raise UnsupportedKernelError(
-                    f"process events cannot be observed: {e.strerror}; run as root or with CAP_PERFMON, "
-                    "or set kernel.perf_event_paranoid to at most -1"
-                ) from e
+                raise UnsupportedKernelError(f"process events cannot be observed: {e.strerror}; {right()}") from e
             self._rings.append(_Ring(fd))
             self._poll.register(fd, select.POLLIN)
 

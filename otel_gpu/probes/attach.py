@@ -160,7 +160,7 @@ class AttachedLibrary:
         try:
             self._links.append(self._linker.place(program, self._opener, sites, at_return=at_return))
         except AttachError as e:
-            if len(probes) == 1 or not os.path.exists(self._opener):
+            if len(probes) == 1 or e.refused or not os.path.exists(self._opener):
                 self.failures |= {p.symbol: str(e) for p in probes}
                 _log.warning("%d probes of %s are not placed: %s", len(probes), escaped(self.path), e)
                 return

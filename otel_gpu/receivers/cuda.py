@@ -12,7 +12,8 @@ from typing import NamedTuple
 from .. import abi
 from ..abi import Loss
 from ..bpf.features import probe
-from ..bpf.linker import LinkMode, ObjectLinker
+from ..bpf.link_mode import LinkMode
+from ..bpf.linker import ObjectLinker
 from ..bpf.maps import BpfMap, possible_cpus
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader

@@ -13,7 +13,8 @@ from .. import abi
 from ..abi import Loss, SampleType
 from ..bpf.cpu_events import CpuSampler
 from ..bpf.features import probe
-from ..bpf.linker import LinkMode, ObjectLinker
+from ..bpf.link_mode import LinkMode
+from ..bpf.linker import ObjectLinker
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader
 from ..bpf.tail_calls import TailCalls
