@@ -50,7 +50,7 @@ class Features:
     perf_uprobe_needs_admin: bool
     """For that CAP_PERFMON is not enough: kernels with the fix of CVE-2025-38466 want CAP_SYS_ADMIN."""
     perf_events_need_admin: bool
-    """It is for no perf event: Debian's and Ubuntu's kernels want CAP_SYS_ADMIN at a perf_event_paranoid above 2."""
+    """It is for no perf event: Debian's kernels, for one, want CAP_SYS_ADMIN at a perf_event_paranoid above 2."""
     open_for_all: bool
     """What is loaded is used without rights, by whoever has it open (5.19)."""
 

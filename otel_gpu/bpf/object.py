@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from types import TracebackType
 
 from ..elf import ElfFile
 from ..errors import LoadError
-from ..privileges import perform
+from ..privileges import Capability, held, perform
 from . import libbpf as lib
 from .maps import BpfMap
 
@@ -88,13 +89,8 @@ class BpfObject:
             failed = perform(self._lib.bpf_object__load, self._object)
         if failed:
             code = -failed
-            hint = (
-                "run as root or with CAP_BPF and CAP_PERFMON"
-                if code in (1, 13)
-                else "run `otel-gpu doctor` to see what this kernel lacks"
-            )
             raise LoadError(
-                f"the kernel refused the BPF object {self.name}: {os.strerror(code)}; {hint}",
+                f"the kernel refused the BPF object {self.name}: {os.strerror(code)}; {_advice(code)}",
                 verifier_log="".join(self._messages)[-_LOG_LIMIT:],
             )
 
@@ -155,3 +151,13 @@ class BpfObject:
 
     def _reason(self) -> str:
         return "".join(self._messages).strip().splitlines()[-1] if self._messages else "unknown reason"
+
+
+def _advice(code: int) -> str:
+    rights = perform(held)
+    may_load = Capability.CAP_SYS_ADMIN in rights or rights >= {Capability.CAP_BPF, Capability.CAP_PERFMON}
+    if code in (errno.EPERM, errno.EACCES) and not may_load:
+        return "run as root or with CAP_BPF and CAP_PERFMON"
+    if code == errno.EPERM:
+        return "raise the limit of locked memory (ulimit -l unlimited, LimitMEMLOCK=infinity), which Linux before 5.11 applies"
+    return "run `otel-gpu doctor` to see what this kernel lacks"
