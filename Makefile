@@ -87,8 +87,9 @@ test-torch: torch-ground ## run the tests on PyTorch, which is fetched once (sev
 	$(Q)$(BIN)/python -m pytest -m torch tests
 
 .PHONY: test-kernels
-test-kernels: ground ## count and walk on Debian's kernels, 5.10 to 7.2, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
-	$(Q)tests/ground/kernels.sh | while read -r release image; do tests/kernels/boot.sh "$$image"; done
+test-kernels: ground ## count, walk, and try rights on Debian's kernels, 5.10 to 7.2, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
+	$(Q)tests/ground/kernels.sh | while read -r release image; do \
+		tests/kernels/boot.sh "$$image"; tests/kernels/boot.sh "$$image" rights.py; done
 
 FUZZ_MINUTES ?= 60
 
