@@ -52,12 +52,6 @@ class StubMap:
     skipped: int = 0
     """Registrations that were not understood or were beyond a limit, and functions that could not be read."""
 
-    def __post_init__(self) -> None:
-        # What was kept on disk may be damaged: msgspec refuses what raises ValueError.
-        columns = (self.packed_stubs, 1), (self.packed_handles, 2), (self.packed_users, 3)
-        if any(len(packed) % (8 * count) for packed, count in columns) or len(self.packed_stubs) != 8 * len(self.names):
-            raise ValueError("columns of different lengths")
-
     @classmethod
     def of(
         cls,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 
-from otel_gpu.discovery.events import _decode
+from otel_gpu.discovery.events import decode
 from otel_gpu.discovery.facts import ProcessFacts
 from otel_gpu.discovery.kfd import AmdGpu
 from otel_gpu.discovery.resource import identify
@@ -96,7 +96,7 @@ def _maps_path(data: bytes) -> None:
 def _perf_event(data: bytes) -> None:
     # The kernel writes whole records; what is a stranger's is the name at the end.
     for kind in (3, 10):
-        _decode(kind, 1 << 13, struct.pack("<IIQQQIIQQII", 1, 1, 0, 4096, 0, 8, 1, 9, 0, 4, 0) + data + b"\0", 5)
+        decode(kind, 1 << 13, struct.pack("<IIQQQIIQQII", 1, 1, 0, 4096, 0, 8, 1, 9, 0, 4, 0) + data + b"\0", 5)
 
 
 def _process_facts(data: bytes) -> None:

@@ -109,7 +109,7 @@ def _symbol_cache(data: bytes) -> None:
     for content in (head + payload, data):
         cache._disk = _Disk(content)  # type: ignore[assignment]
         found = cache.read("0" * 16, "stubs", StubMap)
-        if found is not None:
+        if found is not None and found.is_sound():
             for stub in _ADDRESSES[:-1]:
                 found.name_of(stub)
                 found.names_used_at(stub)
