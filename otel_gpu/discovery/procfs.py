@@ -64,16 +64,6 @@ def is_alive(pid: int) -> bool:
         return True
 
 
-def environment(pid: int, names: frozenset[str]) -> dict[str, str]:
-    """Return the named variables of the environment the process was started with."""
-    wanted = {}
-    for entry in read(pid, "environ").split(b"\0"):
-        name, equals, value = entry.partition(b"=")
-        if equals and (key := os.fsdecode(name)) in names:
-            wanted[key] = os.fsdecode(value)
-    return wanted
-
-
 def executable(pid: int) -> str | None:
     """Return the path of the program, as the process sees it."""
     try:
