@@ -154,7 +154,7 @@ def test_a_library_is_probed_although_the_process_that_mapped_it_has_ended(tmp_p
     driver = shutil.copy(ground.part("mock") / "libcuda.so.1", tmp_path)
     seen: list[tuple[Library, MappedFile]] = []
 
-    def on_library(process: Process, library: Library, file: MappedFile) -> None:
+    def on_library(process: Process, library: Library, file: MappedFile, _mapped_ns: int | None) -> None:
         if not seen:
             os.kill(process.pid, signal.SIGKILL)
             program.wait()
