@@ -17,7 +17,7 @@ from ..bpf.linker import ObjectLinker
 from ..bpf.maps import BpfMap, possible_cpus
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader
-from ..discovery.libraries import Library
+from ..discovery.libraries import Library, LibraryKind
 from ..discovery.processes import Process, ProcessTable
 from ..errors import UnsupportedKernelError
 from ..model import Measurement
@@ -26,7 +26,7 @@ from ..probes.libraries import ProbedLibraries
 from ..probes.planning import PlanRequest
 from ..probes.sites import Policy, SiteRules
 from ..probes.table import TABLES
-from ..process.files import File
+from ..process.files import File, MappedFile
 from ..process.parsers import Parsers
 from ..supervision import Component, Health
 from ..symbols.kernels import KernelBook
@@ -147,6 +147,8 @@ class CudaReceiver:
 
     def attach(self, library: Library, file: File) -> AttachedLibrary | None:
         """Place the probes in a library, once; None for libraries without any."""
+        if library.kind is LibraryKind.HIP and isinstance(file, MappedFile):
+            self._origins.expect(file.pid)
         return self._libraries.attach(library, file)
 
     def detach(self, library: Library) -> None:

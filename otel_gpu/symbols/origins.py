@@ -22,7 +22,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..errors import OtelGpuError
+from ..errors import OtelGpuError, ProcessGoneError
+from ..process.mappings import executable_mappings
 from ..process.parsers import Parsers
 from ..supervision import Worker
 from .cache import SymbolCache
@@ -50,6 +51,7 @@ _IDLE_S = 5.0
 """How often it is looked whether a program's memory is held in vain."""
 _REMAP_S = 0.1
 """How often it is looked what is mapped, for pointers that are in no file yet."""
+_MAX_EXPECTED = 256
 _MAX_OPEN = 16
 """Programs whose memory is held at a time, by a child for each."""
 _PATIENCE_S = 60.0
@@ -65,7 +67,14 @@ class _Judgement:
     ip: int
 
 
-_Item = Launch | HostPointer | _Judgement
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """A process that may end before it can be seen what it had mapped."""
+
+    pid: int
+
+
+_Item = Launch | HostPointer | _Judgement | _Expected
 
 
 class Origins:
@@ -86,6 +95,8 @@ class Origins:
         """What was taken from the queue and is to be looked at."""
         self._pointers: OrderedDict[Program, list[HostPointer]] = OrderedDict()
         """Launches by host pointers, which files have names for."""
+        self._expected: OrderedDict[int, list[Module]] = OrderedDict()
+        """What processes had mapped when they were expected to launch."""
         self._mapped_at: dict[Program, float] = {}
         """When it was seen last what is mapped, for pointers that were in no file."""
         self._for_launcher: OrderedDict[Program, list[Launch]] = OrderedDict()
@@ -127,6 +138,12 @@ class Origins:
             self.dropped += 1
             self._done(key)
         self.worker.wake()
+
+    def expect(self, pid: int) -> None:
+        """Look at what a process has mapped: it may launch by host pointers, and have ended before these are looked up."""
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(_Expected(pid))
+            self.worker.wake()
 
     def unloaded(self, program: Program) -> None:
         """Note that something was unloaded whose kernels nobody knows."""
@@ -234,6 +251,7 @@ class Origins:
                 program = self._ended.popleft()
                 self._programs.pop(program, None)
                 self._mapped_at.pop(program, None)
+                self._expected.pop(program[0], None)
                 if (memory := self._memories.pop(program, None)) is not None:
                     memory.close()
                     self._failed_reads += memory.failures
@@ -268,6 +286,10 @@ class Origins:
                     known.note_caller(launch)
 
     def _work_on(self, item: _Item) -> None:
+        if isinstance(item, _Expected):
+            self._look_at_mapped(item.pid)
+            self._queue.task_done()
+            return
         if isinstance(item, HostPointer):
             self._pointers.setdefault(item.program, []).append(item)
             return
@@ -293,6 +315,15 @@ class Origins:
                 self._finish(item)
             else:
                 waits.append(item)
+
+    def _look_at_mapped(self, pid: int) -> None:
+        try:
+            mapped = [file for file in executable_mappings(self._parsers, pid) if file.inode]
+            self._expected[pid] = list(self._libraries.modules(mapped))
+        except _FAILURES as e:
+            _log.debug("what process %d has mapped: %s", pid, e)
+        while len(self._expected) > _MAX_EXPECTED:
+            self._expected.popitem(last=False)
 
     def _name_pointers(self) -> None:
         """Name what one program launched by host pointers: a pointer into no file is a handle, which has its name."""
@@ -405,7 +436,12 @@ class Origins:
             known.put(module, stubs)
 
     def _refresh(self, program: Program, known: KnownProgram) -> None:
-        known.map(self._memory(program).mapped(), self._libraries.modules)
+        try:
+            known.map(self._memory(program).mapped(), self._libraries.modules)
+        except ProcessGoneError:
+            if known.modules or program[0] not in self._expected:
+                raise
+            known.modules = self._expected[program[0]]
 
     def _memory(self, program: Program) -> ProgramMemory:
         """Return a program's memory, and let go of that which was asked longest ago where too many are held."""

@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,23 @@ def test_a_library_that_is_loaded_later_is_found(library: Path, origins: Origins
 
 def test_a_process_that_is_gone_has_no_names(origins: Origins) -> None:
     assert named(origins, (2**22 + 5, 1), 0x1000) == [None]
+
+
+def test_a_process_that_has_ended_since_it_was_expected_has_its_names(library: Path, origins: Origins) -> None:
+    code = (
+        "import ctypes, sys, time\n"
+        f"loaded = ctypes.CDLL({str(library)!r})\n"
+        "print(ctypes.addressof(ctypes.c_void_p.in_dll(loaded, '_Z2kxPf')), flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        handle = int(process.stdout.readline())
+        origins.expect(process.pid)
+        origins.settle(120)
+        process.kill()
+
+    assert named(origins, (process.pid, 1), handle) == ["_Z2kxPf"]
+    origins.forget((process.pid, 1))
 
 
 def test_files_are_not_read_again_for_every_address_outside_of_them(
