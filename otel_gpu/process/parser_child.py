@@ -47,9 +47,11 @@ class Kill(msgspec.Struct, frozen=True, tag=True):
 
 
 def main() -> None:
-    """Serve until the other end of the control socket is closed: its descriptor, the parent, and modules are the arguments."""
-    control, parent, modules = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    die_with_parent(parent)
+    """Serve until the other end of the control socket is closed: its descriptor, and modules, are the arguments.
+
+    Not until its parent ends: for the kernel that is the thread that started it, and not the agent.
+    """
+    control, modules = int(sys.argv[1]), sys.argv[2:]
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a Ctrl-C at the terminal is for the agent, which then ends this process

@@ -208,7 +208,7 @@ class Parsers:
         with theirs:
             try:
                 self._server = subprocess.Popen(
-                    isolated.command(parser_child.__name__, str(theirs.fileno()), str(os.getpid()), *self._modules),
+                    isolated.command(parser_child.__name__, str(theirs.fileno()), *self._modules),
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

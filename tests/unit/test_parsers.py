@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,6 +236,30 @@ def test_what_is_asked_of_a_process_that_is_gone_has_a_reason(parsers: Parsers) 
     (answer,) = parsers.run(works.head, [ProcessFile(gone.pid, "maps")], 1)
 
     assert answer == b"No such file or directory"
+
+
+def test_children_outlive_the_thread_that_needed_them_first_and_not_the_program() -> None:
+    code = (
+        "import os, threading, time\n"
+        "from otel_gpu.process.parsers import Parsers\n"
+        "from tests.unit import parser_works as works\n"
+        "parsers = Parsers(modules=('tests.unit.parser_works',))\n"
+        "first = threading.Thread(target=lambda: list(parsers.run(works.attempt, [], '1')))\n"
+        "first.start(); first.join()\n"
+        "with parsers.begin(works.add, [], 1) as job:\n"
+        "    for _ in range(20):\n"
+        "        assert job.ask(1) == 2\n"
+        "        time.sleep(0.01)\n"
+        "    print(parsers._server.pid, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        server = int(program.stdout.readline())
+    deadline = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{server}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_children_are_gone_when_idle_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
