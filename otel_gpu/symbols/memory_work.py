@@ -19,7 +19,7 @@ from .private_pages import PrivatePages
 from .residents import AROUND, Places, allocated, find_places, variables
 from .words import read_words
 
-MEMORY = Limits(answer_s=8.0, cpu_s=600, memory_bytes=1 << 30, answer_bytes=64 << 20, nice=5)
+MEMORY = Limits(answer_s=8.0, cpu_s=600, memory_bytes=1 << 30, answer_bytes=64 << 20)
 """A search of all that a program has in memory ends by itself after five seconds."""
 _MAX_TEXT_BYTES = 16 << 20
 _PLACE_WORDS = 2 * AROUND + 1

@@ -52,6 +52,8 @@ _IDLE_S = 5.0
 _REMAP_S = 0.1
 """How often it is looked what is mapped, for pointers that are in no file yet."""
 _MAX_EXPECTED = 256
+_MAX_WASTED_S = 30.0
+"""How long files of one program may be read in vain before the others of it are not read any more."""
 _MAX_OPEN = 16
 """Programs whose memory is held at a time, by a child for each."""
 _PATIENCE_S = 60.0
@@ -221,6 +223,8 @@ class Origins:
         libraries that launch before those that may know more; and records, which are judged by what is known
         otherwise, are searched in a quiet moment.
         """
+        if self._ended:
+            self._drop_ended()
         if not self._batch:
             self._take()
         if self._batch:
@@ -241,22 +245,24 @@ class Origins:
             self._ask_drivers()
         else:
             self._say_read()
-            return self._tidy_up()
+            return self._close_idle()
         return 0.0
 
-    def _tidy_up(self) -> float:
-        """Let go of what is not needed any more; return in how many seconds there may be more of it."""
-        if self._ended:
-            while self._ended:
-                program = self._ended.popleft()
-                self._programs.pop(program, None)
-                self._mapped_at.pop(program, None)
-                self._expected.pop(program[0], None)
-                if (memory := self._memories.pop(program, None)) is not None:
-                    memory.close()
-                    self._failed_reads += memory.failures
-            modules = [module for known in list(self._programs.values()) for module in known.modules]
-            self._libraries.keep_only(module.stubs for module in modules if module.stubs is not None)
+    def _drop_ended(self) -> None:
+        """Let go of programs that have ended, and of the files that no other has mapped."""
+        while self._ended:
+            program = self._ended.popleft()
+            self._programs.pop(program, None)
+            self._mapped_at.pop(program, None)
+            self._expected.pop(program[0], None)
+            if (memory := self._memories.pop(program, None)) is not None:
+                memory.close()
+                self._failed_reads += memory.failures
+        modules = [module for known in list(self._programs.values()) for module in known.modules]
+        self._libraries.keep_only(module.stubs for module in modules if module.stubs is not None)
+
+    def _close_idle(self) -> float:
+        """Let go of memory that nobody asks for; return in how many seconds there may be more of it."""
         for memory in self._memories.values():
             memory.close_idle()
         return _IDLE_S if any(memory.is_open for memory in self._memories.values()) else math.inf
@@ -429,10 +435,15 @@ class Origins:
             del self._for_others[program]
 
     def _read_library(self, known: KnownProgram, module: Module) -> None:
-        stubs = StubMap()  # which it stays where reading fails, lest it be tried again and again
+        """Read the kernels of a file; it has none where that fails, lest it be tried again and again."""
+        stubs = StubMap()
+        unread, began = self._libraries.unread, time.monotonic()
         try:
-            stubs = self._libraries.read(module)
+            if known.wasted_s < _MAX_WASTED_S:
+                stubs = self._libraries.read(module)
         finally:
+            if self._libraries.unread > unread:
+                known.wasted_s += time.monotonic() - began
             known.put(module, stubs)
 
     def _refresh(self, program: Program, known: KnownProgram) -> None:

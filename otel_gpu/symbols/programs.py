@@ -31,6 +31,8 @@ class KnownProgram:
     """Some of the names that did not come from records."""
     callers: dict[int, str | None] = field(default_factory=dict)
     """The files that launch what had no name when it was launched; None where none is on the stack."""
+    wasted_s: float = 0.0
+    """How long its files were read in vain."""
     _mapped: Sequence[MappedFile] = ()
     _handles: dict[int, tuple[StubMap, Any]] = field(default_factory=dict)
     """What the handle variables of each module held when they were last read, by the module's bias."""

@@ -455,6 +455,33 @@ def test_a_program_with_many_libraries_does_not_hold_up_another(
     assert library.read.index("another") <= 2
 
 
+def test_a_program_whose_files_are_read_in_vain_has_no_more_of_them_read(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "_MAX_WASTED_S", 0.05)
+    monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
+    asked: list[str] = []
+
+    def read(module: Module) -> StubMap:
+        asked.append(module.name)
+        if module.name.startswith("hangs"):
+            time.sleep(0.03)
+            quiet._libraries.unread += 1
+        return StubMap()
+
+    monkeypatch.setattr(quiet._libraries, "read", read)
+    another = (PROGRAM[0], 2)
+    quiet._programs[PROGRAM] = KnownProgram(modules=[unread(n * 0x10000, f"hangs {n}") for n in range(6)])
+    quiet._programs[another] = KnownProgram(modules=[unread(n * 0x10000, f"good {n}") for n in range(6)])
+    for program in (PROGRAM, another):
+        for n in range(6):
+            quiet.submit(replace(launch(BASE + n * 0x10000 + 20), handle=0xB0 + n, program=program))
+    quiet.settle(120)
+
+    assert sum(name.startswith("hangs") for name in asked) == 2
+    assert sum(name.startswith("good") for name in asked) == 6
+
+
 def test_at_the_end_records_are_searched_at_once(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
     Library(quiet, monkeypatch, Module(*EXTENT, BASE, "program", StubMap(), EXTENT))
     monkeypatch.setattr(quiet._driver, "name", lambda _program, _ip, launched: set(launched))
