@@ -40,9 +40,7 @@ def _needed(mode: LinkMode) -> frozenset[Capability]:
 
 # How probes are placed makes no difference to what is read.
 _CASES = [
-    (mode, left_out)
-    for mode in _MODES
-    for left_out in (None, *sorted(SERVICE if mode == "multi" else LOAD | {_ADMIN}))
+    (mode, left_out) for mode in _MODES for left_out in (None, *sorted(SERVICE if mode == "multi" else LOAD | {_ADMIN}))
 ]
 
 
