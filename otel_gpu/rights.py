@@ -18,7 +18,10 @@ LOAD = frozenset({Capability.CAP_BPF, Capability.CAP_PERFMON})
 READ = frozenset({Capability.CAP_SYS_PTRACE, Capability.CAP_DAC_READ_SEARCH, Capability.CAP_CHECKPOINT_RESTORE})
 """To look at processes of other users, for as long as they are observed."""
 PART = frozenset({Capability.CAP_SETUID, Capability.CAP_SETGID, Capability.CAP_KILL})
-"""By which root's children that read what strangers made become nobody, who owns nothing, and are ended."""
+"""By which root's children that read what strangers made become nobody, who owns nothing, and are ended.
+
+For as long as they open files that a program's compilers keep, they become that program's user.
+"""
 SERVICE = LOAD | READ
 _FREE_PORTS = 1024
 """From here on everybody may listen."""

@@ -191,6 +191,38 @@ def test_root_listens_and_reads_keys_where_it_needs_a_right_to(place: Path) -> N
     assert needed.kept == {Capability.CAP_DAC_READ_SEARCH, Capability.CAP_NET_BIND_SERVICE}
 
 
+_LOOKING = """
+import os, sys
+from otel_gpu import privileges, rights
+from otel_gpu.process.files import ProcessFolders
+from otel_gpu.process.parsers import Parsers
+from otel_gpu.symbols.compiler_caches import kernels_below
+privileges.limit(rights.READ | rights.PART)
+folders = ProcessFolders(int(sys.argv[1]), [os.fsencode(d) for d in sys.argv[2:]], 1 << 20)
+with Parsers() as parsers, parsers.begin(kernels_below, [folders], None) as job:
+    print(len([f for f in job.open() if not f.error]))
+"""
+
+
+def test_root_still_looks_into_caches_as_their_user(place: Path) -> None:
+    theirs, roots = place / "theirs", place / "roots"
+    for directory in (theirs, roots):
+        directory.mkdir(mode=0o700)
+        (directory / "kernel.cubin").write_bytes(b"x")
+    os.chown(theirs, _USER, _USER)
+    with Program([*prefix(_USER), "sh", "-c", 'echo {\\"event\\": \\"ready\\"}; read line'], place) as program:
+        program.ready()
+        done = subprocess.run(
+            [sys.executable, "-c", _LOOKING, str(program.pid), theirs, roots],
+            env={**os.environ, **_cache(place)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    assert done.stdout == "1\n"
+
+
 def test_children_have_no_more_than_the_agent_keeps(place: Path) -> None:
     library = ground.libraries() / "libcublasLt.so.12"
     storm = [ground.part("programs") / "launch_storm", "--gate"]
