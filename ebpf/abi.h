@@ -36,6 +36,7 @@ enum copy_kind {
 	COPY_DEVICE_TO_DEVICE,
 	COPY_DEFAULT,
 	COPY_PEER,
+	COPY_KINDS,
 };
 
 /* Host memory on the host's side of a copy, in row_key.detail. */
@@ -53,19 +54,29 @@ enum memory_type {
 	MEMORY_REGISTERED,
 	MEMORY_ASYNC,
 	MEMORY_VIRTUAL,
-	MEMORY_UNKNOWN, /* freed, but allocated before the probes were there */
+	MEMORY_UNKNOWN, /* freed, but its allocation is not known */
+	MEMORY_TYPES,
 };
 
 /* How a free came about, in row_key.detail. */
 enum free_cause {
 	FREE_CALLED,
-	FREE_IMPLICIT, /* the address came back from the driver while we held it for live */
+	FREE_IMPLICIT,	/* the address came back from the driver while we held it for live */
+	FREE_UNTRACKED, /* of an unknown allocation, for which there may have been no room */
+};
+
+/* What became of an allocation, in row_key.detail. */
+enum allocation {
+	ALLOCATION_LIVES,
+	ALLOCATION_UNTRACKED, /* there was no room to remember it: it is in no sum of what lives */
 };
 
 /* Set in row_key.kind, and in kinds everywhere else, for what was asked of HIP and not of CUDA. */
 #define KIND_HIP 0x80
 
 #define DEVICE_UNKNOWN 0xff
+#define ORDINALS 64	 /* devices of one program that are told apart; further ones are unknown */
+#define ERROR_CODES 4096 /* larger ones are none of CUDA's or HIP's; they count as 0, which is no error */
 #define BUCKET_ZERO 0	 /* the value was 0 */
 #define BUCKET_NONE 0xff /* there is no such value */
 
@@ -91,6 +102,13 @@ struct row {
 	u64 sum_b;
 };
 _Static_assert(sizeof(struct row) == 24, "row crosses the border");
+
+/* A program: what a process runs from exec to exec, or to its end. */
+struct program_key {
+	u32 tgid;
+	u32 incarnation;
+};
+_Static_assert(sizeof(struct program_key) == 8, "program_key crosses the border");
 
 /* A live allocation. */
 struct live_key {
@@ -168,15 +186,15 @@ struct busy {
 	u64 submissions;
 	u64 batch_first; /* of the present batch, or the last: submissions before it */
 	u64 batch_opened_ns;
-	u64 batch_lower_ns; /* lower_ns before it */
-	u64 sampled;	    /* the latest submission whose stack was taken, or a little later */
-	u64 noted;	    /* submissions of the present batch that are in its parts */
-	u64 noting;	    /* somebody is at them */
-	struct batch_part parts[BATCH_PARTS];
-	u64 opened_ns;	/* end of the last gap */
-	u64 covered_ns; /* lower_ns has what lies before */
-	u64 clean_ns;	/* nothing submitted since waits for the host or other devices; ~0: something does */
-	u64 seen_ns;	/* nothing was submitted since, while the number is still: */
+	u64 batch_lower_ns;	/* lower_ns before it */
+	u64 sampled;		/* the latest submission whose stack was taken, or a little later */
+	u64 noted;		/* submissions of the present batch that are in its kind's parts */
+	u64 noting;		/* somebody is at them */
+	struct batch_kind kind; /* what the present batch does, as far as it is noted */
+	u64 opened_ns;		/* end of the last gap */
+	u64 covered_ns;		/* lower_ns has what lies before */
+	u64 clean_ns;		/* nothing submitted since waits for the host or other devices; ~0: something does */
+	u64 seen_ns;		/* nothing was submitted since, while the number is still: */
 	u64 seen_submissions;
 	u64 untracked_ns; /* latest submission to a stream that found no place; 0 when it is done */
 	u64 context;
@@ -186,19 +204,95 @@ struct busy {
 	u32 pad;
 	struct busy_stream streams[BUSY_STREAMS];
 };
-_Static_assert(sizeof(struct busy) == 232 + BUSY_STREAMS * (56 + 8 * BUSY_STREAMS), "busy crosses the border");
+_Static_assert(sizeof(struct busy) == 248 + BUSY_STREAMS * (56 + 8 * BUSY_STREAMS), "busy crosses the border");
 
 /* What went wrong in the kernel, one counter each. */
 enum loss {
 	LOSS_ROWS_FULL,	    /* counted in the overflow rows instead of the table */
-	LOSS_OVERFLOW_FULL, /* counted in the totals of its family only */
+	LOSS_OVERFLOW_FULL, /* counted in the program's totals only */
 	LOSS_CALLS_FULL,    /* a call's return could not be awaited */
-	LOSS_LIVE_FULL,	    /* an allocation could not be remembered */
+	LOSS_LIVE_FULL,	    /* an allocation, or a mapping of one, could not be remembered */
 	LOSS_READ_FAILED,   /* the target's memory was not readable */
 	LOSS_CAPTURES_FULL, /* a capturing stream or event could not be remembered */
 	LOSS_EVENTS_FULL,   /* the ring buffer was full */
 	LOSS_BUSY_FULL,	    /* a device's busy time could not be followed */
+	LOSS_PINNED_FULL,   /* page-locked memory could not be remembered */
+	LOSS_CONTEXTS_FULL, /* on which device a thread works could not be remembered */
+	LOSS_GRAPHS_FULL,   /* what an executable graph holds could not be remembered */
+	LOSS_NAMES_FULL,    /* which kernel a handle is could not be remembered */
+	LOSS_PROGRAMS_FULL, /* there was no room for the program: nothing of the call was counted */
+	LOSS_IMPLAUSIBLE,   /* a size that no memory has was taken for none */
 	LOSS_COUNT,
+};
+
+/* The tables that programs share, see shares.bpf.h. */
+enum table {
+	TABLE_ROWS,
+	TABLE_OVERFLOW,
+	TABLE_THREADS,
+	TABLE_LIVE,
+	TABLE_MAPPED,
+	TABLE_PINNED,
+	TABLE_BUSY,
+	TABLE_BATCH_KINDS,
+	TABLE_RECORDED,
+	TABLE_CAPTURING,
+	TABLE_CAPTURED_KERNELS,
+	TABLE_GRAPHS,
+	TABLE_CONTEXTS,
+	TABLE_PRIMARIES,
+	TABLE_KERNELS,
+	TABLE_SAMPLED_THREADS,
+	TABLE_STAYS,
+	TABLE_BATCH_SAMPLERS,
+	TABLE_TENSORS,
+	TABLE_TENSOR_GROUPS,
+	TABLE_COUNT,
+};
+
+/* What a program's calls come to when not even the overflow rows have room: by family and, where the family has them,
+ * by row_key.kind; what was asked of HIP behind what was asked of CUDA. */
+enum total {
+	TOTAL_LAUNCH,
+	TOTAL_GRAPH_LAUNCH,
+	TOTAL_COPY,
+	TOTAL_MEMSET = TOTAL_COPY + COPY_KINDS,
+	TOTAL_ALLOC,
+	TOTAL_FREE = TOTAL_ALLOC + MEMORY_TYPES,
+	TOTAL_WAIT = TOTAL_FREE + MEMORY_TYPES,
+	TOTAL_ERROR,
+	TOTAL_IDLE,
+	TOTAL_ELAPSED,
+	TOTALS_OF_API,
+	TOTAL_COUNT = 2 * TOTALS_OF_API,
+};
+
+/* How much of a ring buffer a program fills, see may_send(). */
+struct ring_use {
+	u64 began;  /* where in the ring its present stretch begins */
+	u64 before; /* bytes that it sent in the stretch before */
+	u64 sent;   /* and in this one */
+};
+
+/* A program that has entries in tables. */
+struct program {
+	u64 start_ns;	/* when its process began, by CLOCK_BOOTTIME */
+	u64 executions; /* how often that had called exec */
+	u64 ended_ns;	/* CLOCK_MONOTONIC; 0 while it runs */
+	u64 unloads;	/* how often it unloaded something, whose handles may be other kernels' since */
+	char comm[16];
+	u32 captures; /* that go on */
+	u32 reused;   /* handles that became other kernels' */
+	u8 is_announced;
+	u8 holds_graphs; /* it built graphs in which work waits for the host */
+	u16 pad;
+	u32 parent; /* its process's parent when it showed itself; 0 when that is not to be seen from here */
+	u32 used[TABLE_COUNT];
+	u64 lost[LOSS_COUNT];
+	u64 profile_lost[LOSS_COUNT]; /* likewise, of profile.bpf.c */
+	struct ring_use events;
+	struct ring_use samples;
+	struct row totals[TOTAL_COUNT];
 };
 
 /* What an event says. a, b, c and d are given behind each. */
@@ -210,6 +304,9 @@ enum event_type {
 	/* A batch of which stacks were taken is over. tid is the device, time_ns the end. Submissions before it, and up
 	 * to its end; when it was opened, its lower bound. */
 	EVENT_BATCH,
+	/* A program shows itself for the first time: when its process began (CLOCK_BOOTTIME), how often that had called
+	 * exec, its parent, whether the way to its executable was walked ; then struct identity. */
+	EVENT_PROGRAM,
 };
 
 /* Node types, as CUgraphNodeType. */
@@ -233,8 +330,47 @@ struct event {
 };
 _Static_assert(sizeof(struct event) == 56, "event crosses the border");
 
+#define IDENTITY_NAMES 1024 /* bytes behind which no other name begins */
+#define IDENTITY_NAME 256   /* of one directory or control group, NUL included */
+#define IDENTITY_ARGUMENTS 1024
+#define IDENTITY_ENVIRONMENT 8192
+
+/* Names on a way up a tree, the lowest first, each ended by NUL. */
+struct names {
+	char text[IDENTITY_NAMES + IDENTITY_NAME];
+};
+
+/* Who a program is, as the kernel knows it. */
+struct identity {
+	char comm[16];
+	u32 path_bytes;	     /* the last name only, where no way was walked */
+	u32 groups_bytes;    /* none there */
+	u32 arguments_bytes; /* as many as there are; what does not fit is cut, what is not readable is zeros */
+	u32 environment_bytes;
+	struct names path;   /* of its executable */
+	struct names groups; /* control groups: of version 2 or, where that has none, of a controller */
+	char arguments[IDENTITY_ARGUMENTS];
+	char environment[IDENTITY_ENVIRONMENT];
+};
+_Static_assert(sizeof(struct identity) == 32 + 2 * 1280 + 1024 + 8192, "identity crosses the border");
+struct program_event {
+	struct event event;
+	struct identity identity;
+};
+
+/* Which program runs under a pid now. */
+struct running {
+	u32 tgid;
+	u32 incarnation;
+	u64 start_ns;
+	u64 executions;
+};
+_Static_assert(sizeof(struct running) == 24, "running crosses the border");
+
 /* Which kernel a handle is from now on: its generation, and whether it was another one before. */
-#define KERNEL_NOW(generation, is_other) ((u64)(u16)(generation) | (u64)(is_other) << 16)
+#define KERNEL_NOW(generation, is_other) ((u32)(u16)(generation) | (u32)(is_other) << 16)
+#define KERNEL_FORGOTTEN                                                                                               \
+	(1 << 17) /* there was no room to remember the name: nothing tells whether it was another one before */
 
 #define NAME_SHORT 200	/* so that most names fit a record of 256 bytes */
 #define NAME_LONG 4096	/* and nearly all of the rest this one */
@@ -302,6 +438,7 @@ enum wait_kind {
 #define CALL_ENDS_CAPTURE 1	/* kind of a recorded call: its stream's capture is over, even if it fails */
 #define CALL_UNLOADS 6		/* kind of a recorded call: handles of kernels may be given out again */
 #define CALL_ALIASES 5		/* kind of a recorded call: what it returns is the kernel in its second argument */
+#define CALL_DESTROYS_EXEC 7	/* kind of a recorded call: the executable graph in its first argument is no more */
 
 #define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */
 #define FLAG_DIRECT 2	  /* the address is an argument, not a result */
@@ -456,29 +593,67 @@ enum submitted {
 /* Which of its process's submissions to which device. */
 #define WORK_AT(device, number) ((u64)(device) << 56 | (number))
 
-/* A call that goes on: of which thread and function, and what is known of it. */
-struct entered_key {
-	u64 pid_tgid;
-	u64 function;
-};
-_Static_assert(sizeof(struct entered_key) == 16, "entered_key crosses the border");
-
+/* A call that goes on, and what is known of it. */
 struct entered {
 	u64 start_ns;
 	u64 size;
 	u64 address;  /* of calls that wait: the stack pointer at their entry */
 	u64 pitch_at; /* likewise the frame pointer */
+	u32 function; /* its number and 1; 0: there is no call here */
+	u32 waits;
 };
-_Static_assert(sizeof(struct entered) == 32, "entered crosses the border");
+_Static_assert(sizeof(struct entered) == 40, "entered crosses the border");
+
+/* What a thread did since its last stack of one type. */
+struct sampler {
+	u64 window_start_ns;
+	u64 value;     /* since the last stack */
+	u32 calls;     /* since the last stack */
+	u32 in_window; /* calls in this window */
+	u32 period;    /* every how many calls a stack is taken, on average */
+	u32 countdown;
+	u64 group;     /* of tensors; 0 until the next is made */
+	u32 recording; /* to which value and calls belong */
+	u32 device;    /* of submissions */
+};
+_Static_assert(sizeof(struct sampler) == 48, "sampler crosses the border");
+
+#define SAMPLED_CALLS 4	  /* a power of two; functions that may call each other */
+#define SAMPLED_DEVICES 4 /* a power of two; that a thread may use in turn without a loss of detail */
+#define SAMPLED_TYPES 6	  /* see sampler_at() */
+
+/* A thread of which stacks are taken. */
+struct sampled_thread {
+	u64 born_ns;
+	u32 tgid;
+	u32 incarnation;
+	u32 tid;
+	u32 pad;
+	struct entered entered[SAMPLED_CALLS];
+	struct sampler samplers[SAMPLED_TYPES];
+	struct sampler submissions[SAMPLED_DEVICES];
+};
+
+/* What no stack stands for, of threads that have ended, or which found no room; by program. */
+struct remainder_key {
+	u32 tgid;
+	u32 incarnation;
+	u32 type; /* enum sample_type */
+	u32 device;
+};
+struct remainder {
+	u64 value;
+	u64 calls;
+	u64 recording;
+};
 
 /* Whom the programs of resting.bpf.c are to look at. */
 struct asked {
-	u32 tgid;     /* in the agent's pid namespace */
-	u32 tid;      /* of a call that goes on; likewise */
-	u64 function; /* the call's */
-	u64 min_ns;   /* shorter stays off the CPU are not told */
+	u32 tgid; /* in the agent's pid namespace */
+	u32 pad;
+	u64 min_ns; /* shorter stays off the CPU are not told */
 };
-_Static_assert(sizeof(struct asked) == 24, "asked crosses the border");
+_Static_assert(sizeof(struct asked) == 16, "asked crosses the border");
 
 /* Tensors made by one thread from one stack on to the next: they are charged to the latter. */
 struct tensor_group {

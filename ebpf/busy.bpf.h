@@ -22,7 +22,8 @@ static __always_inline int is_followed(u64 cookie)
 	return busy_time && !(COOKIE_KIND(cookie) & KIND_HIP);
 }
 
-/* Who is changing an entry of `busy` in more than one step; nobody ever waits for it. */
+/* Who is changing an entry of `busy` in more than one step; nobody ever waits for it, and no program ends within: it never
+ * holds more than run at a time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -30,7 +31,7 @@ struct {
 	__type(value, u8);
 } claims SEC(".maps");
 
-/* What batches came to, by what was done in them: of those whose every submission is in busy.parts. Read by the agent,
+/* What batches came to, by what was done in them: of those whose every submission is in busy.kind. Read by the agent,
  * which removes those of ended processes. What finds no room is time of which less is known. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -57,20 +58,14 @@ struct recorded {
 	u32 tid;
 };
 
+/* Written here, removed when the event is destroyed. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, struct context_key);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 131072);
+	__type(key, struct context_key); /* the event in place of a context */
 	__type(value, struct recorded);
 } recorded SEC(".maps");
-
-/* Processes that built graphs in which work waits for the host. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, u64);
-	__type(value, u8);
-} held_graphs SEC(".maps");
 
 /* Not on the stack: kernels below 6.13 have 512 bytes for all functions that are active. */
 static const struct busy no_busy = {};
@@ -119,16 +114,22 @@ static __always_inline struct busy_stream *at_place(struct busy *b, u32 place)
 /* A place is given to another stream only when its own has long been done with, lest a thread still be using it. */
 #define PLACE_KEPT_NS 100000000
 
-static __noinline u32 take_place(struct busy_key *key, u64 stream, u64 now)
+RARE u32 take_place(u32 device, u64 stream)
 {
+	u64 now = bpf_ktime_get_ns();
+	struct busy_key key;
+	struct caller who;
 	struct busy *b;
 	u32 place;
 
-	if (!key || !claim(key))
+	if (!identify(&who))
 		return BUSY_STREAMS;
-	b = bpf_map_lookup_elem(&busy, key);
+	busy_key_of(&key, &who, device);
+	if (!claim(&key))
+		return BUSY_STREAMS;
+	b = bpf_map_lookup_elem(&busy, &key);
 	if (!b) {
-		unclaim(key);
+		unclaim(&key);
 		return BUSY_STREAMS;
 	}
 	place = place_of(b, stream);
@@ -147,27 +148,34 @@ static __noinline u32 take_place(struct busy_key *key, u64 stream, u64 now)
 		s->stream = stream;
 		place = i;
 	}
-	unclaim(key);
+	unclaim(&key);
 	return place;
 }
 
-static __noinline int first_submission(struct busy_key *key, u64 context, u32 tid)
+RARE int first_submission(u32 device, u64 context)
 {
+	struct busy_key key;
+	struct caller who;
 	struct busy *b;
 	u64 now;
 
-	if (!key)
+	if (!identify(&who))
 		return 0;
-	bpf_map_update_elem(&busy, key, &no_busy, BPF_NOEXIST);
-	b = bpf_map_lookup_elem(&busy, key);
+	busy_key_of(&key, &who, device);
+	b = bpf_map_lookup_elem(&busy, &key);
+	if (!b) {
+		PUT_IN(busy, TABLE_BUSY, &who, &key, &no_busy);
+		b = bpf_map_lookup_elem(&busy, &key);
+	}
 	if (!b) {
 		lose(LOSS_BUSY_FULL);
 		return 0;
 	}
 	if (!b->first_ns) {
 		now = bpf_ktime_get_ns();
-		b->tid = tid;
+		b->tid = who.pid_tgid;
 		b->context = context;
+		b->kind.key = key;
 		b->opened_ns = b->batch_opened_ns = now;
 		b->open = 1;
 		b->first_ns = now;
@@ -175,9 +183,9 @@ static __noinline int first_submission(struct busy_key *key, u64 context, u32 ti
 	return 1;
 }
 
-static __always_inline void sum_batch(const struct busy_key *key, const struct busy *b, u64 ended)
+static __always_inline void sum_batch(const struct busy *b, u64 ended)
 {
-	struct batch_kind kind = { .key = *key };
+	const struct busy_key *key = &b->kind.key;
 	struct batch_sum *sum;
 	u64 *since;
 	u32 zero = 0;
@@ -185,14 +193,14 @@ static __always_inline void sum_batch(const struct busy_key *key, const struct b
 	since = bpf_map_lookup_elem(&batches_since, &zero);
 	if (!since || b->batch_opened_ns < *since)
 		return;
-	for (u32 i = 0; i < BATCH_PARTS; i++)
-		kind.parts[i] = b->parts[i];
-	sum = bpf_map_lookup_elem(&batch_kinds, &kind);
+	sum = bpf_map_lookup_elem(&batch_kinds, &b->kind);
 	if (!sum) {
-		bpf_map_update_elem(&batch_kinds, &kind, &no_batches, BPF_NOEXIST);
-		sum = bpf_map_lookup_elem(&batch_kinds, &kind);
-		if (!sum)
-			return;
+		PUT_IN(batch_kinds, TABLE_BATCH_KINDS, key, &b->kind, &no_batches);
+		sum = bpf_map_lookup_elem(&batch_kinds, &b->kind);
+	}
+	if (!sum) {
+		lose(LOSS_BUSY_FULL);
+		return;
 	}
 	/* Nobody else is here: the device's entry is claimed. */
 	sum->batches++;
@@ -206,7 +214,7 @@ static __always_inline void next_batch(const struct busy_key *key, struct busy *
 	struct event *e;
 
 	if (b->sampled > b->batch_first && b->sampled <= b->idle_submissions) {
-		e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+		e = RESERVE_EVENT(struct event);
 		if (e) {
 			*e = (struct event){
 				.type = EVENT_BATCH,
@@ -220,16 +228,14 @@ static __always_inline void next_batch(const struct busy_key *key, struct busy *
 				.d = b->lower_ns - b->batch_lower_ns,
 			};
 			bpf_ringbuf_submit(e, 0);
-		} else {
-			lose(LOSS_EVENTS_FULL);
 		}
 	}
 	if (b->noted) {
 		if (b->noted == b->idle_submissions - b->batch_first)
-			sum_batch(key, b, ended);
+			sum_batch(b, ended);
 		b->noted = 0;
 		for (u32 i = 0; i < BATCH_PARTS; i++)
-			b->parts[i] = (struct batch_part){};
+			b->kind.parts[i] = (struct batch_part){};
 	}
 	b->batch_first = b->idle_submissions;
 	b->batch_opened_ns = now;
@@ -237,32 +243,37 @@ static __always_inline void next_batch(const struct busy_key *key, struct busy *
 }
 
 /* Work comes after a time in which the device was known to be idle. */
-static __noinline int begin_work(struct busy_key *key, u64 now)
+RARE int begin_work(u32 device)
 {
 	struct row_key row = { .family = FAMILY_IDLE, .bucket_b = BUCKET_NONE };
+	u64 now = bpf_ktime_get_ns(), since;
+	struct busy_key key;
+	struct caller who;
 	struct busy *b;
-	u64 since;
 
-	/* When the entry is taken the next submission will try: the gap, with two submissions behind it, is void. */
-	if (!key || !claim(key))
+	if (!identify(&who))
 		return 0;
-	b = bpf_map_lookup_elem(&busy, key);
+	busy_key_of(&key, &who, device);
+	/* When the entry is taken the next submission will try: the gap, with two submissions behind it, is void. */
+	if (!claim(&key))
+		return 0;
+	b = bpf_map_lookup_elem(&busy, &key);
 	if (b && !b->open) {
 		since = b->idle_since_ns;
 		b->idle_since_ns = 0;
 		b->opened_ns = now;
 		if (since && since < now && b->submissions == b->idle_submissions + 1) {
 			b->idle_ns += now - since;
-			next_batch(key, b, since, now);
-			row.tgid = key->tgid;
-			row.incarnation = key->incarnation;
-			row.device = key->device;
+			next_batch(&key, b, since, now);
+			row.tgid = key.tgid;
+			row.incarnation = key.incarnation;
+			row.device = device;
 			row.bucket_a = duration_bucket(now - since);
-			count(&row, now - since, 0);
+			count_more(&row, now - since, 0);
 		}
 		b->open = 1;
 	}
-	unclaim(key);
+	unclaim(&key);
 	return 0;
 }
 
@@ -302,12 +313,12 @@ static __always_inline void submit(const struct caller *who, const struct thread
 
 	if (!is_followed(cookie))
 		return;
-	context = t && t->depth ? t->contexts[top_of(t)] : 0;
+	context = context_of_thread(t);
 	busy_key_of(&key, who, device_of_thread(t));
 	stream = normal_stream(who, stream, COOKIE_FLAGS(cookie));
 	b = bpf_map_lookup_elem(&busy, &key);
 	if (!b) {
-		if (!first_submission(&key, context, tid))
+		if (!first_submission(key.device, context))
 			return;
 		b = bpf_map_lookup_elem(&busy, &key);
 		if (!b)
@@ -319,7 +330,7 @@ static __always_inline void submit(const struct caller *who, const struct thread
 		now = share(b);
 	place = place_of(b, stream);
 	if (place == BUSY_STREAMS)
-		place = take_place(&key, stream, bpf_ktime_get_ns());
+		place = take_place(key.device, stream);
 	if (place < BUSY_STREAMS) {
 		s = at_place(b, place);
 		if (s->tid != tid) {
@@ -341,43 +352,44 @@ static __always_inline void submit(const struct caller *who, const struct thread
 	else
 		(*(volatile u64 *)&b->submissions)++;
 	if (!b->open)
-		begin_work(&key, bpf_ktime_get_ns());
+		begin_work(key.device);
 }
 
 /* Work will wait for something that is none of the device's: until it is idle, nothing tells that it is busy. */
-static __always_inline void hold(const struct caller *who, u32 device)
+static __always_inline void hold(const struct caller *who, const struct thread *t)
 {
 	struct busy_key key;
 	struct busy *b;
 
-	busy_key_of(&key, who, device);
-	first_submission(&key, context_of(who), who->pid_tgid);
+	meet();
+	busy_key_of(&key, who, device_of_thread(t));
+	first_submission(key.device, context_of_thread(t));
 	b = bpf_map_lookup_elem(&busy, &key);
 	if (b)
 		b->clean_ns = HELD;
 }
 
-static __always_inline u64 program_of(const struct caller *who)
-{
-	return (u64)who->tgid << 32 | who->incarnation;
-}
-
 /* Some graph of the process does so whenever it is launched. */
 static __always_inline void hold_graphs(const struct caller *who)
 {
-	u64 program = program_of(who);
-	u8 yes = 1;
+	struct program *program;
 
-	bpf_map_update_elem(&held_graphs, &program, &yes, BPF_ANY);
+	meet();
+	program = program_of(who);
+	if (program)
+		program->holds_graphs = 1;
 }
 
-static __always_inline void submit_graph(const struct caller *who, u64 stream, u64 cookie)
+static __always_inline void submit_graph(const struct caller *who, const struct thread *t, u64 stream, u64 cookie)
 {
-	u64 program = program_of(who);
+	struct program *program;
 
-	submit(who, thread_of(who), stream, cookie);
-	if (is_followed(cookie) && bpf_map_lookup_elem(&held_graphs, &program))
-		hold(who, device_of(who));
+	submit(who, t, stream, cookie);
+	if (!is_followed(cookie))
+		return;
+	program = program_of(who);
+	if (program && program->holds_graphs)
+		hold(who, t);
 }
 
 /* Busy without a break from `from` to `until`. */
@@ -566,39 +578,56 @@ static __noinline int seen_done(struct awaited *a, u64 now)
 	return 0;
 }
 
+RARE int put_recorded(u64 event, u64 stream, u64 at_ns, u64 last, u32 device)
+{
+	struct recorded r = { .stream = stream, .at_ns = at_ns, .last = last, .device = device };
+	struct context_key which;
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	meet();
+	r.tid = who.pid_tgid;
+	which = (struct context_key){ who.tgid, who.incarnation, event };
+	if (bpf_map_lookup_elem(&recorded, &which))
+		bpf_map_update_elem(&recorded, &which, &r, BPF_EXIST); /* as a whole, for who reads it meanwhile */
+	else if (!PUT_IN(recorded, TABLE_RECORDED, &who, &which, &r))
+		lose(LOSS_BUSY_FULL);
+	return 0;
+}
+
 static __always_inline void record_event(const struct caller *who, u64 event, u64 stream, u8 flags)
 {
-	struct context_key which = { who->tgid, who->incarnation, event };
-	struct recorded r = { .stream = normal_stream(who, stream, flags), .at_ns = bpf_ktime_get_ns() };
+	u64 now = bpf_ktime_get_ns(), last = 0;
+	u32 device = device_of(who), tid = who->pid_tgid, place;
 	struct busy_key key;
 	struct busy *b;
-	u32 place;
 
-	r.device = device_of(who);
-	r.tid = who->pid_tgid;
-	busy_key_of(&key, who, r.device);
+	stream = normal_stream(who, stream, flags);
+	busy_key_of(&key, who, device);
 	b = bpf_map_lookup_elem(&busy, &key);
 	if (b) {
-		if (b->tid && b->tid != r.tid)
+		if (b->tid && b->tid != tid)
 			share(b);
-		place = place_of(b, r.stream);
+		place = place_of(b, stream);
 		if (place < BUSY_STREAMS)
-			r.last = settled(at_place(b, place), r.tid, r.at_ns);
+			last = settled(at_place(b, place), tid, now);
 	}
-	bpf_map_update_elem(&recorded, &which, &r, BPF_ANY);
+	put_recorded(event, stream, now, last, device);
 }
 
 static __always_inline void forget_event(const struct caller *who, u64 event)
 {
 	struct context_key which = { who->tgid, who->incarnation, event };
 
-	bpf_map_delete_elem(&recorded, &which);
+	TAKE_OUT(recorded, TABLE_RECORDED, who, &which);
 }
 
 /* A stream waits for an event: when it is done, so is what comes before the event. */
 static __always_inline void join_streams(const struct caller *who, u64 stream, u64 event, u8 flags)
 {
-	u32 device = device_of(who), from, to;
+	struct thread *t = thread_of(who);
+	u32 device = device_of_thread(t), from, to;
 	struct busy_stream *s;
 	struct busy_key key;
 	struct recorded *r;
@@ -607,7 +636,7 @@ static __always_inline void join_streams(const struct caller *who, u64 stream, u
 	busy_key_of(&key, who, device);
 	r = find_recorded(&key, event);
 	if (!r || r->device != device) {
-		hold(who, device); /* another device's event, another process's, or one from before we looked */
+		hold(who, t); /* another device's event, another process's, or one from before we looked */
 		return;
 	}
 	b = bpf_map_lookup_elem(&busy, &key);
@@ -617,7 +646,7 @@ static __always_inline void join_streams(const struct caller *who, u64 stream, u
 	from = place_of(b, r->stream);
 	to = place_of(b, stream);
 	if (to == BUSY_STREAMS)
-		to = take_place(&key, stream, bpf_ktime_get_ns());
+		to = take_place(key.device, stream);
 	if (from >= BUSY_STREAMS || to >= BUSY_STREAMS)
 		return;
 	s = at_place(b, to);
@@ -625,13 +654,6 @@ static __always_inline void join_streams(const struct caller *who, u64 stream, u
 	s->joined[from & (BUSY_STREAMS - 1)] = r->last;
 	s->joined_ns = bpf_ktime_get_ns();
 }
-
-/* What the kernel tells of a thread, at the entry of a call that may wait. */
-struct thread_state {
-	u64 delay_ns; /* how long it has waited for a CPU */
-	u64 sleeps;
-	u64 faults;
-};
 
 static __always_inline void read_thread_state(struct thread_state *state)
 {

@@ -3,7 +3,7 @@
 #ifndef OTEL_GPU_BUSY_MAP_BPF_H
 #define OTEL_GPU_BUSY_MAP_BPF_H
 
-#include "common.bpf.h"
+#include "caller.bpf.h"
 
 /* Written here, read by the agent, which removes those of ended processes. Sized for processes times devices. */
 struct {

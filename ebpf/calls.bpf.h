@@ -5,44 +5,83 @@
 
 #include "busy.bpf.h"
 #include "capture.bpf.h"
-#include "common.bpf.h"
 #include "rows.bpf.h"
 
-/* A call in flight, from its entry to its return. */
-struct call_key {
-	u64 pid_tgid;
-	u64 function; /* calls of different functions may nest */
-};
+/* Where a thread keeps its call of a function; CALLS when it is in none. */
+static __always_inline u32 place_of_call(const struct thread *t, u32 function)
+{
+	u32 place = CALLS;
 
-struct call {
-	u64 start_ns;
-	u64 size;
-	u64 address; /* freed or registered pointer, or where the result will stand */
-	u64 stream;
-	u64 pitch_at; /* where the pitch will stand */
-	struct thread_state thread;
-	struct live freed;
-	u64 arguments[RECORDED_ARGUMENTS];
-	u8 host; /* enum host_memory */
-	u8 kind;
-};
+#pragma unroll
+	for (u32 i = 0; i < CALLS; i++)
+		if (t->calls[i].function == function)
+			place = i;
+	return place;
+}
 
-/* Calls in flight. Sized for the threads of a node; a thread that dies inside a call leaves its entry behind,
- * which the agent removes with the process. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 32768);
-	__type(key, struct call_key);
-	__type(value, struct call);
-} calls SEC(".maps");
+static __always_inline struct call *call_at(struct thread *t, u32 place)
+{
+	asm volatile("" : "+r"(place)); /* the verifier must see the mask */
+	return &t->calls[place & (CALLS - 1)];
+}
+
+/* The thread's call of the cookie's function; NULL when it is in none. */
+static __always_inline struct call *find_call(struct thread *t, u64 cookie)
+{
+	u32 place = place_of_call(t, COOKIE_FUNCTION(cookie) + 1);
+
+	return place < CALLS ? call_at(t, place) : NULL;
+}
+
+/* Remembers that a call has begun, for its return: in the place of one that was left without, of the same function, else in
+ * a free one, else in that of the oldest. NULL when nothing can be remembered. */
+static __always_inline struct call *enter(const struct caller *who, u64 cookie)
+{
+	struct thread *t = meet_thread(who);
+	u32 function = COOKIE_FUNCTION(cookie) + 1, place;
+	struct call *call;
+
+	if (!t) {
+		lose(LOSS_CALLS_FULL);
+		return NULL;
+	}
+	place = place_of_call(t, function);
+	if (place == CALLS)
+		place = place_of_call(t, 0);
+	if (place == CALLS) {
+		lose(LOSS_CALLS_FULL);
+		place = 0;
+#pragma unroll
+		for (u32 i = 1; i < CALLS; i++)
+			if (t->calls[i].start_ns < call_at(t, place)->start_ns)
+				place = i;
+	}
+	call = call_at(t, place);
+	call->function = function;
+	call->start_ns = bpf_ktime_get_ns();
+	call->address = call->size = call->stream = 0;
+	call->host = call->kind = 0;
+	return call;
+}
+
+/* A thread's call returns: what its entry remembered, to be used at once; NULL when that was not seen. */
+static __always_inline struct call *leave(struct thread *t, u64 cookie)
+{
+	struct call *call = t ? find_call(t, cookie) : NULL;
+
+	if (call)
+		call->function = 0;
+	return call;
+}
 
 /* The capture that a call with a stream parameter would be recorded by; 0 when it runs. */
 static __always_inline u64 capturing_call(struct pt_regs *ctx, const struct caller *who, u64 cookie)
 {
 	u32 stream = COOKIE_STREAM(cookie);
 
-	return captures && stream != ARGUMENT_NONE ? capturing_stream(who, argument(ctx, stream), COOKIE_FLAGS(cookie))
-						   : 0;
+	if (stream == ARGUMENT_NONE || !may_capture(who))
+		return 0;
+	return capturing_stream(who, argument(ctx, stream), COOKIE_FLAGS(cookie));
 }
 
 /* A list in the target's memory that is walked, with bpf_loop: the agent leaves these programs out below 5.17. */
@@ -59,65 +98,61 @@ static __always_inline void count_error(const struct caller *who, u64 cookie, s3
 	struct row_key key;
 
 	start_key(&key, who, FAMILY_ERROR, cookie);
-	key.subject = (u32)code;
+	key.subject = (u32)code < ERROR_CODES ? (u32)code : 0;
 	count(&key, 0, 0);
 }
 
-static __always_inline void enter(struct pt_regs *ctx, const struct caller *who, u64 cookie, struct call *call)
+/* A call returns whose entry was seen, and which its thread has left. */
+struct returning {
+	struct caller who;
+	struct thread *thread;
+	struct call *call; /* to be read before the thread enters another one */
+};
+
+static __always_inline int comes_back(u64 cookie, struct returning *back)
 {
-	struct call_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
-
-	call->start_ns = bpf_ktime_get_ns();
-	if (bpf_map_update_elem(&calls, &key, call, BPF_ANY))
-		lose(LOSS_CALLS_FULL);
-}
-
-/* Takes a call out of `calls`; false when its entry was not seen. */
-static __always_inline int leave(const struct caller *who, u64 cookie, struct call *call)
-{
-	struct call_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
-	struct call *found = bpf_map_lookup_elem(&calls, &key);
-
-	if (!found)
+	back->call = NULL;
+	if (!identify(&back->who))
 		return 0;
-	*call = *found;
-	bpf_map_delete_elem(&calls, &key);
-	return 1;
+	back->thread = thread_of(&back->who);
+	back->call = leave(back->thread, cookie);
+	return back->call != NULL;
 }
 
-/* A call returns whose entry was seen; an error is counted. */
-static __always_inline int returned(struct pt_regs *ctx, u64 cookie, struct caller *who, struct call *call)
+/* The same; an error is counted. */
+static __always_inline int returned(struct pt_regs *ctx, u64 cookie, struct returning *back)
 {
 	s32 code = RESULT(ctx);
 
-	if (!identify(who) || !leave(who, cookie, call))
+	if (!comes_back(cookie, back))
 		return 0;
 	if (code)
-		count_error(who, cookie, code);
+		count_error(&back->who, cookie, code);
 	return 1;
 }
 
-static __always_inline int succeeded(struct pt_regs *ctx, u64 cookie, struct caller *who, struct call *call)
+static __always_inline int succeeded(struct pt_regs *ctx, u64 cookie, struct returning *back)
 {
-	return returned(ctx, cookie, who, call) && !RESULT(ctx);
+	return returned(ctx, cookie, back) && !RESULT(ctx);
 }
 
-static __always_inline void count_wait(const struct caller *who, u64 cookie, u64 ns)
+static __always_inline void count_wait(const struct returning *back, u64 cookie, u64 ns)
 {
 	struct row_key key;
 
-	start_key(&key, who, FAMILY_WAIT, cookie);
-	key.device = device_of(who);
+	start_key(&key, &back->who, FAMILY_WAIT, cookie);
+	key.device = device_of_thread(back->thread);
 	key.bucket_a = duration_bucket(ns);
 	count(&key, ns, 0);
 }
 
 /* A call that puts work on the stream it names, or on the default one. */
-static __always_inline void submit_call(struct pt_regs *ctx, const struct caller *who, u64 cookie)
+static __always_inline void submit_call(struct pt_regs *ctx, const struct caller *who, const struct thread *t,
+					u64 cookie)
 {
 	u32 stream = COOKIE_STREAM(cookie);
 
-	submit(who, thread_of(who), stream == ARGUMENT_NONE ? 0 : argument(ctx, stream), cookie);
+	submit(who, t, stream == ARGUMENT_NONE ? 0 : argument(ctx, stream), cookie);
 }
 
 #endif

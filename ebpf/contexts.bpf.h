@@ -17,16 +17,18 @@ SEC("uprobe")
 int context(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct call call = {};
 	struct caller who;
+	struct call *call;
 
 	if (!identify(&who))
 		return 0;
-	call.address = argument(ctx, COOKIE_OUT(cookie));
-	call.size = (u32)argument(ctx, COOKIE_SIZE(cookie));
-	enter(ctx, &who, cookie, &call);
+	call = enter(&who, cookie);
+	if (!call)
+		return 0;
+	call->address = argument(ctx, COOKIE_OUT(cookie));
+	call->size = (u32)argument(ctx, COOKIE_SIZE(cookie));
 	if (is_retaining(cookie))
-		retain_primary(&who, call.size);
+		retain_primary(call->size);
 	return 0;
 }
 
@@ -34,21 +36,22 @@ SEC("uretprobe")
 int context_made(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), made;
-	struct call call = {};
-	struct caller who;
+	struct returning back;
+	u32 device;
 
-	if (!succeeded(ctx, cookie, &who, &call)) {
-		if (call.start_ns && is_retaining(cookie))
-			release_primary(&who, call.size);
+	if (!succeeded(ctx, cookie, &back)) {
+		if (back.call && is_retaining(cookie))
+			release_primary(&back.who, back.call->size);
 		return 0;
 	}
-	if (!read_user(&made, sizeof(made), call.address))
+	device = back.call->size;
+	if (!read_user(&made, sizeof(made), back.call->address))
 		return 0;
-	learn_context(&who, made, call.size);
+	learn_context(made, ordinal(device));
 	if (COOKIE_FLAGS(cookie) & FLAG_PUSH)
-		set_context(&who, made, call.size, 1);
+		set_context(&back.who, made, ordinal(device), 1);
 	else if (is_retaining(cookie))
-		learn_primary(&who, made, call.size);
+		learn_primary(&back.who, made, device);
 	return 0;
 }
 
@@ -73,11 +76,14 @@ SEC("uprobe")
 int device_set(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct call call = { .size = argument(ctx, 0) };
 	struct caller who;
+	struct call *call;
 
-	if (identify(&who))
-		enter(ctx, &who, cookie, &call);
+	if (!identify(&who))
+		return 0;
+	call = enter(&who, cookie);
+	if (call)
+		call->size = (u32)argument(ctx, 0);
 	return 0;
 }
 
@@ -85,11 +91,10 @@ SEC("uretprobe")
 int device_is_set(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct caller who;
-	struct call call;
+	struct returning back;
 
-	if (succeeded(ctx, cookie, &who, &call))
-		set_context(&who, 0, call.size, 0);
+	if (succeeded(ctx, cookie, &back))
+		set_context(&back.who, 0, ordinal(back.call->size), 0);
 	return 0;
 }
 

@@ -10,43 +10,43 @@
 #include "pinned.bpf.h"
 #include "submitted.bpf.h"
 
-static __always_inline void count_copy(const struct caller *who, u8 kind, u8 host, u64 bytes)
+static __always_inline void count_copy(const struct caller *who, const struct thread *t, u8 kind, u8 host, u64 bytes)
 {
 	struct row_key key;
 
+	bytes = plausible(bytes);
 	start_key(&key, who, FAMILY_COPY, 0);
-	key.device = device_of(who);
+	key.device = device_of_thread(t);
 	key.kind = kind;
 	key.detail = host;
 	key.bucket_a = bucket(bytes);
 	count(&key, bytes, 0);
 }
 
-/* Is this call a part of another, which is counted? */
-static __always_inline int is_inner(const struct caller *who, u64 cookie)
+/* The call that this one is a part of, and which is counted; NULL when it is none. */
+static __always_inline struct call *outer_call(struct thread *t, u64 cookie)
 {
-	struct call_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
-
-	return COOKIE_FLAGS(cookie) & FLAG_INNER && bpf_map_lookup_elem(&calls, &key);
+	return COOKIE_FLAGS(cookie) & FLAG_INNER && t ? find_call(t, cookie) : NULL;
 }
 
 /* Asynchronous copies are counted at the call. False when they do not run, or belong to another call. */
 static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *who, u64 cookie, const struct copy *copy)
 {
 	u64 capture = capturing_call(ctx, who, cookie);
+	struct thread *t = thread_of(who);
+	struct call *outer = outer_call(t, cookie);
 	u8 host = host_memory(who, copy->host);
 
-	if (is_inner(who, cookie)) {
-		struct call_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
-		bpf_map_delete_elem(&calls, &key);
+	if (outer) {
+		outer->function = 0;
 		return 0;
 	}
 	if (capture) {
-		emit(who, EVENT_CAPTURED, capture, NODE_COPY, copy->bytes, NODE_DETAIL(copy->kind, host));
+		emit(EVENT_CAPTURED, capture, NODE_COPY, plausible(copy->bytes), NODE_DETAIL(copy->kind, host));
 		return 0;
 	}
-	count_copy(who, copy->kind, host, copy->bytes);
-	submit_call(ctx, who, cookie);
+	count_copy(who, t, copy->kind, host, copy->bytes);
+	submit_call(ctx, who, t, cookie);
 	return 1;
 }
 
@@ -54,14 +54,20 @@ static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *wh
 static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *who, u64 cookie,
 				      const struct copy *copy)
 {
-	struct call call = { .size = copy->bytes, .kind = copy->kind, .host = host_memory(who, copy->host) };
+	struct thread *t = thread_of(who);
+	struct call *call;
 
 	/* An inner call's return takes out its caller's entry, and so counts what the caller was asked. */
-	if (is_inner(who, cookie))
+	if (outer_call(t, cookie))
 		return 0;
-	submit_call(ctx, who, cookie);
-	read_thread_state(&call.thread);
-	enter(ctx, who, cookie, &call);
+	submit_call(ctx, who, t, cookie);
+	call = enter(who, cookie);
+	if (!call)
+		return 1;
+	call->size = copy->bytes;
+	call->kind = copy->kind;
+	call->host = host_memory(who, copy->host);
+	read_thread_state(&call->thread);
 	return 1;
 }
 
@@ -99,13 +105,12 @@ int copy_outer(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
 	struct copy copy = {};
-	struct call call = {};
 	struct caller who;
 
 	if (!identify(&who) || !copy_linear_of(ctx, cookie, &copy))
 		return 0;
 	copy_now(ctx, &who, cookie, &copy);
-	enter(ctx, &who, cookie, &call);
+	enter(&who, cookie);
 	return 0;
 }
 
@@ -113,11 +118,9 @@ SEC("uretprobe")
 int copy_outer_done(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct caller who;
-	struct call call;
+	struct returning back;
 
-	if (identify(&who))
-		leave(&who, cookie, &call);
+	comes_back(cookie, &back);
 	return 0;
 }
 
@@ -125,16 +128,17 @@ int copy_outer_done(struct pt_regs *ctx)
 
 /* The program has what it copied to the host, and the driver what was copied from page-locked memory: not so with
  * pageable memory, which may be on its way still. */
-static __always_inline void copy_returned(const struct caller *who, u64 cookie, const struct call *call, u64 now)
+static __always_inline void copy_returned(const struct returning *back, u64 cookie, u64 now)
 {
-	struct awaited a = { .what = WAIT_STREAM, .began_ns = call->start_ns, .tid = who->pid_tgid };
+	const struct call *call = back->call;
+	struct awaited a = { .what = WAIT_STREAM, .began_ns = call->start_ns, .tid = back->who.pid_tgid };
 	int pinned = call->host == HOST_MEMORY_PINNED;
 
 	if (!is_followed(cookie) ||
 	    (call->kind != COPY_DEVICE_TO_HOST && !(call->kind == COPY_HOST_TO_DEVICE && pinned)))
 		return;
-	busy_key_of(&a.key, who, device_of(who));
-	a.stream = normal_stream(who, 0, COOKIE_FLAGS(cookie));
+	busy_key_of(&a.key, &back->who, device_of_thread(back->thread));
+	a.stream = normal_stream(&back->who, 0, COOKIE_FLAGS(cookie));
 	if (pinned || call->size <= SMALL_COPY)
 		waited(&a, &call->thread, now);
 	seen_done(&a, now);
@@ -144,17 +148,16 @@ SEC("uretprobe")
 int copy_done(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), now = bpf_ktime_get_ns();
-	struct caller who;
-	struct call call;
+	struct returning back;
 	s32 code = RESULT(ctx);
 
-	if (!returned(ctx, cookie, &who, &call))
+	if (!returned(ctx, cookie, &back))
 		return 0;
 	if (!code)
-		count_copy(&who, call.kind, call.host, call.size);
-	count_wait(&who, cookie, now - call.start_ns);
+		count_copy(&back.who, back.thread, back.call->kind, back.call->host, back.call->size);
+	count_wait(&back, cookie, now - back.call->start_ns);
 	if (!code)
-		copy_returned(&who, cookie, &call, now);
+		copy_returned(&back, cookie, now);
 	return 0;
 }
 
@@ -172,9 +175,9 @@ static __always_inline u32 batch_size(u64 n)
 static __always_inline void count_batched(const struct walk *walk, u64 bytes)
 {
 	if (walk->capture)
-		emit(&walk->who, EVENT_CAPTURED, walk->capture, NODE_COPY, bytes, NODE_DETAIL(COPY_DEFAULT, 0));
+		emit(EVENT_CAPTURED, walk->capture, NODE_COPY, plausible(bytes), NODE_DETAIL(COPY_DEFAULT, 0));
 	else
-		count_copy(&walk->who, COPY_DEFAULT, HOST_MEMORY_NONE, bytes);
+		count_copy(&walk->who, thread_of(&walk->who), COPY_DEFAULT, HOST_MEMORY_NONE, bytes);
 }
 
 static long copy_one(u64 i, struct walk *walk)
@@ -200,7 +203,7 @@ int copy_batch(struct pt_regs *ctx)
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	bpf_loop(n, copy_one, &walk, 0);
 	if (!walk.capture) {
-		submit_call(ctx, &walk.who, cookie);
+		submit_call(ctx, &walk.who, thread_of(&walk.who), cookie);
 		hand_on(ctx, cookie, SUBMITTED_OTHER);
 	}
 	return 0;
@@ -233,19 +236,19 @@ int copy_3d_batch(struct pt_regs *ctx)
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	bpf_loop(n, copy_one_3d, &walk, 0);
 	if (!walk.capture) {
-		submit_call(ctx, &walk.who, cookie);
+		submit_call(ctx, &walk.who, thread_of(&walk.who), cookie);
 		hand_on(ctx, cookie, SUBMITTED_OTHER);
 	}
 	return 0;
 }
 
-static __always_inline void count_memset(const struct caller *who, u64 cookie, u64 bytes)
+static __always_inline void count_memset(const struct caller *who, const struct thread *t, u64 cookie, u64 bytes)
 {
 	struct row_key key;
 
 	start_key(&key, who, FAMILY_MEMSET, 0);
 	key.kind = COOKIE_KIND(cookie);
-	key.device = device_of(who);
+	key.device = device_of_thread(t);
 	key.bucket_a = bucket(bytes);
 	count(&key, bytes, 0);
 }
@@ -254,13 +257,15 @@ static __always_inline void count_memset(const struct caller *who, u64 cookie, u
 static __always_inline int fill_bytes(struct pt_regs *ctx, const struct caller *who, u64 cookie, u64 bytes)
 {
 	u64 capture = capturing_call(ctx, who, cookie);
+	struct thread *t = thread_of(who);
 
+	bytes = plausible(bytes);
 	if (capture) {
-		emit(who, EVENT_CAPTURED, capture, NODE_MEMSET, bytes, 0);
+		emit(EVENT_CAPTURED, capture, NODE_MEMSET, bytes, 0);
 		return 0;
 	}
-	count_memset(who, cookie, bytes);
-	submit_call(ctx, who, cookie);
+	count_memset(who, t, cookie, bytes);
+	submit_call(ctx, who, t, cookie);
 	hand_on(ctx, cookie, SUBMITTED_OTHER);
 	return 0;
 }

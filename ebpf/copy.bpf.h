@@ -3,7 +3,7 @@
 #ifndef OTEL_GPU_COPY_BPF_H
 #define OTEL_GPU_COPY_BPF_H
 
-#include "common.bpf.h"
+#include "arguments.bpf.h"
 
 /* What a copy is, whatever its function looks like. */
 struct copy {

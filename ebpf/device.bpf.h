@@ -3,7 +3,7 @@
 #ifndef OTEL_GPU_DEVICE_BPF_H
 #define OTEL_GPU_DEVICE_BPF_H
 
-#include "common.bpf.h"
+#include "threads.bpf.h"
 
 struct context_key {
 	u32 tgid;
@@ -13,8 +13,9 @@ struct context_key {
 
 /* Contexts -> device ordinal. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
 	__type(key, struct context_key);
 	__type(value, u8);
 } contexts SEC(".maps");
@@ -52,15 +53,10 @@ struct {
 	__type(value, u64);
 } placed SEC(".maps");
 
-#define CONTEXT_STACK 16 /* a power of two; contexts pushed deeper overwrite the bottom */
-
-struct thread {
-	u64 born_ns; /* of the thread that this is about, and its program: whoever has its number now may be another */
-	u32 incarnation;
-	u32 depth;
-	u64 contexts[CONTEXT_STACK]; /* bottom first; the current one is at depth - 1 */
-	u8 devices[CONTEXT_STACK];
-};
+static __always_inline u8 ordinal(u64 device)
+{
+	return device < ORDINALS ? device : DEVICE_UNKNOWN;
+}
 
 static __always_inline u32 top_of(const struct thread *t)
 {
@@ -68,22 +64,6 @@ static __always_inline u32 top_of(const struct thread *t)
 
 	asm volatile("" : "+r"(top)); /* the verifier must see the mask */
 	return top & (CONTEXT_STACK - 1);
-}
-
-/* Threads by number -> their contexts' devices. Least recently used ones are forgotten: those that have ended. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, u64);
-	__type(value, struct thread);
-} threads SEC(".maps");
-
-/* What is known of the calling thread; NULL for nothing. */
-static __always_inline struct thread *thread_of(const struct caller *who)
-{
-	struct thread *t = bpf_map_lookup_elem(&threads, &who->pid_tgid);
-
-	return t && t->born_ns == who->born_ns && t->incarnation == who->incarnation ? t : NULL;
 }
 
 static __always_inline u8 device_of_thread(const struct thread *t)
@@ -96,10 +76,8 @@ static __always_inline u8 device_of(const struct caller *who)
 	return device_of_thread(thread_of(who));
 }
 
-static __always_inline u64 context_of(const struct caller *who)
+static __always_inline u64 context_of_thread(const struct thread *t)
 {
-	struct thread *t = thread_of(who);
-
 	return t && t->depth ? t->contexts[top_of(t)] : 0;
 }
 
@@ -111,11 +89,29 @@ static __always_inline u8 device_of_context(const struct caller *who, u64 contex
 	return device ? *device : DEVICE_UNKNOWN;
 }
 
-static __always_inline void learn_context(const struct caller *who, u64 context, u8 device)
+RARE int learn_context(u64 context, u32 device)
+{
+	struct context_key key;
+	struct caller who;
+	u8 value = device, *known;
+
+	if (!identify(&who))
+		return 0;
+	key = (struct context_key){ who.tgid, who.incarnation, context };
+	known = bpf_map_lookup_elem(&contexts, &key);
+	if (known)
+		*known = value;
+	else if (!PUT_IN(contexts, TABLE_CONTEXTS, &who, &key, &value))
+		lose(LOSS_CONTEXTS_FULL);
+	return 0;
+}
+
+/* A context is no more: its address may become another's. */
+static __always_inline void forget_context(const struct caller *who, u64 context)
 {
 	struct context_key key = { who->tgid, who->incarnation, context };
 
-	bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
+	TAKE_OUT(contexts, TABLE_CONTEXTS, who, &key);
 }
 
 static __always_inline struct primary *primary_of(const struct caller *who, u32 device)
@@ -143,21 +139,29 @@ static __always_inline u64 primary_context(const struct caller *who, u32 device)
 
 /* A reference counts from the call that takes it to the return of the call that gives it back: never too low, whatever
  * other threads do meanwhile. */
-static __always_inline void retain_primary(const struct caller *who, u32 device)
+RARE int retain_primary(u32 device)
 {
-	struct device_key key = { who->tgid, who->incarnation, device };
-	struct primary *p = bpf_map_lookup_elem(&primaries, &key), fresh = {};
+	struct primary *p, fresh = {};
+	struct device_key key;
+	struct caller who;
 	u64 *placed_ns;
 	u32 zero = 0;
 
+	if (device >= ORDINALS || !identify(&who))
+		return 0;
+	key = (struct device_key){ who.tgid, who.incarnation, device };
+	p = bpf_map_lookup_elem(&primaries, &key);
 	if (!p) {
 		placed_ns = bpf_map_lookup_elem(&placed, &zero);
-		fresh.references = placed_ns && *placed_ns < program_start() ? 0 : UNSEEN;
-		bpf_map_update_elem(&primaries, &key, &fresh, BPF_NOEXIST);
+		fresh.references = placed_ns && *placed_ns < process_start((void *)bpf_get_current_task()) ? 0 : UNSEEN;
+		PUT_IN(primaries, TABLE_PRIMARIES, &who, &key, &fresh);
 		p = bpf_map_lookup_elem(&primaries, &key);
 	}
 	if (p)
 		__sync_fetch_and_add(&p->references, 1);
+	else
+		lose(LOSS_CONTEXTS_FULL);
+	return 0;
 }
 
 /* The context, if that was the last reference; else 0. */
@@ -174,17 +178,10 @@ static __always_inline u64 release_primary(const struct caller *who, u32 device)
 /* The thread's top context becomes this one, of `device`; DEVICE_UNKNOWN for contexts made before we looked. */
 static __always_inline void set_context(const struct caller *who, u64 context, u8 device, int push)
 {
-	struct thread *t = thread_of(who);
+	struct thread *t = meet_thread(who);
 
 	if (!t) {
-		struct thread fresh = {
-			.born_ns = who->born_ns,
-			.incarnation = who->incarnation,
-			.depth = 1,
-			.contexts = { context },
-			.devices = { device },
-		};
-		bpf_map_update_elem(&threads, &who->pid_tgid, &fresh, BPF_ANY);
+		lose(LOSS_CONTEXTS_FULL);
 		return;
 	}
 	if (push || !t->depth)

@@ -3,14 +3,35 @@
 #ifndef OTEL_GPU_EVENTS_BPF_H
 #define OTEL_GPU_EVENTS_BPF_H
 
-#include "common.bpf.h"
 #include "generations.bpf.h"
+#include "shares.bpf.h"
 
-/* Ordered over all CPUs. Holds the names of 8,000 kernels; the agent reads as they come, and maps it twice. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 2 << 20);
-} events SEC(".maps");
+/* Whether the calling program may have so much of the ring; counted where it may not. */
+RARE int may_tell(u32 bytes)
+{
+	struct program *program;
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	program = program_of(&who);
+	if (program && may_send(&events, &program->events, bytes))
+		return 1;
+	lose_of(program, LOSS_EVENTS_FULL);
+	return 0;
+}
+
+/* A record of the calling program's; NULL, which is counted, where there is no room. */
+#define RESERVE_EVENT(type)                                                                                            \
+	({                                                                                                             \
+		type *record_ = NULL;                                                                                  \
+		if (may_tell(sizeof(type))) {                                                                          \
+			record_ = bpf_ringbuf_reserve(&events, sizeof(type), 0);                                       \
+			if (!record_)                                                                                  \
+				lose(LOSS_EVENTS_FULL);                                                                \
+		}                                                                                                      \
+		record_;                                                                                               \
+	})
 
 static __always_inline void fill_event(struct event *e, const struct caller *who, u32 type, u64 a, u64 b, u64 c, u64 d)
 {
@@ -27,131 +48,110 @@ static __always_inline void fill_event(struct event *e, const struct caller *who
 	};
 }
 
-static __always_inline void emit(const struct caller *who, u32 type, u64 a, u64 b, u64 c, u64 d)
+RARE int emit(u32 type, u64 a, u64 b, u64 c, u64 d)
 {
-	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	struct caller who;
+	struct event *e;
 
-	if (!e) {
-		lose(LOSS_EVENTS_FULL);
-		return;
-	}
-	fill_event(e, who, type, a, b, c, d);
+	if (!identify(&who))
+		return 0;
+	e = RESERVE_EVENT(struct event);
+	if (!e)
+		return 0;
+	fill_event(e, &who, type, a, b, c, d);
 	bpf_ringbuf_submit(e, 0);
+	return 0;
 }
 
-/* A name that cannot be told: whatever the handle was, it may be another kernel. */
-static __always_inline void lose_name(const struct caller *who, u64 handle)
-{
-	lose(LOSS_EVENTS_FULL);
-	kernel_is(who, handle, bpf_ktime_get_ns());
-}
-
-/* A hash of a name of `size` bytes, the NUL among them, in a buffer of `room`. */
-static __always_inline u64 mark_of_name(const char *name, u32 size, u32 room)
+/* A hash of a name of `size` bytes, the NUL among them, in a buffer of `room`: up to the end of its last word, which is
+ * cleared behind the name. */
+static __always_inline u64 mark_of_name(char *name, u32 size, u32 room)
 {
 	const u64 *words = (const u64 *)name;
-	u64 mark = size, word;
-	u32 left = size;
+	u64 mark = size;
+	u32 at = size;
 
-	for (u32 i = 0; i < room / 8; i++) {
-		if (!left)
+	for (int i = 1; i < 8; i++) {
+		asm volatile("" : "+r"(at)); /* the verifier must see the bound */
+		if (!(at & 7) || at >= room)
 			break;
-		word = words[i];
-		if (left < 8)
-			word &= (1ULL << 8 * left) - 1;
-		left = left < 8 ? 0 : left - 8;
-		mark = (mark ^ word) * 0x100000001b3ULL;
+		name[at++] = 0;
+	}
+	for (u32 i = 0; i < room / 8; i++) {
+		if (i * 8 >= size)
+			break;
+		mark = (mark ^ words[i]) * 0x100000001b3ULL;
 		mark ^= mark >> 32;
 	}
 	return mark;
 }
 
-static __noinline int emit_huge_name(const struct caller *who, u64 handle, u64 module, u64 name)
-{
-	struct huge_name *h = who ? bpf_ringbuf_reserve(&events, sizeof(*h), 0) : 0;
-	long size;
+/* Takes a name into a record of a certain size, and sends it; false when it is too long. A name that cannot be told is one
+ * all the same: whatever the handle was, it may be another kernel. */
+#define EMIT_NAME(type, room, is_longest)                                                                              \
+	({                                                                                                             \
+		type *record_ = RESERVE_EVENT(type);                                                                   \
+		int fits_ = 1;                                                                                         \
+		long size_;                                                                                            \
+		if (record_) {                                                                                         \
+			fill_event(&record_->event, &who, EVENT_NAMED, handle, module, name, 0);                       \
+			size_ = bpf_probe_read_user_str(record_->name, room, (void *)name);                            \
+			fits_ = size_ < room || is_longest;                                                            \
+			if (!fits_) {                                                                                  \
+				bpf_ringbuf_discard(record_, BPF_RB_NO_WAKEUP);                                        \
+			} else {                                                                                       \
+				if (size_ <= 0) {                                                                      \
+					lose(LOSS_READ_FAILED);                                                        \
+					record_->name[0] = 0;                                                          \
+					size_ = 1;                                                                     \
+				}                                                                                      \
+				record_->event.d = kernel_is(handle, mark_of_name(record_->name, size_, room));        \
+				bpf_ringbuf_submit(record_, 0);                                                        \
+			}                                                                                              \
+		} else {                                                                                               \
+			kernel_is(handle, bpf_ktime_get_ns());                                                         \
+		}                                                                                                      \
+		fits_;                                                                                                 \
+	})
 
-	if (!h) {
-		if (who)
-			lose_name(who, handle);
-		return 0;
-	}
-	fill_event(&h->event, who, EVENT_NAMED, handle, module, name, 0);
-	size = bpf_probe_read_user_str(h->name, sizeof(h->name), (void *)name);
-	if (size <= 0) {
-		lose(LOSS_READ_FAILED);
-		h->name[0] = 0;
-		size = 1;
-	}
-	h->event.d = kernel_is(who, handle, mark_of_name(h->name, size, NAME_HUGE));
-	bpf_ringbuf_submit(h, 0);
-	return 0;
+RARE int emit_huge_name(u64 handle, u64 module, u64 name)
+{
+	struct caller who;
+
+	return identify(&who) && EMIT_NAME(struct huge_name, NAME_HUGE, 1);
 }
 
-static __noinline int emit_long_name(const struct caller *who, u64 handle, u64 module, u64 name)
+RARE int emit_long_name(u64 handle, u64 module, u64 name)
 {
-	struct long_name *l = who ? bpf_ringbuf_reserve(&events, sizeof(*l), 0) : 0;
-	long size;
+	struct caller who;
 
-	if (!l) {
-		if (who)
-			lose_name(who, handle);
-		return 0;
-	}
-	fill_event(&l->event, who, EVENT_NAMED, handle, module, name, 0);
-	size = bpf_probe_read_user_str(l->name, sizeof(l->name), (void *)name);
-	if (size >= (long)sizeof(l->name)) {
-		bpf_ringbuf_discard(l, BPF_RB_NO_WAKEUP);
-		return emit_huge_name(who, handle, module, name);
-	}
-	if (size <= 0) {
-		lose(LOSS_READ_FAILED);
-		l->name[0] = 0;
-		size = 1;
-	}
-	l->event.d = kernel_is(who, handle, mark_of_name(l->name, size, NAME_LONG));
-	bpf_ringbuf_submit(l, 0);
-	return 0;
+	return identify(&who) && EMIT_NAME(struct long_name, NAME_LONG, 0);
 }
 
 /* Most names are short; only for the others is a long record taken. */
-static __always_inline void emit_name(const struct caller *who, u64 handle, u64 module, u64 name)
+RARE int emit_name(u64 handle, u64 module, u64 name)
 {
-	struct short_name *s = bpf_ringbuf_reserve(&events, sizeof(*s), 0);
-	long size;
+	struct caller who;
 
-	if (!s) {
-		lose_name(who, handle);
-		return;
-	}
-	fill_event(&s->event, who, EVENT_NAMED, handle, module, name, 0);
-	size = bpf_probe_read_user_str(s->name, sizeof(s->name), (void *)name);
-	if (size >= (long)sizeof(s->name)) {
-		bpf_ringbuf_discard(s, BPF_RB_NO_WAKEUP);
-		emit_long_name(who, handle, module, name);
-		return;
-	}
-	if (size <= 0) {
-		lose(LOSS_READ_FAILED);
-		s->name[0] = 0;
-		size = 1;
-	}
-	s->event.d = kernel_is(who, handle, mark_of_name(s->name, size, NAME_SHORT));
-	bpf_ringbuf_submit(s, 0);
+	if (identify(&who) && !EMIT_NAME(struct short_name, NAME_SHORT, 0) && !emit_long_name(handle, module, name))
+		emit_huge_name(handle, module, name);
+	return 0;
 }
 
 /* Sends where a launch came from; `kind` tells HIP's from CUDA's. */
-static __always_inline void emit_first_launch(struct pt_regs *ctx, const struct caller *who, u64 handle, u8 kind)
+static __noinline int emit_first_launch(struct pt_regs *ctx, u64 handle, u32 kind)
 {
-	struct first_launch *f = bpf_ringbuf_reserve(&events, sizeof(*f), 0);
+	struct first_launch *f;
+	struct caller who;
 	struct origin *o;
 
-	if (!f) {
-		lose(LOSS_EVENTS_FULL);
-		return;
-	}
+	if (!identify(&who))
+		return 0;
+	f = RESERVE_EVENT(struct first_launch);
+	if (!f)
+		return 0;
 	o = &f->origin;
-	fill_event(&f->event, who, EVENT_FIRST_LAUNCH, handle, kind, 0, 0);
+	fill_event(&f->event, &who, EVENT_FIRST_LAUNCH, handle, kind, 0, 0);
 	o->sp = STACK_POINTER(ctx);
 #if defined(__TARGET_ARCH_x86)
 	o->ip = ctx->ip;
@@ -174,6 +174,7 @@ static __always_inline void emit_first_launch(struct pt_regs *ctx, const struct 
 	if (bpf_probe_read_user(o->stack, sizeof(o->stack), (void *)o->sp))
 		bpf_probe_read_user(o->stack, sizeof(o->stack) / 4, (void *)o->sp);
 	bpf_ringbuf_submit(f, 0);
+	return 0;
 }
 
 #endif

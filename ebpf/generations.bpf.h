@@ -6,91 +6,118 @@
 
 #include "device.bpf.h"
 
-/* By a hash of the handle: those that share one change together, which costs them a row and does no harm. A plain array,
- * for every launch looks here. */
-#define GENERATIONS 65536
-u32 generations[GENERATIONS];
-
-/* Programs -> how often they unloaded something, whose handles may be other kernels' since. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct context_key); /* no context */
-	__type(value, u64);
-} unloads SEC(".maps");
-
-/* Handles that were named or launched -> what tells their names apart; where none was told, how often something had been
- * unloaded then. */
+/* What is known of a handle that was named or launched. */
+struct kernel {
+	u64 mark; /* tells its names apart; where none was told: UNNAMED, and the program's unloads by then */
+	u32 generation;
+	u32 pad;
+};
 #define UNNAMED (1ULL << 63)
+
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, struct context_key);
-	__type(value, u64);
-} named_kernels SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 131072);
+	__type(key, struct context_key); /* the handle in place of a context */
+	__type(value, struct kernel);
+} kernels SEC(".maps");
 
-static __always_inline u32 *generation_at(u64 handle)
+/* How many handles have become other kernels', in the programs that share a place: where none has, a launch pays for no
+ * look-up. Given back when a program ends. */
+volatile u32 reused[PLACES] = {};
+
+static __always_inline volatile u32 *reused_by(u32 incarnation)
 {
-	u32 at = (u32)(handle >> 4 ^ handle >> 20) & (GENERATIONS - 1);
-
-	asm volatile("" : "+r"(at)); /* the verifier must see the mask */
-	return &generations[at & (GENERATIONS - 1)];
+	return place_of_program(reused, incarnation);
 }
 
-static __always_inline u16 generation_of(u64 handle)
+static __always_inline struct kernel *kernel_of(const struct caller *who, u64 handle)
 {
-	return *(volatile u32 *)generation_at(handle);
+	struct context_key key = { who->tgid, who->incarnation, handle };
+
+	return bpf_map_lookup_elem(&kernels, &key);
+}
+
+static __always_inline u16 generation_of(const struct caller *who, u64 handle)
+{
+	struct kernel *kernel = *reused_by(who->incarnation) ? kernel_of(who, handle) : NULL;
+
+	return kernel ? kernel->generation : 0;
 }
 
 static __always_inline u64 unloads_of(const struct caller *who)
 {
-	struct context_key key = { who->tgid, who->incarnation, 0 };
-	u64 *n = bpf_map_lookup_elem(&unloads, &key);
+	struct program *program = program_of(who);
 
-	return n ? *n : 0;
+	return program ? program->unloads : 0;
 }
 
 static __always_inline void note_unload(const struct caller *who)
 {
-	struct context_key key = { who->tgid, who->incarnation, 0 };
-	u64 n = unloads_of(who) + 1;
+	struct program *program = program_of(who);
 
-	bpf_map_update_elem(&unloads, &key, &n, BPF_ANY);
+	if (program)
+		__sync_fetch_and_add(&program->unloads, 1);
 }
 
-/* A kernel was launched, perhaps one that nobody saw being named. */
-static __always_inline void kernel_seen(const struct caller *who, u64 handle)
+static __always_inline int learn_kernel(const struct caller *who, u64 handle, u64 mark)
 {
 	struct context_key key = { who->tgid, who->incarnation, handle };
-	u64 mark = UNNAMED | unloads_of(who);
+	struct kernel fresh = { .mark = mark };
 
-	bpf_map_update_elem(&named_kernels, &key, &mark, BPF_NOEXIST);
+	if (PUT_IN(kernels, TABLE_KERNELS, who, &key, &fresh) || bpf_map_lookup_elem(&kernels, &key))
+		return 1;
+	lose(LOSS_NAMES_FULL);
+	return 0;
+}
+
+/* A kernel was launched, perhaps one that nobody saw being named. False when it will not be told from others that get its
+ * handle. */
+RARE int kernel_seen(u64 handle)
+{
+	struct caller who;
+
+	return identify(&who) && (kernel_of(&who, handle) || learn_kernel(&who, handle, UNNAMED | unloads_of(&who)));
+}
+
+static __always_inline void note_reuse(const struct caller *who, struct kernel *kernel)
+{
+	struct program *program = program_of(who);
+
+	/* In this order: where the count is not seen, the handle is what it was. */
+	__sync_fetch_and_add(&kernel->generation, 1);
+	if (program) {
+		__sync_fetch_and_add(&program->reused, 1);
+		__sync_fetch_and_add(reused_by(who->incarnation), 1);
+	}
 }
 
 /* The kernel of a handle has a name, of which `mark` is a hash. Returns KERNEL_NOW. */
-static __always_inline u64 kernel_is(const struct caller *who, u64 handle, u64 mark)
+RARE u32 kernel_is(u64 handle, u64 mark)
 {
-	struct context_key key = { who->tgid, who->incarnation, handle };
-	u64 *before = bpf_map_lookup_elem(&named_kernels, &key);
-	int is_other = 0;
+	struct kernel *kernel;
+	struct caller who;
+	int is_other;
 
+	if (!identify(&who))
+		return KERNEL_FORGOTTEN;
 	mark &= ~UNNAMED;
-	if (before)
-		is_other = *before & UNNAMED ? *before != (UNNAMED | unloads_of(who)) : *before != mark;
+	kernel = kernel_of(&who, handle);
+	if (!kernel)
+		return learn_kernel(&who, handle, mark) ? 0 : KERNEL_FORGOTTEN;
+	is_other = kernel->mark & UNNAMED ? kernel->mark != (UNNAMED | unloads_of(&who)) : kernel->mark != mark;
 	if (is_other)
-		__sync_fetch_and_add(generation_at(handle), 1);
-	if (!before || *before != mark)
-		bpf_map_update_elem(&named_kernels, &key, &mark, BPF_ANY);
-	return KERNEL_NOW(generation_of(handle), is_other);
+		note_reuse(&who, kernel);
+	kernel->mark = mark;
+	return KERNEL_NOW(kernel->generation, is_other);
 }
 
 /* What tells the name of a kernel apart that may have been named before we looked. */
 static __always_inline u64 mark_of(const struct caller *who, u64 handle)
 {
-	struct context_key key = { who->tgid, who->incarnation, handle };
-	u64 *mark = bpf_map_lookup_elem(&named_kernels, &key);
+	struct kernel *kernel = kernel_of(who, handle);
 
-	return mark && !(*mark & UNNAMED) ? *mark : handle;
+	return kernel && !(kernel->mark & UNNAMED) ? kernel->mark : handle;
 }
 
 #endif

@@ -32,7 +32,7 @@ enum bpf_map_type {
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1024, BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
-enum { BPF_RB_AVAIL_DATA = 0 };
+enum { BPF_RB_AVAIL_DATA, BPF_RB_RING_SIZE, BPF_RB_CONS_POS, BPF_RB_PROD_POS };
 enum { BPF_F_USER_STACK = 256 };
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
@@ -83,14 +83,105 @@ struct uprobes_state {
 	struct xol_area *xol_area;
 } CO_RE;
 
+/* Where an executable lies: the way from its directory entry to the root of its mount, and on from there. */
+struct qstr {
+	const unsigned char *name;
+} CO_RE;
+
+struct dentry {
+	struct dentry *d_parent;
+	struct qstr d_name;
+} CO_RE;
+
+struct vfsmount {
+	struct dentry *mnt_root;
+} CO_RE;
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+} CO_RE;
+
+struct path {
+	struct vfsmount *mnt;
+	struct dentry *dentry;
+} CO_RE;
+
+struct file {
+	struct path f_path;
+} CO_RE;
+
 struct mm_struct {
 	struct uprobes_state uprobes_state;
+	unsigned long arg_start, arg_end, env_start, env_end;
+	struct file *exe_file;
+} CO_RE;
+
+/* In which control groups a process is. */
+struct kernfs_node {
+	struct kernfs_node *parent;
+	const char *name;
+} CO_RE;
+
+struct kernfs_node___6_15 {
+	struct kernfs_node *__parent;
+} CO_RE;
+
+struct cgroup {
+	struct kernfs_node *kn;
+} CO_RE;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+} CO_RE;
+
+enum cgroup_subsys_id {
+	memory_cgrp_id = 4,
+	pids_cgrp_id = 11,
+};
+
+struct css_set {
+	struct cgroup_subsys_state *subsys[1];
+	struct cgroup *dfl_cgrp; /* of the second version's hierarchy */
+} CO_RE;
+
+/* Under which numbers a process is known, by pid namespace, the outermost first. */
+struct ns_common {
+	unsigned int inum;
+} CO_RE;
+
+struct pid_namespace {
+	struct ns_common ns;
+} CO_RE;
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+} CO_RE;
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+} CO_RE;
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live; /* threads */
 } CO_RE;
 
 struct task_struct {
 	struct sched_info sched_info;
 	struct mm_struct *mm;
 	struct uprobe_task *utask;
+	struct signal_struct *signal;
+	struct css_set *cgroups;
+	struct task_struct *real_parent;
+	struct pid *thread_pid;
+	char comm[16];
 	unsigned long nvcsw, nivcsw, min_flt, maj_flt;
 	struct task_struct *group_leader;
 	u64 start_boottime; /* 5.5; ns */
@@ -99,6 +190,7 @@ struct task_struct {
 	int tgid;
 	int pid;
 	unsigned int __state; /* 5.14 */
+	unsigned int flags;
 	int exit_state;
 	int on_cpu;
 } CO_RE;

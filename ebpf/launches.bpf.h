@@ -15,14 +15,11 @@ struct dims {
 };
 
 /* Apart, so that launches which are not captured pay nothing for it. */
-static __noinline int captured_launch(struct pt_regs *ctx, const struct caller *who, const struct row_key *key,
-				      u64 capture)
+static __noinline int captured_launch(struct pt_regs *ctx, u64 capture, u64 subject, u32 detail, u32 kind)
 {
-	emit(who, EVENT_CAPTURED, capture, NODE_KERNEL, key->subject, NODE_DETAIL(key->bucket_a, key->bucket_b));
-	if (first_captured(who, key->subject)) {
-		kernel_seen(who, key->subject);
-		emit_first_launch(ctx, who, key->subject, key->kind);
-	}
+	emit(EVENT_CAPTURED, capture, NODE_KERNEL, subject, detail);
+	if (first_captured(subject) && kernel_seen(subject))
+		emit_first_launch(ctx, subject, kind);
 	return 0;
 }
 
@@ -39,19 +36,17 @@ static __always_inline int launch(struct pt_regs *ctx, const struct caller *who,
 	start_key(&key, who, FAMILY_LAUNCH, 0);
 	key.kind = COOKIE_KIND(cookie);
 	key.subject = function;
-	key.function = generation_of(function);
+	key.function = generation_of(who, function);
 	key.bucket_a = bucket(blocks);
 	key.bucket_b = threads_per_block ? bucket(threads_per_block) : BUCKET_NONE;
 	if (capture) {
-		captured_launch(ctx, who, &key, capture);
+		captured_launch(ctx, capture, key.subject, NODE_DETAIL(key.bucket_a, key.bucket_b), key.kind);
 		return 0;
 	}
 	t = thread_of(who);
 	key.device = device_of_thread(t);
-	if (count(&key, blocks, threads_per_block)) {
-		kernel_seen(who, function);
-		emit_first_launch(ctx, who, function, key.kind);
-	}
+	if (count(&key, blocks, threads_per_block) && kernel_seen(function))
+		emit_first_launch(ctx, function, key.kind);
 	submit(who, t, stream, cookie);
 	return 1;
 }
@@ -202,11 +197,37 @@ int launch_grid(struct pt_regs *ctx)
 /* Executable graphs -> what their launches count under: a new number at each change, so that a launch is known
  * to be of the contents that the graph had then. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, struct context_key);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 131072);
+	__type(key, struct context_key); /* the graph in place of a context */
 	__type(value, u64);
 } graphs SEC(".maps");
+
+RARE int learn_version(u64 exec, u64 version)
+{
+	struct context_key key;
+	struct caller who;
+	u64 *known;
+
+	if (!identify(&who))
+		return 0;
+	key = (struct context_key){ who.tgid, who.incarnation, exec };
+	known = bpf_map_lookup_elem(&graphs, &key);
+	if (known)
+		*known = version;
+	else if (!PUT_IN(graphs, TABLE_GRAPHS, &who, &key, &version))
+		lose(LOSS_GRAPHS_FULL);
+	return 0;
+}
+
+/* An executable graph is no more: its address may become another's. */
+static __always_inline void forget_version(const struct caller *who, u64 exec)
+{
+	struct context_key key = { who->tgid, who->incarnation, exec };
+
+	TAKE_OUT(graphs, TABLE_GRAPHS, who, &key);
+}
 
 static __always_inline u64 version_of(const struct caller *who, u64 exec)
 {
@@ -223,6 +244,7 @@ int launch_graph(struct pt_regs *ctx)
 	u64 cookie = attach_cookie(ctx), capture;
 	struct row_key key;
 	struct caller who;
+	struct thread *t;
 
 	if (!identify(&who))
 		return 0;
@@ -231,12 +253,13 @@ int launch_graph(struct pt_regs *ctx)
 	key.subject = version_of(&who, argument(ctx, 0));
 	capture = capturing_stream(&who, argument(ctx, 1), COOKIE_FLAGS(cookie));
 	if (capture) {
-		emit(&who, EVENT_CAPTURED, capture, NODE_GRAPH, key.subject, 0);
+		emit(EVENT_CAPTURED, capture, NODE_GRAPH, key.subject, 0);
 		return 0;
 	}
-	key.device = device_of(&who);
+	t = thread_of(&who);
+	key.device = device_of_thread(t);
 	count(&key, 0, 0);
-	submit_graph(&who, argument(ctx, 1), cookie);
+	submit_graph(&who, t, argument(ctx, 1), cookie);
 	hand_on(ctx, cookie, SUBMITTED_OTHER);
 	return 0;
 }

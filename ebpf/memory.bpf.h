@@ -27,13 +27,11 @@ static __always_inline void count_memory(const struct caller *who, u8 family, co
 	count(&key, what->size, 0);
 }
 
-/* What lives and what was allocated less what was freed are the same at all times: an allocation that finds no place
- * is counted in neither, but as a loss. */
-static __always_inline int keep_live(const struct live_key *key, const struct live *what)
+/* What is in use is what is remembered here. An allocation that finds no place is counted, but not as one that is in use,
+ * and so is what it was when it is freed: nobody knows its size any more. */
+static __always_inline int keep_live(const struct caller *who, const struct live_key *key, const struct live *what)
 {
-	/* Elements come from a cache of the CPU's, which is filled from an interrupt as it runs low. Having found it
-	 * empty, we come back when that interrupt has been. */
-	if (!bpf_map_update_elem(&live, key, what, BPF_NOEXIST) || !bpf_map_update_elem(&live, key, what, BPF_NOEXIST))
+	if (PUT_IN(live, TABLE_LIVE, who, key, what))
 		return 1;
 	lose(LOSS_LIVE_FULL);
 	return 0;
@@ -43,20 +41,19 @@ SEC("uprobe")
 int alloc(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	u32 out = COOKIE_OUT(cookie);
-	struct call call = {};
 	struct caller who;
+	struct call *call;
 
-	if (!identify(&who))
+	if (!identify(&who) || capturing_call(ctx, &who, cookie)) /* a graph's node: nothing is allocated now */
 		return 0;
-	call.kind = COOKIE_KIND(cookie);
-	call.size = argument(ctx, COOKIE_SIZE(cookie));
-	call.address = argument(ctx, out);
+	call = enter(&who, cookie);
+	if (!call)
+		return 0;
+	call->kind = COOKIE_KIND(cookie);
+	call->size = argument(ctx, COOKIE_SIZE(cookie));
+	call->address = argument(ctx, COOKIE_OUT(cookie));
 	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
-		call.pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
-	if (capturing_call(ctx, &who, cookie))
-		return 0; /* a graph's node: nothing is allocated now */
-	enter(ctx, &who, cookie, &call);
+		call->pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
 	return 0;
 }
 
@@ -64,13 +61,17 @@ SEC("uprobe")
 int alloc_extent(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct call call = { .kind = COOKIE_KIND(cookie), .address = argument(ctx, 0) };
 	struct caller who;
+	struct call *call;
 
 	if (!identify(&who))
 		return 0;
-	call.size = rows_of(ctx, &call.pitch_at);
-	enter(ctx, &who, cookie, &call);
+	call = enter(&who, cookie);
+	if (!call)
+		return 0;
+	call->kind = COOKIE_KIND(cookie);
+	call->address = argument(ctx, 0);
+	call->size = rows_of(ctx, &call->pitch_at);
 	return 0;
 }
 
@@ -78,37 +79,45 @@ SEC("uretprobe")
 int alloc_done(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), pitch;
-	struct live_key key = {};
+	struct returning back;
+	struct live_key key;
 	struct live now = {}, *before;
-	struct caller who;
-	struct call call;
 
-	if (!succeeded(ctx, cookie, &who, &call))
+	if (!succeeded(ctx, cookie, &back))
 		return 0;
-	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
-	key.address = call.address;
-	if (!(COOKIE_FLAGS(cookie) & FLAG_DIRECT) && !read_user(&key.address, sizeof(key.address), call.address))
+	key = (struct live_key){ back.who.tgid, back.who.incarnation, back.call->address };
+	if (!(COOKIE_FLAGS(cookie) & FLAG_DIRECT) && !read_user(&key.address, sizeof(key.address), back.call->address))
 		key.address = 0;
-	now.size = call.size;
+	now.size = back.call->size;
 	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
-		now.size = read_user(&pitch, sizeof(pitch), call.pitch_at) ? call.size * pitch : 0;
-	now.type = call.kind;
-	now.device = device_of(&who);
-	now.context = context_of(&who);
+		now.size *= read_user(&pitch, sizeof(pitch), back.call->pitch_at) ? pitch : 0;
+	now.size = plausible(now.size);
+	now.type = back.call->kind;
+	now.device = device_of_thread(back.thread);
+	now.context = context_of_thread(back.thread);
 	now.refs = 1;
 	now.since_ns = bpf_ktime_get_ns();
 	before = bpf_map_lookup_elem(&live, &key);
 	if (before) {
 		struct live gone = *before;
-		bpf_map_delete_elem(&live, &key);
-		count_memory(&who, FAMILY_FREE, &gone, FREE_IMPLICIT);
+		if (TAKE_OUT(live, TABLE_LIVE, &back.who, &key))
+			count_memory(&back.who, FAMILY_FREE, &gone, FREE_IMPLICIT);
 	}
-	if (keep_live(&key, &now))
-		count_memory(&who, FAMILY_ALLOC, &now, 0);
+	count_memory(&back.who, FAMILY_ALLOC, &now,
+		     keep_live(&back.who, &key, &now) ? ALLOCATION_LIVES : ALLOCATION_UNTRACKED);
 	if (COOKIE_FLAGS(cookie) & FLAG_PINS)
-		pin(&who, key.address, now.size, 0);
+		pin(key.address, now.size, 0);
 	return 0;
+}
+
+/* Of an allocation that nobody remembers, for there was no room to, or from before the probes were there. */
+static __always_inline void count_unknown_free(const struct caller *who, u64 cookie)
+{
+	struct live unknown = { .type = MEMORY_UNKNOWN | (COOKIE_KIND(cookie) & KIND_HIP), .device = DEVICE_UNKNOWN };
+	struct program *program = program_of(who);
+
+	count_memory(who, FAMILY_FREE, &unknown,
+		     program && program->lost[LOSS_LIVE_FULL] ? FREE_UNTRACKED : FREE_CALLED);
 }
 
 /* The address is forgotten at the call, not at the return: once the driver has it back, another thread may be
@@ -116,33 +125,29 @@ int alloc_done(struct pt_regs *ctx)
 SEC("uprobe")
 int release(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx);
-	struct live_key key = {};
-	struct call call = {};
+	u64 cookie = attach_cookie(ctx), address = argument(ctx, COOKIE_OUT(cookie));
+	struct live_key key;
 	struct live *found;
 	struct caller who;
+	struct call *call;
 
-	if (!identify(&who))
+	/* cudaFree(0) is the idiom that makes a context. */
+	if (!address || !identify(&who) || capturing_call(ctx, &who, cookie))
 		return 0;
-	call.address = argument(ctx, COOKIE_OUT(cookie));
-	if (!call.address) /* cudaFree(0), the idiom that makes a context */
+	call = enter(&who, cookie);
+	if (!call)
 		return 0;
-	if (capturing_call(ctx, &who, cookie))
-		return 0;
-	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
-	key.address = call.address;
+	call->address = address;
+	call->freed.type = MEMORY_UNKNOWN;
+	key = (struct live_key){ who.tgid, who.incarnation, address };
 	found = bpf_map_lookup_elem(&live, &key);
 	if (found) {
-		call.freed = *found;
-		bpf_map_delete_elem(&live, &key);
-		if (COOKIE_FLAGS(cookie) & FLAG_PINS)
-			pin(&who, key.address, call.freed.size, 1);
-	} else {
-		call.freed.type = MEMORY_UNKNOWN | (COOKIE_KIND(cookie) & KIND_HIP);
-		call.freed.device = DEVICE_UNKNOWN;
+		call->freed = *found;
+		if (!TAKE_OUT(live, TABLE_LIVE, &who, &key))
+			call->freed.type = MEMORY_UNKNOWN;
+		else if (COOKIE_FLAGS(cookie) & FLAG_PINS)
+			pin(address, call->freed.size, 1);
 	}
-	enter(ctx, &who, cookie, &call);
 	return 0;
 }
 
@@ -150,25 +155,27 @@ SEC("uretprobe")
 int release_done(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct live_key key = {};
-	struct caller who;
-	struct call call;
+	struct returning back;
+	struct live_key key;
+	struct live freed;
 
-	if (!returned(ctx, cookie, &who, &call))
+	if (!returned(ctx, cookie, &back))
 		return 0;
-	if (!RESULT(ctx)) {
-		count_memory(&who, FAMILY_FREE, &call.freed, FREE_CALLED);
+	freed = back.call->freed;
+	if ((freed.type & ~KIND_HIP) == MEMORY_UNKNOWN) {
+		if (!RESULT(ctx))
+			count_unknown_free(&back.who, cookie);
 		return 0;
 	}
-	if ((call.freed.type & ~KIND_HIP) == MEMORY_UNKNOWN)
+	if (!RESULT(ctx)) {
+		count_memory(&back.who, FAMILY_FREE, &freed, FREE_CALLED);
 		return 0;
-	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
-	key.address = call.address;
-	if (!keep_live(&key, &call.freed))
-		count_memory(&who, FAMILY_FREE, &call.freed, FREE_CALLED);
+	}
+	key = (struct live_key){ back.who.tgid, back.who.incarnation, back.call->address };
+	if (!keep_live(&back.who, &key, &freed))
+		count_memory(&back.who, FAMILY_FREE, &freed, FREE_CALLED);
 	if (COOKIE_FLAGS(cookie) & FLAG_PINS)
-		pin(&who, key.address, call.freed.size, 0);
+		pin(key.address, freed.size, 0);
 	return 0;
 }
 

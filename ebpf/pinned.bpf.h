@@ -7,21 +7,34 @@
 #include <bpf/bpf_endian.h>
 
 struct pinned_key {
-	u32 bits;    /* significant bits of what follows */
-	u32 tgid;    /* any byte order does: it is always compared whole */
-	u64 address; /* big-endian */
+	u32 bits; /* significant bits of what follows */
+	u32 tgid; /* any byte order does for these two: they are always compared whole */
+	u32 incarnation;
+	u32 address[2]; /* big-endian */
 };
+_Static_assert(sizeof(struct pinned_key) == 20, "without padding");
 
+/* Page-locked blocks -> the bits of their key. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1048576);
+	__uint(max_entries, 131072);
 	__type(key, struct pinned_key);
 	__type(value, u8);
 } pinned SEC(".maps");
 
-#define TGID_BITS 32
+#define PROGRAM_BITS 64
 #define ADDRESS_BITS 64
+
+static __always_inline void pinned_key_of(struct pinned_key *key, const struct caller *who, u64 address, u32 shift)
+{
+	*key = (struct pinned_key){
+		.bits = PROGRAM_BITS + ADDRESS_BITS - shift,
+		.tgid = who->tgid,
+		.incarnation = who->incarnation,
+		.address = { bpf_htonl((u32)(address >> 32)), bpf_htonl((u32)address) },
+	};
+}
 
 #define MAX_BLOCKS 96 /* of one range: twice the bits that a size and its alignment can differ by, and some */
 
@@ -31,41 +44,55 @@ static __always_inline u32 log2_of(u64 value)
 	return bucket(value + 1) - 2;
 }
 
+RARE int pin_block(u64 address, u32 shift, int remove)
+{
+	struct pinned_key key;
+	struct caller who;
+	u8 *known, bits;
+
+	if (!identify(&who))
+		return 0;
+	pinned_key_of(&key, &who, address, shift);
+	bits = key.bits;
+	if (remove)
+		return TAKE_OUT(pinned, TABLE_PINNED, &who, &key);
+	/* What is found is the smallest block that holds this one. A trie does not refuse what is there already. */
+	known = bpf_map_lookup_elem(&pinned, &key);
+	if (!(known && *known == bits) && !PUT_IN(pinned, TABLE_PINNED, &who, &key, &bits))
+		lose(LOSS_PINNED_FULL);
+	return 0;
+}
+
 /* Puts in, or takes out, a range: the largest aligned block at its start, again and again. A plain loop, since
  * page-locked memory is told apart on kernels without bpf_loop too. */
-static __always_inline void pin(const struct caller *who, u64 address, u64 size, int remove)
+RARE int pin(u64 address, u64 size, int remove)
 {
-	struct pinned_key key = { .tgid = who->tgid };
 	u64 end = address + size;
-	u8 yes = 1;
 
 	for (int i = 0; i < MAX_BLOCKS; i++) {
 		u64 left = end - address;
 		u32 shift, alignment;
 
 		if (!left || !address)
-			return;
+			return 0;
 		shift = log2_of(left);
 		alignment = log2_of(address & -address);
 		if (shift > alignment)
 			shift = alignment;
 		shift &= ADDRESS_BITS - 1;
-		key.bits = TGID_BITS + ADDRESS_BITS - shift;
-		key.address = bpf_cpu_to_be64(address);
-		if (remove)
-			bpf_map_delete_elem(&pinned, &key);
-		else if (bpf_map_update_elem(&pinned, &key, &yes, BPF_ANY))
-			lose(LOSS_LIVE_FULL);
+		pin_block(address, shift, remove);
 		address += 1ULL << shift;
 	}
+	return 0;
 }
 
 static __always_inline u8 host_memory(const struct caller *who, u64 pointer)
 {
-	struct pinned_key key = { TGID_BITS + ADDRESS_BITS, who->tgid, bpf_cpu_to_be64(pointer) };
+	struct pinned_key key;
 
 	if (!pointer)
 		return HOST_MEMORY_NONE;
+	pinned_key_of(&key, who, pointer, 0);
 	return bpf_map_lookup_elem(&pinned, &key) ? HOST_MEMORY_PINNED : HOST_MEMORY_PAGEABLE;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Which code launches, waits, copies, allocates, runs? Stacks, taken of as many calls as the budget allows, each with
  * what it stands for. A second program on the sites of cuda.bpf.c, loaded only when profiles are asked for. */
-#include "common.bpf.h"
+#define ITS_LOSSES profile_lost
 #include "busy_map.bpf.h"
 #include "capture.bpf.h"
 #include "copy.bpf.h"
 #include "device.bpf.h"
+#include "give_back.bpf.h"
 #include "resting.bpf.h"
 #include "unwind.bpf.h"
 
@@ -35,30 +36,6 @@ static __always_inline void submit(struct stack_sample *s)
 #define WINDOW_NS 250000000ULL
 #define WINDOWS_PER_SECOND 4
 
-struct sampler_key {
-	u64 pid_tgid;
-	u32 type;
-	u32 incarnation;
-};
-
-/* What a thread did since its last stack of one type. */
-struct sampler {
-	u64 window_start_ns;
-	u64 value;     /* since the last stack */
-	u32 calls;     /* since the last stack */
-	u32 in_window; /* calls in this window */
-	u32 period;    /* every how many calls a stack is taken, on average */
-	u32 countdown;
-	u64 group; /* of tensors; 0 until the next is made */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, struct sampler_key);
-	__type(value, struct sampler);
-} samplers SEC(".maps");
-
 /* Every how many calls, so that the last window's rate would have kept the budget, and a burst in this one does. */
 static __always_inline void adapt(struct sampler *s, u64 now, u32 budget)
 {
@@ -73,19 +50,6 @@ static __always_inline void adapt(struct sampler *s, u64 now, u32 budget)
 	} else if (period > s->period) {
 		s->period = period;
 	}
-}
-
-static __always_inline struct sampler *sampler_of(const struct caller *who, u32 type)
-{
-	struct sampler_key key = { who->pid_tgid, type, who->incarnation };
-	struct sampler *s = bpf_map_lookup_elem(&samplers, &key);
-
-	if (!s) {
-		struct sampler fresh = { .window_start_ns = bpf_ktime_get_ns(), .period = 1, .countdown = 1 };
-		bpf_map_update_elem(&samplers, &key, &fresh, BPF_NOEXIST);
-		s = bpf_map_lookup_elem(&samplers, &key);
-	}
-	return s;
 }
 
 /* Counts a call of the thread; true when its stack is to be taken. The distance to the next is random around the
@@ -105,10 +69,8 @@ static __always_inline int count_down(struct sampler *s, u32 budget)
 #define BUDGET (stacks_per_second / WINDOWS_PER_SECOND)
 
 /* True when this call's stack is to be taken; then `value` and `calls` are what it stands for. */
-static __always_inline int is_due_within(const struct caller *who, u32 type, u64 *value, u64 *calls, u32 budget)
+static __always_inline int is_due_within(struct sampler *s, u64 *value, u64 *calls, u32 budget)
 {
-	struct sampler *s = sampler_of(who, type);
-
 	if (!s)
 		return 1;
 	s->value += *value;
@@ -124,14 +86,12 @@ static __always_inline int is_due_within(const struct caller *who, u32 type, u64
 
 static __always_inline int is_due(const struct caller *who, u32 type, u64 *value, u64 *calls)
 {
-	return is_due_within(who, type, value, calls, BUDGET);
+	return is_due_within(sampler_of(who, type), value, calls, BUDGET);
 }
 
 /* Keeps what a stack that found no room was to stand for: the thread's next one stands for it, or the total alone. */
-static __always_inline void keep(const struct caller *who, u32 type, u64 value, u64 calls)
+static __always_inline void keep(struct sampler *s, u64 value, u64 calls)
 {
-	struct sampler *s = sampler_of(who, type);
-
 	if (!s)
 		return;
 	s->value += value;
@@ -153,10 +113,29 @@ static __always_inline void fill_head(struct stack_sample *s, const struct calle
 	s->subject = 0;
 }
 
+/* Whether the calling program may have so much of the ring; counted where it may not. */
+RARE int may_sample(u32 bytes)
+{
+	struct program *program;
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	meet();
+	program = program_of(&who);
+	if (program && may_send(&samples, &program->samples, bytes))
+		return 1;
+	lose_of(program, LOSS_EVENTS_FULL);
+	return 0;
+}
+
 static __always_inline struct stack_sample *start_sample(const struct caller *who, u32 type, u64 cookie)
 {
-	struct stack_sample *s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
+	struct stack_sample *s;
 
+	if (!may_sample(sizeof(*s)))
+		return 0;
+	s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
 	if (!s) {
 		lose(LOSS_EVENTS_FULL);
 		return 0;
@@ -207,7 +186,7 @@ static __always_inline void take_at_return(struct pt_regs *ctx, const struct cal
 	struct stack_sample *s = start_sample(who, type, cookie);
 
 	if (!s) {
-		keep(who, type, value, count);
+		keep(sampler_of(who, type), value, count);
 		return;
 	}
 	s->value = value;
@@ -243,7 +222,7 @@ int profile_launch(struct pt_regs *ctx)
 		return 0;
 	if (is_due(&who, SAMPLE_LAUNCH, &value, &calls) &&
 	    !take_at_entry(ctx, &who, SAMPLE_LAUNCH, cookie, value, calls, argument(ctx, COOKIE_OUT(cookie))))
-		keep(&who, SAMPLE_LAUNCH, value, calls);
+		keep(sampler_of(&who, SAMPLE_LAUNCH), value, calls);
 	return 0;
 }
 
@@ -265,8 +244,10 @@ struct batch_sampler {
 	u32 stacks; /* of the present batch; ~0 when it is not to be taken whole */
 };
 
+/* Written here, removed by the agent with their program. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 8192);
 	__type(key, struct busy_key);
 	__type(value, struct batch_sampler);
@@ -303,7 +284,7 @@ static __always_inline int is_of_whole_batch(const struct busy_key *key, const s
 
 	if (!s) {
 		struct batch_sampler fresh = { .first = ~0ULL, .window_start_ns = b->batch_opened_ns, .period = 1 };
-		bpf_map_update_elem(&batch_samplers, key, &fresh, BPF_NOEXIST);
+		PUT_IN(batch_samplers, TABLE_BATCH_SAMPLERS, key, key, &fresh);
 		s = bpf_map_lookup_elem(&batch_samplers, key);
 		if (!s)
 			return 0;
@@ -327,7 +308,7 @@ static __always_inline void note_part(struct busy *b, u64 subject)
 		return;
 #pragma unroll
 	for (u32 i = 0; i < BATCH_PARTS; i++) {
-		struct batch_part *part = &b->parts[i];
+		struct batch_part *part = &b->kind.parts[i];
 
 		if (!part->calls)
 			part->subject = subject;
@@ -343,6 +324,7 @@ static __always_inline void note_part(struct busy *b, u64 subject)
 static __always_inline int profile_submission(struct pt_regs *ctx, u64 subject)
 {
 	u64 cookie = attach_cookie(ctx), number, value = 1, calls = 1;
+	struct sampler *sampler;
 	struct busy_key key;
 	struct caller who;
 	struct busy *b;
@@ -357,13 +339,13 @@ static __always_inline int profile_submission(struct pt_regs *ctx, u64 subject)
 		return 0;
 	note_part(b, PART_OF(subject, COOKIE_FUNCTION(cookie)));
 	number = *(volatile u64 *)&b->submissions;
-	if (!is_of_whole_batch(&key, b) &&
-	    !is_due_within(&who, SAMPLE_SUBMISSION | device << 8, &value, &calls, BATCH_BUDGET))
+	sampler = submission_sampler_of(&who, device);
+	if (!is_of_whole_batch(&key, b) && !is_due_within(sampler, &value, &calls, BATCH_BUDGET))
 		return 0;
 	if (number > b->sampled)
 		b->sampled = number;
 	if (!take_at_entry(ctx, &who, SAMPLE_SUBMISSION, cookie, WORK_AT(device, number), calls, subject))
-		keep(&who, SAMPLE_SUBMISSION | device << 8, calls, calls);
+		keep(submission_sampler_of(&who, device), calls, calls);
 	return 0;
 }
 
@@ -387,53 +369,26 @@ int profile_submitted_other(struct pt_regs *ctx)
 
 /* ---- calls that return: waits, copies, allocations ---- */
 
-static __always_inline void enter(const struct caller *who, u64 cookie, struct entered *e)
-{
-	struct entered_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
-
-	e->start_ns = bpf_ktime_get_ns();
-	if (bpf_map_update_elem(&entered, &key, e, BPF_ANY))
-		lose(LOSS_CALLS_FULL);
-}
-
-static __always_inline int leave(const struct caller *who, u64 cookie, struct entered *e)
-{
-	struct entered_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
-	struct entered *found = bpf_map_lookup_elem(&entered, &key);
-
-	if (!found)
-		return 0;
-	*e = *found;
-	bpf_map_delete_elem(&entered, &key);
-	return 1;
-}
-
-/* Is this a call that another one of the same number makes, which is on its way? */
-static __always_inline int is_inner(const struct caller *who, u64 cookie)
-{
-	struct entered_key key = { who->pid_tgid, COOKIE_FUNCTION(cookie) };
-
-	return COOKIE_FLAGS(cookie) & FLAG_INNER && bpf_map_lookup_elem(&entered, &key);
-}
-
 /* Where the call will return to, for who looks while it goes on. */
 static __always_inline void note_place(struct pt_regs *ctx, struct entered *e)
 {
 	e->address = STACK_POINTER(ctx);
 	e->pitch_at = FRAME_POINTER(ctx);
+	e->waits = 1;
 }
 
 SEC("uprobe")
 int profile_wait(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct entered e = {};
 	struct caller who;
+	struct entered *e;
 
-	if (identify(&who)) {
-		note_place(ctx, &e);
-		enter(&who, cookie, &e);
-	}
+	if (!identify(&who))
+		return 0;
+	e = enter(&who, cookie);
+	if (e)
+		note_place(ctx, e);
 	return 0;
 }
 
@@ -466,7 +421,7 @@ int profile_wait_done(struct pt_regs *ctx)
 			return 0;                                                                                      \
 		if (is_due(&who, SAMPLE_COPY, &copy.bytes, &calls) &&                                                  \
 		    !take_at_entry(ctx, &who, SAMPLE_COPY, cookie, copy.bytes, calls, COOKIE_FUNCTION(cookie)))        \
-			keep(&who, SAMPLE_COPY, copy.bytes, calls);                                                    \
+			keep(sampler_of(&who, SAMPLE_COPY), copy.bytes, calls);                                        \
 		return 0;                                                                                              \
 	}                                                                                                              \
 	SEC("uprobe") int profile_copy_##shape##_async(struct pt_regs *ctx)                                            \
@@ -477,13 +432,15 @@ int profile_wait_done(struct pt_regs *ctx)
 	{                                                                                                              \
 		u64 cookie = attach_cookie(ctx);                                                                       \
 		struct copy copy = {};                                                                                 \
-		struct entered e = {};                                                                                 \
+		struct entered *e;                                                                                     \
 		struct caller who;                                                                                     \
 		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
 			return 0;                                                                                      \
-		e.size = copy.bytes;                                                                                   \
-		note_place(ctx, &e);                                                                                   \
-		enter(&who, cookie, &e);                                                                               \
+		e = enter(&who, cookie);                                                                               \
+		if (!e)                                                                                                \
+			return 0;                                                                                      \
+		e->size = copy.bytes;                                                                                  \
+		note_place(ctx, e);                                                                                    \
 		return 0;                                                                                              \
 	}
 PROFILE_COPY(linear)
@@ -495,11 +452,10 @@ PROFILE_COPY(parms)
  * takes the stack, and that is the one that the program called. */
 static __always_inline void note_outer(struct pt_regs *ctx)
 {
-	struct entered e = {};
 	struct caller who;
 
 	if (identify(&who))
-		enter(&who, attach_cookie(ctx), &e);
+		enter(&who, attach_cookie(ctx));
 }
 
 /* First what needs little: its room on the stack is the walk's then. */
@@ -543,16 +499,18 @@ SEC("uprobe")
 int profile_alloc(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct entered e = {};
 	struct caller who;
+	struct entered *e;
 
 	if (!identify(&who))
 		return 0;
-	e.size = argument(ctx, COOKIE_SIZE(cookie));
-	e.address = argument(ctx, COOKIE_OUT(cookie));
+	e = enter(&who, cookie);
+	if (!e)
+		return 0;
+	e->size = argument(ctx, COOKIE_SIZE(cookie));
+	e->address = argument(ctx, COOKIE_OUT(cookie));
 	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
-		e.pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
-	enter(&who, cookie, &e);
+		e->pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
 	return 0;
 }
 
@@ -560,13 +518,16 @@ SEC("uprobe")
 int profile_alloc_extent(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct entered e = { .address = argument(ctx, 0) };
 	struct caller who;
+	struct entered *e;
 
 	if (!identify(&who))
 		return 0;
-	e.size = rows_of(ctx, &e.pitch_at);
-	enter(&who, cookie, &e);
+	e = enter(&who, cookie);
+	if (!e)
+		return 0;
+	e->address = argument(ctx, 0);
+	e->size = rows_of(ctx, &e->pitch_at);
 	return 0;
 }
 
@@ -592,15 +553,15 @@ int profile_alloc_done(struct pt_regs *ctx)
 SEC("uprobe")
 int profile_free(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx);
-	struct entered e = {};
+	u64 cookie = attach_cookie(ctx), address = argument(ctx, COOKIE_OUT(cookie));
 	struct caller who;
+	struct entered *e;
 
-	if (!identify(&who))
+	if (!address || !identify(&who))
 		return 0;
-	e.address = argument(ctx, COOKIE_OUT(cookie));
-	if (e.address)
-		enter(&who, cookie, &e);
+	e = enter(&who, cookie);
+	if (e)
+		e->address = address;
 	return 0;
 }
 
@@ -609,8 +570,11 @@ int profile_free(struct pt_regs *ctx)
 
 static __always_inline void submit_head(const struct caller *who, u32 type, u64 cookie, u64 time_ns, u64 subject)
 {
-	struct stack_sample *s = bpf_ringbuf_reserve(&samples, SAMPLE_HEAD, 0);
+	struct stack_sample *s;
 
+	if (!may_sample(SAMPLE_HEAD))
+		return;
+	s = bpf_ringbuf_reserve(&samples, SAMPLE_HEAD, 0);
 	if (!s) {
 		lose(LOSS_EVENTS_FULL);
 		return;
@@ -701,11 +665,11 @@ static __always_inline void end_tensor(const struct live_key *key)
 		return;
 	size = tensor->size;
 	number = tensor->group;
-	if (bpf_map_delete_elem(&tensors, key))
+	if (!TAKE_OUT(tensors, TABLE_TENSORS, key, key))
 		return;
 	group = bpf_map_lookup_elem(&tensor_groups, &number);
 	if (group && __sync_fetch_and_sub(&group->bytes, size) == size && group->closed)
-		bpf_map_delete_elem(&tensor_groups, &number);
+		TAKE_OUT(tensor_groups, TABLE_TENSOR_GROUPS, key, &number);
 }
 
 /* Adds a tensor to its thread's group; returns the group's number, 0 when there is no room. */
@@ -720,13 +684,13 @@ static __always_inline u64 join_group(const struct caller *who, const struct liv
 	if (!s->group) {
 		s->group = __sync_fetch_and_add(&groups_made, 1) + 1;
 		tensor.group = s->group;
-		bpf_map_update_elem(&tensor_groups, &tensor.group, &fresh, BPF_NOEXIST);
+		PUT_IN(tensor_groups, TABLE_TENSOR_GROUPS, who, &tensor.group, &fresh);
 	}
 	tensor.group = s->group;
 	group = bpf_map_lookup_elem(&tensor_groups, &tensor.group);
 	/* The address comes again only when a free went unseen. */
 	end_tensor(key);
-	if (!group || bpf_map_update_elem(&tensors, key, &tensor, BPF_ANY)) {
+	if (!group || !PUT_IN(tensors, TABLE_TENSORS, who, key, &tensor)) {
 		lose(LOSS_LIVE_FULL);
 		return tensor.group;
 	}
@@ -745,21 +709,23 @@ static __always_inline void close_group(const struct caller *who, u64 number)
 		return;
 	group->closed = 1;
 	if (!group->bytes)
-		bpf_map_delete_elem(&tensor_groups, &number);
+		TAKE_OUT(tensor_groups, TABLE_TENSOR_GROUPS, who, &number);
 }
 
 SEC("uprobe")
 int profile_tensor(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct entered e = {};
 	struct caller who;
+	struct entered *e;
 
 	if (!identify(&who) || !unwindable(&who))
 		return 0;
-	e.size = argument(ctx, COOKIE_SIZE(cookie));
-	e.address = argument(ctx, COOKIE_OUT(cookie));
-	enter(&who, cookie, &e);
+	e = enter(&who, cookie);
+	if (!e)
+		return 0;
+	e->size = argument(ctx, COOKIE_SIZE(cookie));
+	e->address = argument(ctx, COOKIE_OUT(cookie));
 	return 0;
 }
 
@@ -782,7 +748,7 @@ int profile_tensor_made(struct pt_regs *ctx)
 		if (take_at_entry(ctx, &who, SAMPLE_TENSOR, cookie, e.size, calls, group))
 			close_group(&who, group);
 		else
-			keep(&who, SAMPLE_TENSOR, e.size, calls);
+			keep(sampler_of(&who, SAMPLE_TENSOR), e.size, calls);
 	}
 	return 0;
 }
@@ -845,11 +811,14 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 		sp = STACK_POINTER(user);
 		fp = FRAME_POINTER(user);
 	}
-	s = start_sample(&who, SAMPLE_CPU, 0);
+	/* Kernels before 6.1 let the timer into no table that allocates; and it comes to nobody more often than to others. */
+	s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
 	if (!s) {
-		keep(&who, SAMPLE_CPU, 1, 1);
+		lose_of(NULL, LOSS_EVENTS_FULL);
+		REMAIN(&who, SAMPLE_CPU, 0, 1, 1);
 		return 0;
 	}
+	fill_head(s, &who, SAMPLE_CPU, 0);
 	s->value = 1;
 	s->subject = kernel;
 	unwind(s, process, pc, sp, fp, 0);
@@ -861,6 +830,8 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 
 /* Most stays are short and come to nothing: more walks than stacks are wanted, for what is long to have its own. */
 #define OFF_CPU_BUDGET (5 * BUDGET)
+
+#define PF_EXITING 4 /* include/linux/sched.h */
 
 /* The stack is taken as the thread goes, when nobody knows yet for how long: afterwards it cannot be read. The
  * budget is one of walks, so which stays have a stack does not depend on how long they were. */
@@ -874,17 +845,17 @@ int profile_switch(u64 *ctx)
 	struct caller who;
 	struct stay *stay;
 
-	/* Preempted, or woken in the same moment: ready to run. */
-	if (ctx[0] || !task->__state)
+	/* Preempted, or woken in the same moment: ready to run. Or about to end. */
+	if (ctx[0] || !task->__state || task->flags & PF_EXITING)
 		return 0;
 	if (!identify(&who))
 		return 0;
 	process = unwindable(&who);
 	if (!process)
 		return 0;
-	stay = bpf_task_storage_get(&stays, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	stay = stay_of(task, who.tgid, who.incarnation);
 	if (!stay) {
-		lose(LOSS_CALLS_FULL);
+		lose_of(program_of(&who), LOSS_CALLS_FULL);
 		return 0;
 	}
 	stay->who = who;
@@ -906,7 +877,9 @@ int profile_wakeup(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
 	struct stay *stay = bpf_task_storage_get(&stays, task, 0, 0);
-	struct stack_sample *s;
+	struct sampled_thread *t;
+	struct program *program;
+	struct stack_sample *s = NULL;
 	struct sampler *sampler;
 	u64 ns, value, calls = 1;
 
@@ -916,9 +889,11 @@ int profile_wakeup(u64 *ctx)
 	stay->start_ns = 0;
 	if (ns < off_cpu_min_ns)
 		return 0;
-	sampler = sampler_of(&stay->who, SAMPLE_OFF_CPU);
+	t = sampled_thread_of(&stay->who);
+	sampler = t ? sampler_at(t, SAMPLE_OFF_CPU) : NULL;
 	value = ns;
 	if (sampler) {
+		ready(sampler);
 		value += sampler->value;
 		calls += sampler->calls;
 		sampler->value = stay->is_taken ? 0 : value;
@@ -926,10 +901,12 @@ int profile_wakeup(u64 *ctx)
 	}
 	if (!stay->is_taken)
 		return 0;
-	s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
+	program = program_of(&stay->who);
+	if (!program || may_send(&samples, &program->samples, sizeof(*s)))
+		s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
 	if (!s) {
-		lose(LOSS_EVENTS_FULL);
-		keep(&stay->who, SAMPLE_OFF_CPU, value, calls);
+		lose_of(program, LOSS_EVENTS_FULL);
+		keep(sampler, value, calls);
 		return 0;
 	}
 	bpf_probe_read_kernel(s, sizeof(*s), &stay->sample);
@@ -938,4 +915,30 @@ int profile_wakeup(u64 *ctx)
 	s->count = calls;
 	submit(s);
 	return 0;
+}
+
+/* ---- ends ---- */
+
+static __always_inline int end_sampling(struct task_struct *task)
+{
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	end_sampled_thread(&who);
+	end_stay(task);
+	return 0;
+}
+
+/* Both before the programs of lives.bpf.h, which say that a program has ended. */
+SEC("tp_btf/sched_process_exit")
+int profile_thread_ends(u64 *ctx)
+{
+	return end_sampling((void *)ctx[0]);
+}
+
+SEC("tp_btf/sched_process_exec")
+int profile_program_begins(u64 *ctx)
+{
+	return end_sampling((void *)ctx[0]);
 }

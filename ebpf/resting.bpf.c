@@ -2,7 +2,7 @@
 /* What do threads wait for that have been at it since before anybody looked, or still are? Their stacks, walked from
  * outside while they rest: programs that go through the threads of a process when the agent asks. Kernel 6.1. */
 #define WALKS_OTHERS
-#include "common.bpf.h"
+#define ITS_LOSSES profile_lost
 #include "resting.bpf.h"
 #include "unwind.bpf.h"
 
@@ -40,17 +40,18 @@ static __always_inline u32 incarnation_of(struct task_struct *task)
 	return program_number(BPF_CORE_READ(task, group_leader, start_boottime), task->self_exec_id);
 }
 
-static __always_inline void start(struct stack_sample *s, const struct asked *a, struct task_struct *task, u32 type)
+static __always_inline void start(struct stack_sample *s, const struct asked *a, struct task_struct *task, u32 type,
+				  u32 tid, u32 function)
 {
 	s->type = type;
 	s->tgid = a->tgid;
 	s->incarnation = incarnation_of(task);
-	s->tid = a->tid ? a->tid : (u32)task->pid;
-	s->function = a->function;
+	s->tid = tid;
+	s->function = function;
 	s->stop = STOP_NONE;
 	s->frames = 0;
 	s->count = 1;
-	s->subject = a->function;
+	s->subject = function;
 }
 
 /* How often a thread has left its CPU: as long as it does not change, a thread that rests has not moved. */
@@ -85,26 +86,27 @@ int resting_off_cpu(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	struct unwind_process *process;
 	u64 now = bpf_ktime_get_ns(), since;
+	u32 zero = 0, incarnation;
 	struct stay *stay;
 	struct asked *a;
-	u32 zero = 0;
 
 	a = bpf_map_lookup_elem(&asked, &zero);
 	if (!task || !a || !rests(task))
 		return 0;
 	process = bpf_map_lookup_elem(&unwind_processes, &a->tgid);
-	stay = bpf_task_storage_get(&stays, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!process || !stay)
+	incarnation = incarnation_of(task);
+	stay = process ? stay_of(task, a->tgid, incarnation) : NULL;
+	if (!stay)
 		return 0;
 	since = stay->start_ns;
 	if (!since) {
 		stay->who.tgid = a->tgid;
 		stay->who.pid_tgid = (u64)a->tgid << 32 | (u32)task->pid;
-		stay->who.incarnation = incarnation_of(task);
+		stay->who.incarnation = incarnation;
 		stay->is_taken = 0;
 	}
 	if (!stay->is_taken) {
-		start(&stay->sample, a, task, SAMPLE_OFF_CPU);
+		start(&stay->sample, a, task, SAMPLE_OFF_CPU, task->pid, 0);
 		if (!take_stack(task, &stay->sample, process))
 			return 0;
 		stay->is_taken = 1;
@@ -124,7 +126,18 @@ int resting_off_cpu(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-struct entered_key call_key = {};
+/* The thread's call that waits; NULL when it is in none. */
+static __always_inline struct entered *waiting_call(struct sampled_thread *t)
+{
+	u32 place = SAMPLED_CALLS;
+
+#pragma unroll
+	for (u32 i = 0; i < SAMPLED_CALLS; i++)
+		if (t->entered[i].function && t->entered[i].waits)
+			place = i;
+	return place < SAMPLED_CALLS ? entered_at(t, place) : NULL;
+}
+
 struct entered call = {};
 
 /* Tells of a call that has not returned: whatever its thread does in it, its callers stand still. */
@@ -133,9 +146,10 @@ int resting_wait(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct unwind_process *process;
-	struct entered *e;
+	struct sampled_thread *t;
 	struct stack_sample *s;
-	u64 now, caller = 0;
+	u64 now, caller = 0, key = 0;
+	struct entered *e;
 	struct asked *a;
 	u32 zero = 0;
 
@@ -143,26 +157,26 @@ int resting_wait(struct bpf_iter__task *ctx)
 	s = bpf_map_lookup_elem(&scratch, &zero);
 	if (!task || !a || !s)
 		return 0;
-	call_key.pid_tgid = (u64)a->tgid << 32 | a->tid;
-	call_key.function = a->function;
-	e = bpf_map_lookup_elem(&entered, &call_key);
+	bpf_probe_read_kernel(&key, sizeof(key), &task);
+	t = bpf_map_lookup_elem(&sampled_threads, &key);
 	process = bpf_map_lookup_elem(&unwind_processes, &a->tgid);
-	if (!e || !process)
+	if (!t || !process || t->born_ns != task->start_boottime)
+		return 0;
+	e = waiting_call(t);
+	if (!e)
 		return 0;
 	call = *e;
-	start(s, a, task, SAMPLE_WAIT);
+	start(s, a, task, SAMPLE_WAIT, t->tid, call.function - 1);
 	if (bpf_copy_from_user_task(&caller, sizeof(caller), (void *)call.address, (void *)task, 0))
 		s->stop = STOP_UNREADABLE;
 	else
 		unwind(task, s, process, caller, call.address + 8, call.pitch_at, 1);
-	e = bpf_map_lookup_elem(&entered, &call_key);
-	if (!e || e->start_ns != call.start_ns)
+	if (e->function != call.function || e->start_ns != call.start_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
 	s->time_ns = now;
 	s->value = now - call.start_ns;
-	call.start_ns = now;
-	if (!bpf_map_update_elem(&entered, &call_key, &call, BPF_EXIST))
-		tell(ctx, s);
+	e->start_ns = now;
+	tell(ctx, s);
 	return 0;
 }

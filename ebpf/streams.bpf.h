@@ -10,13 +10,14 @@ SEC("uprobe")
 int capture_begin(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct call call = {};
 	struct caller who;
+	struct call *call;
 
 	if (!identify(&who))
 		return 0;
-	call.stream = argument(ctx, 0);
-	enter(ctx, &who, cookie, &call);
+	call = enter(&who, cookie);
+	if (call)
+		call->stream = argument(ctx, 0);
 	return 0;
 }
 
@@ -24,11 +25,10 @@ SEC("uretprobe")
 int capture_begun(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct caller who;
-	struct call call;
+	struct returning back;
 
-	if (succeeded(ctx, cookie, &who, &call))
-		start_capture(&who, call.stream, COOKIE_FLAGS(cookie), call.start_ns);
+	if (succeeded(ctx, cookie, &back))
+		start_capture(&back.who, back.call->stream, COOKIE_FLAGS(cookie), back.call->start_ns);
 	return 0;
 }
 
@@ -39,9 +39,9 @@ int event_record(struct pt_regs *ctx)
 	u64 cookie = attach_cookie(ctx);
 	struct caller who;
 
-	if (!(captures || is_followed(cookie)) || !identify(&who))
+	if (!identify(&who))
 		return 0;
-	if (captures)
+	if (may_capture(&who))
 		capture_event(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
 	if (!is_followed(cookie))
 		return 0;
@@ -52,7 +52,7 @@ int event_record(struct pt_regs *ctx)
 	return 0;
 }
 
-/* An event is destroyed, and its handle may become another's; or graphs will record it, unseen. */
+/* Graphs will record an event, unseen. */
 SEC("uprobe")
 int event_lost(struct pt_regs *ctx)
 {
@@ -64,6 +64,21 @@ int event_lost(struct pt_regs *ctx)
 	return 0;
 }
 
+/* An event is no more, and its handle may become another's. */
+SEC("uprobe")
+int event_destroyed(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), event = argument(ctx, COOKIE_OUT(cookie));
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	if (busy_time)
+		forget_event(&who, event);
+	forget_capture(HANDLE_EVENT, event);
+	return 0;
+}
+
 /* (CUstream, CUevent, ...) */
 SEC("uprobe")
 int stream_wait_event(struct pt_regs *ctx)
@@ -71,9 +86,9 @@ int stream_wait_event(struct pt_regs *ctx)
 	u64 cookie = attach_cookie(ctx);
 	struct caller who;
 
-	if (!(captures || is_followed(cookie)) || !identify(&who))
+	if (!identify(&who))
 		return 0;
-	if (captures)
+	if (may_capture(&who))
 		join_capture(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
 	if (is_followed(cookie) && !capturing_call(ctx, &who, cookie))
 		join_streams(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));

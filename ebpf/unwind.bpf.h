@@ -4,7 +4,7 @@
 #ifndef OTEL_GPU_UNWIND_BPF_H
 #define OTEL_GPU_UNWIND_BPF_H
 
-#include "common.bpf.h"
+#include "caller.bpf.h"
 
 #if defined(__TARGET_ARCH_x86)
 #define FRAME_POINTER(ctx) ((ctx)->bp)
@@ -47,10 +47,10 @@ struct {
 	__type(value, struct unwind_mapping);
 } unwind_mappings SEC(".maps");
 
-/* tgid -> where its mappings are, and its Python. Replaced as a whole. */
+/* tgid -> where its mappings are, and its Python. Replaced as a whole. The CPU's timer comes here too, which kernels before
+ * 6.1 let into no table that allocates. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 4096);
 	__type(key, u32);
 	__type(value, struct unwind_process);

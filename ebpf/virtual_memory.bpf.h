@@ -22,20 +22,25 @@ struct {
 
 static __always_inline struct live *find_handle(const struct caller *who, u64 handle, struct live_key *key)
 {
-	key->tgid = who->tgid;
-	key->incarnation = who->incarnation;
-	key->address = handle;
+	*key = (struct live_key){ who->tgid, who->incarnation, handle };
 	return bpf_map_lookup_elem(&live, key);
 }
 
-static __always_inline void free_handle(const struct caller *who, struct live_key *key, struct live *handle)
+RARE int free_handle(u64 which)
 {
-	struct live gone = *handle;
+	struct live *handle, gone;
+	struct live_key key;
+	struct caller who;
 
-	if (gone.refs || gone.maps)
-		return;
-	if (!bpf_map_delete_elem(&live, key) && gone.size) /* what was imported is its maker's */
-		count_memory(who, FAMILY_FREE, &gone, FREE_CALLED);
+	if (!identify(&who))
+		return 0;
+	handle = find_handle(&who, which, &key);
+	if (!handle || handle->refs || handle->maps)
+		return 0;
+	gone = *handle;
+	if (TAKE_OUT(live, TABLE_LIVE, &who, &key) && gone.size) /* what was imported is its maker's */
+		count_memory(&who, FAMILY_FREE, &gone, FREE_CALLED);
+	return 0;
 }
 
 /* The calls about handles: what they do is done when they have succeeded. */
@@ -43,17 +48,19 @@ SEC("uprobe")
 int handle_call(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct call call = {};
 	struct caller who;
+	struct call *call;
 
 	if (!identify(&who))
 		return 0;
-	call.address = argument(ctx, COOKIE_OUT(cookie));
+	call = enter(&who, cookie);
+	if (!call)
+		return 0;
+	call->address = argument(ctx, COOKIE_OUT(cookie));
 	if (COOKIE_SIZE(cookie) != ARGUMENT_NONE)
-		call.size = argument(ctx, COOKIE_SIZE(cookie));
+		call->size = argument(ctx, COOKIE_SIZE(cookie));
 	if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
-		call.stream = argument(ctx, COOKIE_SIZE2(cookie));
-	enter(ctx, &who, cookie, &call);
+		call->stream = argument(ctx, COOKIE_SIZE2(cookie));
 	return 0;
 }
 
@@ -62,24 +69,20 @@ SEC("uretprobe")
 int handle_released(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct live_key key = {};
+	struct returning back;
+	struct live_key key;
 	struct live *handle;
-	struct caller who;
-	struct call call;
 
-	if (!succeeded(ctx, cookie, &who, &call))
+	if (!succeeded(ctx, cookie, &back))
 		return 0;
-	handle = find_handle(&who, call.address, &key);
-	if (handle) {
-		if (handle->refs)
-			handle->refs--;
-		free_handle(&who, &key, handle);
-	} else {
-		struct live unknown = { .type = MEMORY_UNKNOWN | (COOKIE_KIND(cookie) & KIND_HIP),
-					.device = DEVICE_UNKNOWN };
-		count_memory(&who, FAMILY_FREE, &unknown, FREE_CALLED);
+	handle = find_handle(&back.who, back.call->address, &key);
+	if (!handle) {
+		count_unknown_free(&back.who, cookie);
+		return 0;
 	}
-	return 0;
+	if (handle->refs)
+		handle->refs--;
+	return free_handle(back.call->address);
 }
 
 /* cuMemRetainAllocationHandle(handle *, address) */
@@ -87,14 +90,13 @@ SEC("uretprobe")
 int handle_retained(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), which;
-	struct live_key key = {};
+	struct returning back;
+	struct live_key key;
 	struct live *handle;
-	struct caller who;
-	struct call call;
 
-	if (!succeeded(ctx, cookie, &who, &call) || !read_user(&which, sizeof(which), call.address))
+	if (!succeeded(ctx, cookie, &back) || !read_user(&which, sizeof(which), back.call->address))
 		return 0;
-	handle = find_handle(&who, which, &key);
+	handle = find_handle(&back.who, which, &key);
 	if (handle)
 		handle->refs++;
 	return 0;
@@ -107,16 +109,17 @@ int handle_imported(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
 	struct live imported = { .type = MEMORY_VIRTUAL, .device = DEVICE_UNKNOWN, .refs = 1 };
-	struct live_key key = {};
-	struct caller who;
-	struct call call;
+	struct returning back;
+	struct live_key key;
 
-	if (!succeeded(ctx, cookie, &who, &call) || !read_user(&key.address, sizeof(key.address), call.address))
+	if (!succeeded(ctx, cookie, &back))
 		return 0;
-	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
+	key = (struct live_key){ back.who.tgid, back.who.incarnation, 0 };
+	if (!read_user(&key.address, sizeof(key.address), back.call->address))
+		return 0;
 	imported.since_ns = bpf_ktime_get_ns();
-	keep_live(&key, &imported);
+	if (!bpf_map_lookup_elem(&live, &key))
+		keep_live(&back.who, &key, &imported);
 	return 0;
 }
 
@@ -125,24 +128,25 @@ SEC("uretprobe")
 int handle_mapped(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct live_key key = {};
-	struct mapping mapping;
+	struct returning back;
+	struct mapping mapping, *known;
+	struct live_key key;
 	struct live *handle;
-	struct caller who;
-	struct call call;
 
-	if (!succeeded(ctx, cookie, &who, &call))
+	if (!succeeded(ctx, cookie, &back))
 		return 0;
-	handle = find_handle(&who, call.size, &key);
+	mapping = (struct mapping){ .handle = back.call->size, .size = back.call->stream };
+	handle = find_handle(&back.who, mapping.handle, &key);
 	if (!handle)
 		return 0;
+	key.address = back.call->address;
+	known = bpf_map_lookup_elem(&mapped, &key);
 	/* Not counted where it would never be seen to end. */
-	key.address = call.address;
-	mapping = (struct mapping){ .handle = call.size, .size = call.stream };
-	if (bpf_map_update_elem(&mapped, &key, &mapping, BPF_ANY))
-		lose(LOSS_LIVE_FULL);
-	else
-		handle->maps++;
+	if (known)
+		*known = mapping;
+	else if (!PUT_IN(mapped, TABLE_MAPPED, &back.who, &key, &mapping))
+		return lose(LOSS_LIVE_FULL);
+	handle->maps++;
 	return 0;
 }
 
@@ -153,29 +157,27 @@ SEC("uretprobe")
 int handle_unmapped(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), end;
-	struct live_key key = {}, of_handle = {};
+	struct live_key key, of_handle;
 	struct mapping *found, mapping;
+	struct returning back;
 	struct live *handle;
-	struct caller who;
-	struct call call;
 
-	if (!succeeded(ctx, cookie, &who, &call))
+	if (!succeeded(ctx, cookie, &back))
 		return 0;
-	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
-	key.address = call.address;
-	end = call.address + call.size;
+	key = (struct live_key){ back.who.tgid, back.who.incarnation, back.call->address };
+	end = key.address + back.call->size;
 	for (int i = 0; i < MAX_UNMAPPED; i++) {
 		found = bpf_map_lookup_elem(&mapped, &key);
 		if (!found)
 			return 0;
 		mapping = *found;
-		bpf_map_delete_elem(&mapped, &key);
-		handle = find_handle(&who, mapping.handle, &of_handle);
+		if (!TAKE_OUT(mapped, TABLE_MAPPED, &back.who, &key))
+			return 0;
+		handle = find_handle(&back.who, mapping.handle, &of_handle);
 		if (handle) {
 			if (handle->maps)
 				handle->maps--;
-			free_handle(&who, &of_handle, handle);
+			free_handle(mapping.handle);
 		}
 		key.address += mapping.size;
 		if (!mapping.size || key.address >= end)

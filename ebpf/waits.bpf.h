@@ -5,16 +5,16 @@
 
 #include "calls.bpf.h"
 
-static __always_inline void awaited_of(const struct caller *who, u64 cookie, const struct call *call, struct awaited *a)
+static __always_inline void awaited_of(const struct returning *back, u64 cookie, struct awaited *a)
 {
 	*a = (struct awaited){
 		.what = COOKIE_KIND(cookie),
-		.began_ns = call->start_ns,
-		.tid = who->pid_tgid,
-		.event = call->address,
+		.began_ns = back->call->start_ns,
+		.tid = back->who.pid_tgid,
+		.event = back->call->address,
 	};
-	busy_key_of(&a->key, who, device_of(who));
-	a->stream = normal_stream(who, call->address, COOKIE_FLAGS(cookie));
+	busy_key_of(&a->key, &back->who, device_of_thread(back->thread));
+	a->stream = normal_stream(&back->who, back->call->address, COOKIE_FLAGS(cookie));
 }
 
 /* Calls that wait: for a context, a stream or an event; see enum wait_kind. */
@@ -22,14 +22,16 @@ SEC("uprobe")
 int wait(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct call call = {};
 	struct caller who;
+	struct call *call;
 
 	if (!identify(&who))
 		return 0;
-	call.address = argument(ctx, 0);
-	read_thread_state(&call.thread);
-	enter(ctx, &who, cookie, &call);
+	call = enter(&who, cookie);
+	if (!call)
+		return 0;
+	call->address = argument(ctx, 0);
+	read_thread_state(&call->thread);
 	return 0;
 }
 
@@ -37,35 +39,35 @@ SEC("uretprobe")
 int wait_done(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), now = bpf_ktime_get_ns();
+	struct returning back;
 	struct awaited a;
-	struct caller who;
-	struct call call;
 
-	if (!returned(ctx, cookie, &who, &call))
+	if (!returned(ctx, cookie, &back))
 		return 0;
-	count_wait(&who, cookie, now - call.start_ns);
+	count_wait(&back, cookie, now - back.call->start_ns);
 	if (is_followed(cookie) && !RESULT(ctx)) {
-		awaited_of(&who, cookie, &call, &a);
-		waited(&a, &call.thread, now);
+		awaited_of(&back, cookie, &a);
+		waited(&a, &back.call->thread, now);
 		/* Waiting for an event has moved the beginning. */
-		awaited_of(&who, cookie, &call, &a);
+		awaited_of(&back, cookie, &a);
 		seen_done(&a, now);
 	}
 	return 0;
 }
 
-/* Calls that ask whether a stream or an event is done. */
+/* Calls that ask: whether a stream or an event is done, or how much time lay between two events. */
 SEC("uprobe")
 int query(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct call call = {};
 	struct caller who;
+	struct call *call;
 
 	if (!busy_time || !identify(&who))
 		return 0;
-	call.address = argument(ctx, 0);
-	enter(ctx, &who, cookie, &call);
+	call = enter(&who, cookie);
+	if (call)
+		call->address = argument(ctx, 0);
 	return 0;
 }
 
@@ -75,20 +77,19 @@ SEC("uretprobe")
 int query_done(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), now = bpf_ktime_get_ns();
+	struct returning back;
 	struct awaited a;
-	struct caller who;
-	struct call call;
 	s32 code = RESULT(ctx);
 
-	if (!identify(&who) || !leave(&who, cookie, &call))
+	if (!comes_back(cookie, &back))
 		return 0;
-	awaited_of(&who, cookie, &call, &a);
+	awaited_of(&back, cookie, &a);
 	if (code == NOT_READY)
-		seen_busy(&a, call.start_ns, 1);
+		seen_busy(&a, back.call->start_ns, 1);
 	else if (!code)
 		seen_done(&a, now);
 	else
-		count_error(&who, cookie, code);
+		count_error(&back.who, cookie, code);
 	return 0;
 }
 
@@ -103,22 +104,7 @@ int held(struct pt_regs *ctx)
 		return 0;
 	if (COOKIE_STREAM(cookie) == ARGUMENT_NONE || capturing_call(ctx, &who, cookie))
 		hold_graphs(&who);
-	hold(&who, device_of(&who));
-	return 0;
-}
-
-/* (float *milliseconds, CUevent, CUevent) */
-SEC("uprobe")
-int elapsed(struct pt_regs *ctx)
-{
-	u64 cookie = attach_cookie(ctx);
-	struct call call = {};
-	struct caller who;
-
-	if (!busy_time || !identify(&who))
-		return 0;
-	call.address = argument(ctx, 0);
-	enter(ctx, &who, cookie, &call);
+	hold(&who, thread_of(&who));
 	return 0;
 }
 
@@ -133,25 +119,25 @@ static __always_inline u64 float_ms_to_ns(u32 bits)
 	return fraction * 1000000 >> -exponent;
 }
 
+/* (float *milliseconds, CUevent, CUevent) */
 SEC("uretprobe")
 int elapsed_done(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), ns;
+	struct returning back;
 	struct row_key key;
-	struct caller who;
-	struct call call;
 	s32 code = RESULT(ctx);
 	u32 bits;
 
-	if (!identify(&who) || !leave(&who, cookie, &call))
+	if (!comes_back(cookie, &back))
 		return 0;
 	if (code && code != NOT_READY)
-		count_error(&who, cookie, code);
-	if (code || !read_user(&bits, sizeof(bits), call.address))
+		count_error(&back.who, cookie, code);
+	if (code || !read_user(&bits, sizeof(bits), back.call->address))
 		return 0;
 	ns = float_ms_to_ns(bits);
-	start_key(&key, &who, FAMILY_ELAPSED, 0);
-	key.device = device_of(&who);
+	start_key(&key, &back.who, FAMILY_ELAPSED, 0);
+	key.device = device_of_thread(back.thread);
 	key.bucket_a = duration_bucket(ns);
 	count(&key, ns, 0);
 	return 0;

@@ -36,6 +36,9 @@ LIVE = np.dtype(
     ]
 )
 
+KIND_HIP = 0x80
+"""Set in a row's kind, and in kinds everywhere else, for what was asked of HIP and not of CUDA."""
+
 BUSY_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("device", "<u4"), ("pad", "<u4")])
 BUSY_STREAMS = 8
 _BUSY_TIMES = (
@@ -55,7 +58,7 @@ BUSY = np.dtype(
         "names": _BUSY_TIMES,
         "formats": ["<u8"] * len(_BUSY_TIMES),
         "offsets": [8 * i for i in range(len(_BUSY_TIMES))],
-        "itemsize": 232 + BUSY_STREAMS * (56 + 8 * BUSY_STREAMS),
+        "itemsize": 248 + BUSY_STREAMS * (56 + 8 * BUSY_STREAMS),
     }
 )
 """What of struct busy the agent reads; its rest is the kernel's own."""
@@ -121,6 +124,21 @@ class FreeCause(enum.IntEnum):
 
     CALLED = 0
     IMPLICIT = 1
+    UNTRACKED = 2
+    """Of an unknown allocation, for which there may have been no room."""
+
+
+class Allocation(enum.IntEnum):
+    """What became of an allocation."""
+
+    LIVES = 0
+    UNTRACKED = 1
+    """There was no room to remember it: it is in no sum of what lives."""
+
+
+VERSION_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("handle", "<u8")])
+"""Of what a program has by handle: executable graphs and their versions, kernels."""
+KERNEL = np.dtype([("mark", "<u8"), ("generation", "<u4"), ("pad", "<u4")])
 
 
 class Loss(enum.IntEnum):
@@ -134,6 +152,79 @@ class Loss(enum.IntEnum):
     CAPTURES_FULL = 5
     EVENTS_FULL = 6
     BUSY_FULL = 7
+    PINNED_FULL = 8
+    CONTEXTS_FULL = 9
+    GRAPHS_FULL = 10
+    NAMES_FULL = 11
+    PROGRAMS_FULL = 12
+    IMPLAUSIBLE = 13
+
+
+class Table(enum.IntEnum):
+    """The tables of which each program has a share; they are called so in the objects, but for capitals."""
+
+    ROWS = 0
+    OVERFLOW = 1
+    THREADS = 2
+    LIVE = 3
+    MAPPED = 4
+    PINNED = 5
+    BUSY = 6
+    BATCH_KINDS = 7
+    RECORDED = 8
+    CAPTURING = 9
+    CAPTURED_KERNELS = 10
+    GRAPHS = 11
+    CONTEXTS = 12
+    PRIMARIES = 13
+    KERNELS = 14
+    SAMPLED_THREADS = 15
+    STAYS = 16
+    BATCH_SAMPLERS = 17
+    TENSORS = 18
+    TENSOR_GROUPS = 19
+
+
+_KINDS_OF_TOTAL = (
+    (Family.LAUNCH, 1),
+    (Family.GRAPH_LAUNCH, 1),
+    (Family.COPY, len(CopyKind)),
+    (Family.MEMSET, 1),
+    (Family.ALLOC, len(MemoryType)),
+    (Family.FREE, len(MemoryType)),
+    (Family.WAIT, 1),
+    (Family.ERROR, 1),
+    (Family.IDLE, 1),
+    (Family.ELAPSED, 1),
+)
+TOTALS: tuple[tuple[Family, int], ...] = tuple(
+    (family, mark | kind) for mark in (0, KIND_HIP) for family, kinds in _KINDS_OF_TOTAL for kind in range(kinds)
+)
+"""What each of a program's totals counts: family and row_key.kind."""
+
+_RING_USE = np.dtype([("began", "<u8"), ("before", "<u8"), ("sent", "<u8")])
+PROGRAM_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4")])
+PROGRAM = np.dtype(
+    [
+        ("start_ns", "<u8"),
+        ("executions", "<u8"),
+        ("ended_ns", "<u8"),
+        ("unloads", "<u8"),
+        ("comm", "S16"),
+        ("captures", "<u4"),
+        ("reused", "<u4"),
+        ("is_announced", "u1"),
+        ("holds_graphs", "u1"),
+        ("pad", "<u2"),
+        ("parent", "<u4"),
+        ("used", "<u4", (len(Table),)),
+        ("lost", "<u8", (len(Loss),)),
+        ("profile_lost", "<u8", (len(Loss),)),
+        ("events", _RING_USE),
+        ("samples", _RING_USE),
+        ("totals", ROW, (len(TOTALS),)),
+    ]
+)
 
 
 class EventType(enum.IntEnum):
@@ -152,6 +243,8 @@ class EventType(enum.IntEnum):
 
     Its tid is the device, its time the batch's end.
     """
+    PROGRAM = 6
+    """A program shows itself: when its process began, how often that had called exec, its parent; then who it is."""
 
 
 class NodeType(enum.IntEnum):
@@ -169,9 +262,12 @@ EVENT = struct.Struct("<IIIIQQQQQ")
 CALL_ARGUMENTS = struct.Struct("<6Q256s")
 ORIGIN = struct.Struct("<3Q5Q2048s")
 """ip, sp, fp; callee-saved registers; the stack from sp on."""
-
-KIND_HIP = 0x80
-"""Set in a row's kind, and in kinds everywhere else, for what was asked of HIP and not of CUDA."""
+_NAMES = 1024 + 256
+IDENTITY_ARGUMENTS, IDENTITY_ENVIRONMENT = 1024, 8192
+IDENTITY = struct.Struct(f"<16s4I{_NAMES}s{_NAMES}s{IDENTITY_ARGUMENTS}s{IDENTITY_ENVIRONMENT}s")
+"""comm; how many bytes there are of path, control groups, arguments, environment; then these, each up to so many."""
+RUNNING = struct.Struct("<IIQQ")
+"""tgid, incarnation, when the process began, how often it has called exec."""
 
 
 class SampleType(enum.IntEnum):
@@ -208,13 +304,12 @@ SAMPLE = struct.Struct("<IIIIQQQQHHI")
 """type, tgid, incarnation, tid, time_ns, value, count, subject, function, stop, frames; then the frames."""
 FRAME_SIZE = 16
 
-ENTERED_KEY = np.dtype([("pid_tgid", "<u8"), ("function", "<u8")])
-ENTERED = np.dtype([(name, "<u8") for name in ("start_ns", "size", "address", "pitch_at")])
-"""Calls that go on."""
-ASKED = struct.Struct("<IIQQ")
-"""tgid, tid, function, shortest stay off the CPU in ns: whom the programs of ebpf/resting.bpf.c are to look at."""
+ASKED = struct.Struct("<II Q")
+"""tgid, -, shortest stay off the CPU in ns: whom the programs of ebpf/resting.bpf.c are to look at."""
 
-SAMPLER_KEY = np.dtype([("pid_tgid", "<u8"), ("type", "<u4"), ("incarnation", "<u4")])
+ENTERED = np.dtype(
+    [(name, "<u8") for name in ("start_ns", "size", "address", "pitch_at")] + [("function", "<u4"), ("waits", "<u4")]
+)
 SAMPLER = np.dtype(
     [
         ("window_start_ns", "<u8"),
@@ -224,15 +319,45 @@ SAMPLER = np.dtype(
         ("period", "<u4"),
         ("countdown", "<u4"),
         ("group", "<u8"),
+        ("recording", "<u4"),
+        ("device", "<u4"),
     ]
 )
-"""What a thread did since its last stack of one type (ebpf/profile.bpf.c)."""
+"""What a thread did since its last stack of one type."""
+SAMPLED_TYPES = (
+    SampleType.LAUNCH,
+    SampleType.WAIT,
+    SampleType.COPY,
+    SampleType.ALLOC,
+    SampleType.OFF_CPU,
+    SampleType.TENSOR,
+)
+"""Those of a thread's samplers, in their order; of submissions there are more."""
+SAMPLED_THREAD = np.dtype(
+    [
+        ("born_ns", "<u8"),
+        ("tgid", "<u4"),
+        ("incarnation", "<u4"),
+        ("tid", "<u4"),
+        ("pad", "<u4"),
+        ("entered", ENTERED, (4,)),
+        ("samplers", SAMPLER, (len(SAMPLED_TYPES),)),
+        ("submissions", SAMPLER, (4,)),
+    ]
+)
+REMAINDER_KEY = np.dtype([(name, "<u4") for name in ("tgid", "incarnation", "type", "device")])
+REMAINDER = np.dtype([(name, "<u8") for name in ("value", "calls", "recording")])
+"""What no stack stands for, of threads that have ended, or which found no room."""
 
 TENSOR_GROUP = np.dtype([("bytes", "<u8"), ("tgid", "<u4"), ("incarnation", "<u4"), ("closed", "<u4"), ("pad", "<u4")])
 TENSOR_FUNCTION, BACKWARD_FUNCTION = 0xFFF0, 0xFFF1
 """Stand in cookies for PyTorch's functions, which are in no table."""
 
 DEVICE_UNKNOWN = 0xFF
+ORDINALS = 64
+"""Devices of one program that are told apart."""
+NO_ERROR_CODE = 0
+"""Stands in rows of errors for codes that neither CUDA nor HIP can have."""
 BUCKET_ZERO = 0
 BUCKET_NONE = 0xFF
 BUCKET_SHIFT = 2
@@ -245,7 +370,7 @@ FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED, FLAG_RESULT, FLAG_EXEC, FLAG_PUSH, F
 FLAG_INNER = 128
 """Another function of the same number may be the caller, and counts the call."""
 CALL_ENDS_CAPTURE, CALL_ADDS_NODE, CALL_RESETS_PRIMARY, CALL_RELEASES_PRIMARY = 1, 2, 3, 4
-CALL_ALIASES, CALL_UNLOADS = 5, 6
+CALL_ALIASES, CALL_UNLOADS, CALL_DESTROYS_EXEC = 5, 6, 7
 WAIT_CONTEXT, WAIT_STREAM, WAIT_EVENT = 0, 1, 2
 COOKIE_PLACEHOLDER = 0x0C00C1E0C00C1E0C
 """Stands in the programs where kernels below 5.15 need the cookie as a number."""

@@ -82,9 +82,9 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec("outcome", "What became of the points.", ("sent", "rejected", "failed", "dropped")),
         AttributeSpec(
             "reason",
-            "Why a free had no allocation (`allocated_before`, `implicit`), why a stack was cut short, why an attribute "
-            "was (`reserved`, `malformed`, `too_many`, `shortened`), or why a program could not be looked at (`ended`, "
-            "`not_permitted`, `no_answer`, `too_many`).",
+            "Why a free had no allocation (`allocated_before`, `implicit`, `untracked`), why a stack was cut short, why an "
+            "attribute was (`reserved`, `malformed`, `too_many`, `shortened`), or why a program could not be looked at "
+            "(`ended`, `not_permitted`, `no_answer`, `too_many`).",
         ),
         AttributeSpec(
             "state",
@@ -215,6 +215,14 @@ ERRORS = MetricSpec(
 
 EVENTS_LOST = MetricSpec(
     "otel_gpu.events.lost", "{event}", _COUNTER, "What could not be counted in full: overflow and drops.", ("event",)
+)
+PROCESS_EVENTS_LOST = MetricSpec(
+    "otel_gpu.process.events.lost",
+    "{event}",
+    _COUNTER,
+    "The same of one process, on its own resource: what it did beyond its share of a table, or of the ring buffers, and "
+    "what it said that could not be read.",
+    ("event", "bpf.map.name"),
 )
 MAP_ENTRIES = MetricSpec("otel_gpu.map.entries", "{entry}", _GAUGE, "Entries in a BPF map.", ("bpf.map.name",))
 MAP_CAPACITY = MetricSpec("otel_gpu.map.capacity", "{entry}", _GAUGE, "Entries a BPF map can hold.", ("bpf.map.name",))
@@ -354,6 +362,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
     "Hardware": nvml_metrics.SPECS,
     "The agent itself": (
         EVENTS_LOST,
+        PROCESS_EVENTS_LOST,
         MAP_ENTRIES,
         MAP_CAPACITY,
         PROBES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from ctypes import c_uint32, c_uint64
 
@@ -39,7 +40,24 @@ class _Iterator(ctypes.Structure):
 def ask_threads(program: int, *, pid: int = 0, tid: int = 0) -> bytes:
     """Run a program over the threads of a process, or over one thread; OSError when there are none."""
     chosen = _Threads(tid, pid)
-    request = _IteratorLink(program, 0, _TRACE_ITER, 0, ctypes.addressof(chosen), ctypes.sizeof(chosen))
+    return _said(_IteratorLink(program, 0, _TRACE_ITER, 0, ctypes.addressof(chosen), ctypes.sizeof(chosen)))
+
+
+def ask_leader(program: int, pid: int) -> bytes:
+    """Run a program over the first thread of a process; below 6.1 over every thread that there is."""
+    try:
+        return ask_threads(program, tid=pid)
+    except OSError as e:
+        if e.errno not in _CHOOSES_NOT:
+            raise
+    return _said(_IteratorLink(program, 0, _TRACE_ITER))
+
+
+_CHOOSES_NOT = (errno.E2BIG, errno.EINVAL)
+"""Errors of kernels that let nobody choose threads."""
+
+
+def _said(request: _IteratorLink) -> bytes:
     link = lib.bpf(LINK_CREATE, request)
     try:
         answer = lib.bpf(_ITER_CREATE, _Iterator(link))

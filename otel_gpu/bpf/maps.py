@@ -16,6 +16,8 @@ from . import libbpf as lib
 
 PERCPU_HASH, PERCPU_ARRAY = 5, 6
 _PER_CPU = (PERCPU_HASH, PERCPU_ARRAY)
+NO_EXIST = 1
+"""A flag of `put`: only where the key is not there."""
 _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _LOOKUP_BATCH, _DELETE_BATCH = 1, 2, 3, 4, 24, 27
 _BATCH = 4096
 
@@ -112,21 +114,18 @@ class BpfMap:
 
     def each_key(self) -> Iterator[bytes]:
         """Yield the keys one by one: for kinds that know no batches (tries)."""
-        key: bytes | None = None
+        # The one after which is asked, and in which the answer is written: from the second time on they are one.
+        key = ctypes.create_string_buffer(self.key_size)
+        request = _Element(self.fd, 0, 0, ctypes.addressof(key), 0)
         while True:
-            following = ctypes.create_string_buffer(self.key_size)
-            before = ctypes.create_string_buffer(key, len(key)) if key is not None else None
-            request = _Element(
-                self.fd, 0, ctypes.addressof(before) if before is not None else 0, ctypes.addressof(following), 0
-            )
             try:
                 lib.bpf(_NEXT_KEY, request)
             except OSError as e:
                 if e.errno == errno.ENOENT:
                     return
                 raise
-            key = following.raw
-            yield key
+            request.key = ctypes.addressof(key)
+            yield key.raw
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key (of all CPUs, one behind the other, for per-CPU maps)."""

@@ -22,17 +22,26 @@ class TracepointLinks:
 
     def __init__(self, programs: Sequence[int]) -> None:
         """Attach the programs; AttachError where the kernel refuses."""
+        self._programs = tuple(programs)
         self._fds: list[int] = []
+        self._open()
+
+    def reopen(self) -> None:
+        """Run them behind whatever was placed on their tracepoints since; what happens meanwhile is missed."""
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        """Detach; idempotent."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def _open(self) -> None:
         try:
-            for program in programs:
+            for program in self._programs:
                 self._fds.append(lib.bpf(_RAW_TRACEPOINT_OPEN, _RawTracepoint(0, program)))
         except OSError as e:
             self.close()
             raise AttachError(
                 f"the scheduler's tracepoints cannot be used: {e.strerror}; run as root or with CAP_BPF and CAP_PERFMON"
             ) from e
-
-    def close(self) -> None:
-        """Detach; idempotent."""
-        while self._fds:
-            os.close(self._fds.pop())

@@ -38,9 +38,10 @@ class Identification:
         self._known: Known | None = None
 
     def supply(self, facts: ProcessFacts) -> None:
-        """Take in what was read; too late, it changes nothing."""
+        """Take in what was read; too late, or where more is known already, it changes nothing."""
         with self._lock:
-            self._facts = facts
+            if facts.unread is None or self._facts.unread is not None:
+                self._facts = facts
         self._complete.set()
 
     def get(self) -> Known:

@@ -1,26 +1,83 @@
 """Which processes do we observe, and whose is a row that the kernel counted?
 
-The kernel counts by pid and incarnation, an opaque number that changes when a pid is reused and at every
-exec. Discovery knows programs by pid, start time and exec events. The two meet here: the incarnations of
-a pid, in the order in which they first show, belong to its programs in the order in which they ran.
+The kernel counts by pid and incarnation, a number for one program that a process runs: it changes when the pid is reused and
+at every exec. A program is known here by that number too. Discovery, which meets processes first, asks the kernel which
+program a process runs now, before and after it reads of it in /proc; and a program that first shows itself to the
+kernel comes with what the kernel knows of it, so that it has its name even if it has ended, or become another, since.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ..errors import ProcessGoneError
 from ..model import Resource
 from ..process.parsers import Parsers
 from ..supervision import Health
 from . import procfs
-from .facts import FactReader, facts_of_kernel
+from .facts import FactReader, ProcessFacts, Unread, facts_of_kernel
 from .identification import Identification, Known
 from .resource import Identities
 
 _MAX_ENDED = 4096
+_TRIES = 3
+"""A program that is another one each time that it is looked at is taken for the last."""
+_HELD_S = 5.0
+"""How long the kernel may still be at a program that /proc says has ended."""
+
+Program = tuple[int, int]
+"""tgid and incarnation."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Began:
+    """When a program began: programs of one pid are in this order."""
+
+    start_ns: int
+    """Its process, CLOCK_BOOTTIME."""
+    executions: int
+    """How often that had called exec."""
+
+
+class KernelProgram(Protocol):
+    """What the kernel keeps of a program itself."""
+
+    @property
+    def began(self) -> Began: ...
+
+    @property
+    def comm(self) -> str: ...
+
+    @property
+    def parent(self) -> int: ...
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether it has said who it is: that may not have been taken in yet."""
+
+    @property
+    def ended_s(self) -> float | None:
+        """When it ended, by `time.monotonic`; None while it runs."""
+
+
+class KernelPrograms(Protocol):
+    """What the kernel says of programs."""
+
+    def running(self, pid: int) -> tuple[int, Began] | None:
+        """Return which program a process runs now, by its incarnation, and when that began; None when it is gone."""
+
+    def state(self, program: Program) -> KernelProgram | None:
+        """Return what the kernel keeps of a program; None for nothing."""
+
+    def states(self) -> Mapping[Program, KernelProgram]:
+        """Return every program that the kernel keeps something of."""
+
+
+_BEFORE_ALL = Began(0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +90,11 @@ class Process:
     late: bool = False
     """It may have used CUDA before the probes were there."""
     incarnation: int | None = None
+    began: Began | None = None
+    is_met: bool = False
+    """Discovery has seen it, and with it whether it is late."""
     ended: bool = False
+    ended_s: float = 0.0
     libraries: set[str] = field(default_factory=set)
 
     @property
@@ -45,6 +106,16 @@ class Process:
     def environment(self) -> Mapping[str, str] | None:
         """The variables (`facts.VARIABLES`) it was started with; None where they could not be read. Waits likewise."""
         return self._known().environment
+
+    def meet(self, *, late: bool) -> None:
+        """Note what discovery says of it, the first time."""
+        if not self.is_met:
+            self.is_met, self.late = True, late
+
+    def end(self) -> None:
+        """Note that it runs no longer; idempotent."""
+        if not self.ended:
+            self.ended, self.ended_s = True, time.monotonic()
 
     def _known(self) -> Known:
         match self.identity:
@@ -65,49 +136,77 @@ class ProcessTable:
         self._lock = threading.Lock()
         self._by_pid: dict[int, list[Process]] = {}
         self._names: dict[int, str] = {}
+        self._kernel: KernelPrograms | None = None
 
     def __iter__(self) -> Iterator[Process]:
         with self._lock:
             return iter([p for programs in self._by_pid.values() for p in programs])
 
+    def ask(self, kernel: KernelPrograms) -> None:
+        """Tell programs apart by what the kernel says from now on, those that are known already among them."""
+        self._kernel = kernel
+        for process in self:
+            self.forget(process)
+            if not process.ended:
+                self.observe(process.pid, late=process.late)
+
     def observe(self, pid: int, *, late: bool = False) -> Process:
         """Return the program that a pid runs now, learning who it is if it is new."""
-        try:
-            ticks = procfs.stat(pid).start_ticks
-        except (ProcessGoneError, PermissionError):
-            ticks = -1
+        ticks = _start_ticks(pid)
+        running: tuple[int, Began] | None = None
+        identity: Resource | Identification = Resource(())
+        for _ in range(_TRIES):
+            running = self._running(pid)
+            with self._lock:
+                if (known := self._known(pid, running, ticks)) is not None:
+                    known.meet(late=late)
+                    return known
+            identity = self._identity(pid)
+            if self._running(pid) == running:
+                break
+        process = _made(pid, identity, running, ticks)
+        process.meet(late=late)
+        return self._insert(process)
+
+    def announced(self, incarnation: int, began: Began, facts: ProcessFacts, *, is_whole: bool, late: bool) -> Process:
+        """Take in what the kernel said of a program that showed itself; `is_whole` where that is all there is."""
+        running = (incarnation, began)
         with self._lock:
-            current = self._current(pid)
-            if current is not None and (ticks < 0 or current.start_ticks in (ticks, -1)):
-                return current
-            if current is not None:
-                current.ended = True
-            process = Process(pid, self._identity(pid, self._names.get(pid, "")), ticks, late)
-            self._by_pid.setdefault(pid, []).append(process)
-            return process
+            known = self._find(facts.pid, incarnation)
+        if known is not None:
+            if is_whole and isinstance(known.identity, Identification):
+                known.identity.supply(facts)
+            return known
+        if not is_whole and self._running(facts.pid) == running:
+            return self.observe(facts.pid, late=late)
+        process = _made(facts.pid, self._known_by(facts), running, -1)
+        process.late = late
+        return self._insert(process)
 
     def executed(self, pid: int, comm: str) -> None:
         """Note that a pid runs another program now."""
         with self._lock:
-            if (current := self._current(pid)) is not None:
-                current.ended = True
             self._names[pid] = comm
             if len(self._names) > _MAX_ENDED:
                 self._names.pop(next(iter(self._names)))
+        self._end_all_but_running(pid)
 
     def exited(self, pid: int) -> Process | None:
-        """Note that a process has ended; return it if it was observed."""
+        """Note that a process has ended; return its last program if that was observed."""
         with self._lock:
             self._names.pop(pid, None)
             current = self._current(pid)
-            if current is not None:
-                current.ended = True
-            return current
+        self._end_all_but_running(pid)
+        return current if current is not None and current.ended else None
 
     def known(self, pid: int) -> bool:
         """Say whether the program that a pid runs now is observed."""
+        return self.current(pid) is not None
+
+    def current(self, pid: int) -> Process | None:
+        """Return the program that a pid runs now, if it is observed."""
         with self._lock:
-            return self._current(pid) is not None
+            return self._current(pid)
 
     def current(self, pid: int) -> Process | None:
         """Return the program that a pid runs now, if it is observed."""
@@ -124,34 +223,39 @@ class ProcessTable:
     def owner(self, pid: int, incarnation: int) -> Process:
         """Return whose rows (pid, incarnation) are."""
         with self._lock:
-            programs = self._by_pid.get(pid, ())
-            for process in programs:
-                if process.incarnation == incarnation:
-                    return process
-            for process in programs:
-                if process.incarnation is None:
-                    process.incarnation = incarnation
-                    return process
-        process = self.observe(pid, late=True)
-        with self._lock:
-            if process.incarnation is None:
-                process.incarnation = incarnation
-            elif process.incarnation != incarnation:
-                # An exec that no event told of: the pid's present program is another.
-                process.ended = True
-                process = Process(pid, self._identity(pid), process.start_ticks, True, incarnation)
-                self._by_pid[pid].append(process)
+            if (known := self._find(pid, incarnation)) is not None:
+                return known
+        if self._kernel is None:
+            process = self.observe(pid, late=True)
+            process.incarnation = incarnation if process.incarnation is None else process.incarnation
             return process
+        # What it said of itself was lost: perhaps it still runs.
+        running = self._running(pid)
+        if running is not None and running[0] == incarnation:
+            return self.observe(pid, late=True)
+        return self._unannounced(pid, incarnation, self._kernel.state((pid, incarnation)))
 
     def check_alive(self) -> None:
         """Mark the processes that ended without telling."""
         for process in self:
-            if not process.ended and not procfs.is_alive(process.pid):
-                process.ended = True
+            if not process.ended:
+                running = self._running(process.pid) if process.incarnation is not None else None
+                if running[0] != process.incarnation if running is not None else not procfs.is_alive(process.pid):
+                    process.end()
 
     def ended(self) -> list[Process]:
-        """Return the programs that have ended and are still in the table."""
-        return [p for p in self if p.ended]
+        """Return the programs that have ended, and of which the kernel counts nothing any more."""
+        states = self._kernel.states() if self._kernel is not None else {}
+        now = time.monotonic()
+        for program, state in states.items():
+            if state.ended_s is not None:
+                with self._lock:
+                    process = self._find(*program)
+                if process is None and (not state.is_announced or now - state.ended_s > _HELD_S):
+                    process = self._unannounced(*program, state)
+                if process is not None:
+                    process.end()
+        return [p for p in self if p.ended and (_is_over(p, states) or now - p.ended_s > _HELD_S)]
 
     def forget(self, process: Process) -> None:
         """Drop a program that has ended and whose last counts are exported."""
@@ -171,15 +275,89 @@ class ProcessTable:
         if self._reader is not None:
             self._reader.close()
 
-    def _identity(self, pid: int, fallback_name: str = "") -> Resource | Identification:
+    def _identity(self, pid: int) -> Resource | Identification:
         facts = facts_of_kernel(pid)
-        facts = facts if facts.comm else replace(facts, comm=fallback_name)
+        with self._lock:
+            facts = facts if facts.comm else replace(facts, comm=self._names.get(pid, ""))
         if self._reader is None:
             return self.identities.of_program(facts)
         identification = Identification(facts, self.identities.of_program)
         self._reader.complete(facts, identification.supply)
         return identification
 
+    def _known_by(self, facts: ProcessFacts) -> Known:
+        environment = None if facts.unread is not None else dict(facts.variables)
+        return Known(self.identities.of_program(facts), environment)
+
+    def _unannounced(self, pid: int, incarnation: int, state: KernelProgram | None) -> Process:
+        """Take in a program that is gone, and of which nothing is known but what the kernel keeps of it."""
+        facts, began = ProcessFacts(pid, unread=Unread.ENDED), _BEFORE_ALL
+        if state is not None:
+            facts, began = replace(facts, parent_pid=state.parent or None, comm=state.comm), state.began
+        process = _made(pid, self._known_by(facts), (incarnation, began), -1)
+        process.late = True
+        return self._insert(process)
+
+    def _running(self, pid: int) -> tuple[int, Began] | None:
+        return None if self._kernel is None else self._kernel.running(pid)
+
+    def _end_all_but_running(self, pid: int) -> None:
+        with self._lock:
+            if pid not in self._by_pid:
+                return
+        running = self._running(pid)
+        with self._lock:
+            for process in self._by_pid.get(pid, ()):
+                if running is None or process.incarnation != running[0]:
+                    process.end()
+
     def _current(self, pid: int) -> Process | None:
         programs = self._by_pid.get(pid)
         return programs[-1] if programs and not programs[-1].ended else None
+
+    def _find(self, pid: int, incarnation: int) -> Process | None:
+        return next((p for p in self._by_pid.get(pid, ()) if p.incarnation == incarnation), None)
+
+    def _known(self, pid: int, running: tuple[int, Began] | None, ticks: int) -> Process | None:
+        if running is not None:
+            return self._find(pid, running[0])
+        current = self._current(pid)
+        if self._kernel is not None and current is None:
+            # It is gone: whatever is asked was about its last program.
+            return next(reversed(self._by_pid.get(pid, ())), None)
+        if current is not None and (ticks < 0 or current.start_ticks in (ticks, -1)):
+            return current
+        return None
+
+    def _insert(self, process: Process) -> Process:
+        """Put a program in its place among those of its pid: all but the last have ended."""
+        with self._lock:
+            if process.incarnation is not None and (known := self._find(process.pid, process.incarnation)) is not None:
+                return known
+            programs = self._by_pid.setdefault(process.pid, [])
+            later = [p for p in programs if process.began and p.began and p.began > process.began]
+            programs.insert(len(programs) - len(later), process)
+            for one in programs[:-1]:
+                one.end()
+            return process
+
+
+def _is_over(process: Process, states: Mapping[Program, KernelProgram]) -> bool:
+    if process.incarnation is None:
+        return True
+    state = states.get((process.pid, process.incarnation))
+    return state is None or state.ended_s is not None
+
+
+def _made(
+    pid: int, identity: Resource | Known | Identification, running: tuple[int, Began] | None, ticks: int
+) -> Process:
+    incarnation, began = running if running is not None else (None, None)
+    return Process(pid, identity, ticks, incarnation=incarnation, began=began)
+
+
+def _start_ticks(pid: int) -> int:
+    try:
+        return procfs.stat(pid).start_ticks
+    except (ProcessGoneError, PermissionError):
+        return -1

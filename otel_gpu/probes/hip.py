@@ -261,7 +261,7 @@ HIP: tuple[Hook, ...] = (
     _call("hipGraphExecUpdate(void *exec, void *graph, void **failed, void *result)", flags=abi.FLAG_EXEC),
     _call("hipGraphExecChildGraphNodeSetParams(void *exec, void *node, void *child)", flags=abi.FLAG_EXEC),
     _call("hipGraphNodeSetEnabled(void *exec, void *node, unsigned enabled)", flags=abi.FLAG_EXEC),
-    _call("hipGraphExecDestroy(void *exec)"),
+    _call("hipGraphExecDestroy(void *exec)", kind=abi.CALL_DESTROYS_EXEC),
     # Devices.
     _hook("hipSetDevice(int device)", None, "device_set", "device_is_set"),
     _call("hipDeviceReset(void)"),

@@ -16,12 +16,15 @@ from ..profiles import (
     ProfileType,
 )
 from .hook import Hook
-from .table import TABLES, function_number
+from .table import TABLES
 
 LAUNCH, WAIT, COPY, ALLOC, FREE = "launch", "wait", "copy", "alloc", "free"
 
 OFF_CPU_PROGRAMS = ("profile_switch", "profile_wakeup")
 """On the scheduler's tracepoints, not in a library."""
+
+END_PROGRAMS = ("profile_thread_ends", "profile_program_begins")
+"""On the tracepoints of exit and exec."""
 
 SUBMISSION_PROGRAMS = {
     Submitted.FIRST: "profile_submitted_first",
@@ -75,14 +78,3 @@ def hooks_for(types: Iterable[ProfileType], kind: LibraryKind) -> Iterator[Hook]
         if sampled == LAUNCH:
             changes["out"] = "exec" if "exec" in hook.parameters else "function"
         yield dataclasses.replace(hook, **changes)  # type: ignore[arg-type]
-
-
-def waiting_functions() -> frozenset[int]:
-    """Return the numbers of the functions whose calls may wait for a device, and say where they stand."""
-    waiting = {"profile_wait_done", "profile_copy_done"}
-    return frozenset(
-        function_number(hook)
-        for hooks in TABLES.values()
-        for hook in hooks
-        if _PROGRAMS.get(hook.program, (None, "", None))[2] in waiting
-    )

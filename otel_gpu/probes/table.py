@@ -162,8 +162,8 @@ DRIVER: tuple[Hook, ...] = (
     shapes.wait("cuCtxSynchronize(void)", abi.WAIT_CONTEXT, ("", "_v2")),
     Hook("cuStreamQuery(void *stream)", None, "query", "query_done", kind=abi.WAIT_STREAM, stream="stream", variants=_STREAM),
     Hook("cuEventQuery(void *event)", None, "query", "query_done", kind=abi.WAIT_EVENT),
-    Hook("cuEventElapsedTime(float *out, void *begin, void *end)", None, "elapsed", "elapsed_done", out="out", variants=("", "_v2")),
-    Hook("cuEventDestroy(void *event)", None, "event_lost", out="event", variants=("", "_v2")),
+    Hook("cuEventElapsedTime(float *out, void *begin, void *end)", None, "query", "elapsed_done", out="out", variants=("", "_v2")),
+    Hook("cuEventDestroy(void *event)", None, "event_destroyed", out="event", variants=("", "_v2")),
     Hook("cuGraphAddEventRecordNode(void **node, void *graph, void *dependencies, size_t n, void *event)", None, "event_lost", out="event"),
     # What a stream waits for besides the device.
     *(
@@ -238,7 +238,7 @@ DRIVER: tuple[Hook, ...] = (
     shapes.call("cuGraphExecChildGraphNodeSetParams(void *exec, void *node, void *child)", flags=abi.FLAG_EXEC),
     shapes.call("cuGraphExecNodeSetParams(void *exec, void *node, const void *params)", variants=("",), data="params", flags=abi.FLAG_EXEC),
     shapes.call("cuGraphNodeSetEnabled(void *exec, void *node, unsigned enabled)", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphExecDestroy(void *exec)"),
+    shapes.call("cuGraphExecDestroy(void *exec)", kind=abi.CALL_DESTROYS_EXEC),
     # Contexts and devices.
     *(
         Hook(prototype, None, "context", "context_made", out="out", size="device", flags=flags, variants=variants)
@@ -267,7 +267,7 @@ def _counted_name(hook: Hook) -> str:
     return re.sub(r"_v\d$", "", hook.counts_as or hook.name)
 
 
-BUSY_PROGRAMS = frozenset({"query", "elapsed", "held", "event_lost"})
+BUSY_PROGRAMS = frozenset({"query", "held", "event_lost"})
 """Programs on functions that tell of nothing but the time for which a device works."""
 
 FUNCTIONS: tuple[str, ...] = tuple(dict.fromkeys(map(_counted_name, (*DRIVER, *HIP))))

@@ -7,20 +7,22 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
-from .. import abi
-from ..abi import Loss
+from .. import abi, telemetry
+from ..abi import Loss, Table
 from ..bpf.features import probe
 from ..bpf.link_mode import LinkMode
 from ..bpf.linker import ObjectLinker
 from ..bpf.maps import BpfMap, possible_cpus
 from ..bpf.object import BpfObject
 from ..bpf.ringbuf import RingReader
+from ..bpf.tracepoints import TracepointLinks
 from ..discovery.libraries import Library, LibraryKind
-from ..discovery.processes import Process, ProcessTable
+from ..discovery.processes import Began, Process, ProcessTable
 from ..errors import UnsupportedKernelError
-from ..model import Measurement
+from ..model import Measurement, attributes
 from ..probes.attach import AttachedLibrary, PlannedProbe
 from ..probes.libraries import ProbedLibraries
 from ..probes.planning import PlanRequest
@@ -31,13 +33,17 @@ from ..process.parsers import Parsers
 from ..supervision import Component, Health
 from ..symbols.kernels import KernelBook
 from ..symbols.origins import Origins
-from . import hip, hip_errors
+from . import hip
+from .announced import Announced
 from .cuda_busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
 from .cuda_facts import CudaFacts
 from .cuda_ledger import Gone, Ledger
 from .cuda_patience import Patience
 from .cuda_sums import CudaSums
+from .error_types import ErrorTypes
 from .kernel_handles import handle_of
+from .owners import Removal, by_key, by_value, of_trie
+from .programs import ProgramLoss, Programs, SharedTables
 from .rows import RowDelta, RowReader
 
 _log = logging.getLogger(__name__)
@@ -45,14 +51,32 @@ _log = logging.getLogger(__name__)
 _PREALLOCATE_BYTES = 64 << 20
 _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
 """Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
+_ENDS = ("thread_ends", "program_begins")
+_NOT_UPROBES = frozenset({*_ENDS, "who_runs", "give_back"})
+_KEYED_BY_PROGRAM = (
+    Table.LIVE,
+    Table.MAPPED,
+    Table.BUSY,
+    Table.BATCH_KINDS,
+    Table.RECORDED,
+    Table.CAPTURING,
+    Table.CAPTURED_KERNELS,
+    Table.GRAPHS,
+    Table.CONTEXTS,
+    Table.PRIMARIES,
+    Table.KERNELS,
+)
+_SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events")
+_THREAD_OWNER_AT = 8
+"""Where struct thread of ebpf/threads.bpf.h says whose it is."""
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
-_NEVER = b"\xff" * 8
+_NEVER = (1 << 64) - 1
 _NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 5.0
 """How long a read waits for the names of kernels that just turned up; when programs have ended; at the agent's end."""
 
 
 class CudaTables(NamedTuple):
-    """Maps, by their names, that the programs which take stacks share with those that count."""
+    """What the programs which take stacks share with those that count: maps, by their names."""
 
     capturing: BpfMap
     """Capturing streams."""
@@ -62,6 +86,15 @@ class CudaTables(NamedTuple):
     """Which device each works on."""
     submitted: BpfMap
     """Programs that go on where work was submitted."""
+    programs: BpfMap
+    """What each program has in the tables,"""
+    used_by_all: BpfMap
+    """and all have together."""
+    events: BpfMap
+    """Where programs show themselves."""
+    kernel: Programs
+    ends: TracepointLinks
+    """What says that a program has ended: the last to hear of it."""
 
 
 class CudaReceiver:
@@ -95,6 +128,7 @@ class CudaReceiver:
         self._busy_time = busy_time
         self._placing_lock = threading.Lock()
         self._are_placing = 0
+        self._placed_ns = 0
         self._libraries = ProbedLibraries(
             parsers, linker, self._request, left_out=self._without_loops, placing=self._placing
         )
@@ -107,16 +141,21 @@ class CudaReceiver:
         self._overflow = RowReader(self._object.map("overflow"))
         self._busy = BusyReader(*map(self._object.map, ("busy", "batch_kinds", "batches_since")))
         self._times = BusyTimes()
-        self._ledger = Ledger(*map(self._object.map, ("live", "mapped", "pinned", "primaries")))
+        self._programs = Programs(self._object)
+        self._shared = SharedTables(self._object, self._removals(), self._programs.states)
+        self._ledger = Ledger(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
         self.kernels = KernelBook()
         self._origins = Origins(self.kernels, parsers)
-        self._facts = CudaFacts(self.kernels, self._origins, self._ledger)
+        self._facts = CudaFacts(self.kernels, self._origins, self._ledger, self._announced)
+        self._errors = ErrorTypes()
+        processes.ask(self._programs)
         self._ring = RingReader(self._object.map("events"), self._facts.handle)
         self._patience = Patience(self._facts.awaits_name)
         self._unexpanded = 0
         self._waits_for_names = True
         self._unsorted: list[RowDelta] = []
         self._uncounted: list[RowDelta] = []
+        self._losses: list[ProgramLoss] = []
         self._rows_lost = 0
         self._component = Component("cuda")
         self._before_forgetting: Callable[[Collection[Process]], None] = lambda _: None
@@ -129,16 +168,38 @@ class CudaReceiver:
         large = map_entries * possible_cpus() * abi.ROW.itemsize > _PREALLOCATE_BYTES
         self._object.configure_map("rows", max_entries=map_entries, extra_flags=1 if large else 0)
         self._left_out = frozenset() if probe().bpf_loop else _LOOPING
-        self._object.load(attach_type=self._attach_type, skip=self._left_out)
+        self._object.load(
+            attach_type=lambda name: None if name in _NOT_UPROBES else self._attach_type(name),
+            skip=self._left_out,
+        )
         targets = self._object.map("targets")
         for pid in only:
             targets.put(pid.to_bytes(4, "little"), b"\1")
+        programs = self._object.programs()
+        # Before any probe is placed: nothing is kept of a thread whose end would not be seen.
+        self._ends = TracepointLinks([programs[name] for name in _ENDS])
+
+    def _removals(self) -> dict[Table, Removal]:
+        """Return how the entries of programs that have ended are taken out of the tables."""
+        taken_by = {table: by_key(self._object.map(table.name.lower())) for table in _KEYED_BY_PROGRAM}
+        return {
+            **taken_by,
+            Table.ROWS: self._rows.forget,
+            Table.OVERFLOW: self._overflow.forget,
+            Table.THREADS: by_value(self._object.map("threads"), _THREAD_OWNER_AT),
+            Table.PINNED: of_trie(self._object.map("pinned")),
+        }
+
+    def _announced(self, incarnation: int, began: Began, said: Announced) -> None:
+        late = began.start_ns <= self._placed_ns
+        self._processes.announced(incarnation, began, said.facts, is_whole=said.is_whole, late=late)
 
     def close(self) -> None:
         """Detach from everything and unload; idempotent."""
         self.detach_all()
         self._ring.close()
         self._origins.close()
+        self._ends.close()
         self._object.close()
 
     def detach_all(self) -> None:
@@ -168,19 +229,22 @@ class CudaReceiver:
         placed = self._object.map("placed")
         with self._placing_lock:
             self._are_placing += 1
-            placed.put(bytes(4), _NEVER)
+            self._placed_ns = _NEVER
+            placed.put(bytes(4), self._placed_ns.to_bytes(8, "little"))
         try:
             yield
         finally:
             with self._placing_lock:
                 self._are_placing -= 1
                 if not self._are_placing:
-                    placed.put(bytes(4), time.clock_gettime_ns(time.CLOCK_BOOTTIME).to_bytes(8, "little"))
+                    self._placed_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+                    placed.put(bytes(4), self._placed_ns.to_bytes(8, "little"))
 
     @property
     def tables(self) -> CudaTables:
         """What programs of another object may use."""
-        return CudaTables(*(self._object.map(name) for name in CudaTables._fields))
+        maps = {name: self._object.map(name) for name in _SHARED}
+        return CudaTables(**maps, kernel=self._programs, ends=self._ends)
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""
@@ -199,19 +263,20 @@ class CudaReceiver:
 
     def collect(self) -> list[Measurement]:
         """Return what was counted since the last call; what is kept of ended processes is dropped."""
+        # Programs that showed themselves and ended are known as such then.
+        self._ring.drain()
         ended = self._processes.ended()
         self._before_forgetting(ended)
         # What was read is kept until it has been counted, whatever happens in between.
         self._unsorted += self._rows.read()
         self._unsorted += self._overflow.read()
+        self._read_programs()
         # Events after rows: what a row counts was made known before it was counted.
         self._ring.drain()
         if self._waits_for_names:
             self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
         facts = (self._name, self._facts.key_of, self._facts.graph_contents)
-        sums, of_hip = CudaSums(*facts), CudaSums(*facts, hip_errors.error_name)
-        # A pid's programs are told apart by their order, which rows do not have.
-        self._component.each(self._facts.take_new(), lambda program: self._processes.owner(*program))
+        sums, of_hip = CudaSums(*facts, self._errors.of_cuda), CudaSums(*facts, self._errors.of_hip)
 
         def count(row: RowDelta) -> None:
             owner = self._processes.owner(row.tgid, row.incarnation)
@@ -243,9 +308,9 @@ class CudaReceiver:
                 lambda batch: self._times.ended(self._processes.owner(*batch[0]), *batch[1:]),
             )
             self._component.each(self._ledger.take_gone(), end_memory)
-        self._facts.settle_handles()
-        measured = [*sums.measurements(), *hip.measurements(of_hip.measurements())]
+        measured = [*sums.measurements(), *hip.measurements(of_hip.measurements()), *map(self._lost, self._losses)]
         self._uncounted = []
+        self._losses = []
         self._unexpanded += sums.unexpanded_graph_launches + of_hip.unexpanded_graph_launches
         with self._component:
             self._forget(ended)
@@ -254,12 +319,22 @@ class CudaReceiver:
     def _forget(self, ended: Collection[Process]) -> None:
         # Not before all is counted: the first rows of a short life may have told whose they are.
         programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
-        self._rows.forget(programs)
-        self._overflow.forget(programs)
+        self._errors.forget(ended)
+        self._shared.forget(programs)
         self._busy.forget(programs)
-        self._ledger.forget(programs)
+        self._programs.forget(programs)
         for program in programs:
             self._facts.forget(program)
+
+    def _read_programs(self) -> None:
+        totals, losses = self._programs.read()
+        self._unsorted += totals
+        self._losses += losses
+
+    def _lost(self, loss: ProgramLoss) -> Measurement:
+        owner = self._processes.owner(*loss.program)
+        attrs = attributes({"event": loss.event, "bpf.map.name": loss.table})
+        return Measurement(owner.resource, telemetry.PROCESS_EVENTS_LOST, attrs, loss.count)
 
     def take_busy(self) -> Mapping[Process, Mapping[int, DeviceTime]]:
         """Return what GPUs did for each process since the last call, by device, as of the last read."""
@@ -309,12 +384,14 @@ class CudaReceiver:
         return {"pending": pending, "unknown": unknown}
 
     def fill(self) -> dict[str, tuple[int, int]]:
-        """Return entries and capacity of the count tables."""
-        rows, overflow = self._object.map("rows"), self._object.map("overflow")
-        return {
-            "rows": (self._rows.entries, rows.max_entries),
-            "overflow": (self._overflow.entries, overflow.max_entries),
+        """Return entries and capacity of the tables."""
+        used = [state.used for state in self._programs.states().values()]
+        names = {table: table.name.lower() for table in self._removals()}
+        filled = {
+            name: (sum(entries[table] for entries in used), self._object.map(name).max_entries)
+            for table, name in names.items()
         }
+        return {"programs": (len(used), self._object.map("programs").max_entries), **filled}
 
     def probes(self) -> tuple[int, dict[str, int]]:
         """Return how many probes are in place, and how many failed, by reason."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import OrderedDict
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..abi import BATCH_KIND, BATCH_SUM, BUSY, BUSY_KEY
 from ..bpf.maps import BpfMap
 from ..discovery.processes import Process
-
-Program = tuple[int, int]
-"""tgid and incarnation."""
+from .owners import Program
 
 _MAX_PROCESSES = 4096
 _MAX_BATCHES = 1 << 16
@@ -84,6 +83,8 @@ class DeviceTime:
 
 
 _NOTHING = BatchSum(0, 0, 0)
+_PROGRAM = struct.Struct("<II")
+"""With which keys begin."""
 
 
 class BusyTimes:
@@ -138,7 +139,6 @@ class BusyReader:
             lower, upper = bounds(now, *state[:6])
             key = (tgid, incarnation, device)
             if key in self._said and key[:2] not in known:
-                self.forget({key[:2]})
                 continue
             lower_before, upper_before = self._said.get(key, (0, 0))
             since = self._read_ns.get(key, state[0])
@@ -151,17 +151,12 @@ class BusyReader:
                     (tgid, incarnation), device, *grown, since, present_batch(now, *state[2:]), kinds.get(key, {})
                 )
 
-    def forget(self, programs: set[Program]) -> None:
-        """Drop programs that have ended."""
-        gone = set()
+    def forget(self, programs: Collection[Program]) -> None:
+        """Drop programs that have ended, and are in the tables no longer."""
         for key in [k for k in self._said if k[:2] in programs]:
             del self._said[key], self._read_ns[key]
-            raw = b"".join(part.to_bytes(4, "little") for part in (*key, 0))
-            self._table.delete(raw)
-            gone.add(raw)
-        for kind in [k for k in self._kinds_said if k[: BUSY_KEY.itemsize] in gone]:
+        for kind in [k for k in self._kinds_said if _PROGRAM.unpack_from(k) in programs]:
             del self._kinds_said[kind]
-            self._kinds.delete(kind)
 
     def _read_kinds(self) -> dict[tuple[int, int, int], dict[Parts, BatchSum]]:
         found: dict[tuple[int, int, int], dict[Parts, BatchSum]] = {}

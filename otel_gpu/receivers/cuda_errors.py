@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_NAMES = {
+NAMES = {
     1: "CUDA_ERROR_INVALID_VALUE",
     2: "CUDA_ERROR_OUT_OF_MEMORY",
     3: "CUDA_ERROR_NOT_INITIALIZED",
@@ -61,8 +61,3 @@ _NAMES = {
     911: "CUDA_ERROR_EXTERNAL_DEVICE",
     999: "CUDA_ERROR_UNKNOWN",
 }
-
-
-def error_name(code: int) -> str:
-    """Return the name of a CUresult, or its number where cuda.h 13 has none."""
-    return _NAMES.get(code, str(code))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
 from .. import abi
 from ..abi import EventType, Family, NodeType
-from ..discovery.processes import Process
+from ..discovery.processes import Began, Process
 from ..printable import escaped
 from ..probes.table import FUNCTIONS
 from ..processors.kernel_names import OTHER
@@ -19,7 +19,7 @@ from ..symbols.hip_kernels import HostPointer
 from ..symbols.kernels import KernelBook, Program
 from ..symbols.launches import Launch
 from ..symbols.origins import Origins
-from . import hip
+from . import announced, hip
 from .cuda_busy import Batch
 from .cuda_graphs import Contents, Graphs, Node
 from .cuda_ledger import Ledger
@@ -34,20 +34,22 @@ _KEPT_OF_NAME = 4000
 _MAX_FILE_NAME = 255
 _NONE: Mapping[int, str] = MappingProxyType({})
 
+OnProgram = Callable[[int, Began, announced.Announced], None]
+
 
 class CudaFacts:
     """Handles the receiver's events. `lock` guards what they change."""
 
-    def __init__(self, kernels: KernelBook, origins: Origins, ledger: Ledger) -> None:
+    def __init__(self, kernels: KernelBook, origins: Origins, ledger: Ledger, on_program: OnProgram) -> None:
+        """`on_program` is told of programs that show themselves, as incarnation, beginning and who they are."""
         self.lock = threading.RLock()
+        self._on_program = on_program
         self._origins = origins
         self._kernels = kernels
         self._ledger = ledger
         self._graphs: dict[Program, Graphs] = {}
         self._handles = KernelHandles()
         self._cut_names = 0
-        self._seen: set[Program] = set()
-        self._new: list[Program] = []
         self._unknown_nodes = 0
         self._batches: list[tuple[Program, int, Batch]] = []
         # Those of ended programs are still asked for when their last counts are exported, so only age ends them.
@@ -58,14 +60,14 @@ class CudaFacts:
         kind, tgid, incarnation, tid, when_ns, a, b, c, d = abi.EVENT.unpack_from(record)
         program = (tgid, incarnation)
         rest = record[abi.EVENT.size :]
+        if kind == EventType.PROGRAM:
+            self._on_program(incarnation, Began(a, b), announced.read(tgid, c, rest, has_path=bool(d)))
+            return
         with self.lock:
-            if program not in self._seen:
-                self._seen.add(program)
-                self._new.append(program)
             match kind:
                 case EventType.NAMED:
                     key = self._handles.named(program, a, d)
-                    if name := self._bounded(rest.split(b"\0", 1)[0]):
+                    if key is not None and (name := self._bounded(rest.split(b"\0", 1)[0])):
                         self._kernels.learn(program, key, name, module=b)
                 case EventType.CAPTURED:
                     detail = d & ~abi.KIND_HIP if b == NodeType.COPY else d
@@ -96,12 +98,6 @@ class CudaFacts:
             taken, self._batches = self._batches, []
         return taken
 
-    def take_new(self) -> list[Program]:
-        """Return the programs that showed themselves since the last call, in their order."""
-        with self.lock:
-            taken, self._new = self._new, []
-        return taken
-
     def kernel_name(self, process: Process, key: int) -> str:
         """Return a kernel's name, or the file that launches it and its handle where the name is not known."""
         if not key:
@@ -118,11 +114,6 @@ class CudaFacts:
         """Return the key of the kernel that a handle is, or was at a generation."""
         with self.lock:
             return self._handles.key((process.pid, process.incarnation or 0), handle, generation)
-
-    def settle_handles(self) -> None:
-        """Note that everything counted so far has its name."""
-        with self.lock:
-            self._handles.settle()
 
     def awaits_name(self, row: RowDelta) -> bool:
         """Say whether a row counts launches of a kernel whose name is being looked up."""
@@ -161,7 +152,6 @@ class CudaFacts:
             self._handles.forget(program)
             if (graphs := self._graphs.pop(program, None)) is not None:
                 self._unknown_nodes += graphs.unknown_nodes
-            self._seen.discard(program)
             self._kernels.forget(program)
             self._origins.forget(program)
 
@@ -181,9 +171,9 @@ class CudaFacts:
         return self._graphs.setdefault(program, Graphs(partial(self._handles.key, program)))
 
     def _device_uuid(self, program: Program, ordinal: int, uuid: bytes) -> None:
-        # Ordinals are bytes where devices are counted; and a UUID of zeros is none.
-        if ordinal < abi.DEVICE_UNKNOWN and any(uuid):
-            self._device_uuids.setdefault(program, {})[ordinal] = uuid.hex()
+        # A UUID of zeros is none; and the first answer stays, for a device has one only.
+        if ordinal < abi.ORDINALS and any(uuid):
+            self._device_uuids.setdefault(program, {}).setdefault(ordinal, uuid.hex())
             if len(self._device_uuids) > _MAX_DEVICE_PROGRAMS:
                 self._device_uuids.popitem(last=False)
 
@@ -198,7 +188,8 @@ class CudaFacts:
         match function:
             case "cuKernelGetFunction":
                 original = self._handles.key(program, arguments[1])
-                self._kernels.alias(program, self._handles.named(program, out, ident), original)
+                if (key := self._handles.named(program, out, ident)) is not None:
+                    self._kernels.alias(program, key, original)
             case "cuModuleUnload" | "cuLibraryUnload":
                 if not self._kernels.unload(program, arguments[0]):
                     self._origins.unloaded(program)

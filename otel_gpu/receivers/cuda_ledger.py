@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,8 @@ import numpy.typing as npt
 
 from ..abi import KIND_HIP, LIVE, LIVE_KEY, MemoryType
 from ..bpf.maps import BpfMap
+from .owners import Program
 
-Program = tuple[int, int]
-_PINNED_KEY = np.dtype([("bits", "<u4"), ("tgid", "<u4"), ("address", ">u8")])
 _BOUND_TO_CONTEXT = (
     MemoryType.DEVICE,
     MemoryType.HOST,
@@ -42,11 +42,10 @@ class Gone:
 class Ledger:
     """The kernel's table of live allocations, as far as the kernel cannot keep it itself."""
 
-    def __init__(self, live: BpfMap, mapped: BpfMap, pinned: BpfMap, primaries: BpfMap) -> None:
+    def __init__(self, live: BpfMap, give_back: Callable[[Program, int], None]) -> None:
+        """`give_back` is told how many allocations of a program were taken out of the table."""
         self._live = live
-        self._mapped = mapped
-        self._pinned = pinned
-        self._primaries = primaries
+        self._give_back = give_back
         self._lock = threading.Lock()
         self._gone: list[Gone] = []
 
@@ -56,6 +55,7 @@ class Ledger:
         """Free what a context held (or every context of a device) when it ended."""
         mark = KIND_HIP if is_hip else 0
         sizes: dict[tuple[int, int], int] = defaultdict(int)
+        removed = 0
         for keys, values in self._live.read_parts(LIVE_KEY, LIVE):
             wanted = (keys["tgid"] == program[0]) & (keys["incarnation"] == program[1]) & (values["since_ns"] < when_ns)
             wanted &= np.isin(values["type"], [kind | mark for kind in _BOUND_TO_CONTEXT])
@@ -63,42 +63,30 @@ class Ledger:
                 wanted &= values["context"] == context
             if device is not None:
                 wanted &= values["device"] == device
-            for number, kind, size in self._take(keys[wanted], values[wanted])[["device", "type", "size"]].tolist():
+            taken, deleted = self._take(keys[wanted], values[wanted])
+            removed += deleted
+            for number, kind, size in taken[["device", "type", "size"]].tolist():
                 sizes[number, kind & ~KIND_HIP] += size
+        self._give_back(program, removed)
         with self._lock:
             self._gone += [
                 Gone(program, number, MemoryType(kind), size, is_hip) for (number, kind), size in sizes.items()
             ]
 
-    def _take(self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """Remove allocations, and return those that were still there."""
+    def _take(self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.void], int]:
+        """Remove allocations, and return those that were still there, and how many were removed."""
         if len(keys) > _ONE_BY_ONE:
-            self._live.delete_many(keys)
-            return values
+            return values, self._live.delete_many(keys)
         # The address may have been given out again since it was read.
         taken = [
             self._live.get(key.tobytes()) == value.tobytes() and self._live.delete(key.tobytes())
             for key, value in zip(keys, values, strict=True)
         ]
         still: npt.NDArray[np.void] = values[np.array(taken, bool)]
-        return still
+        return still, len(still)
 
     def take_gone(self) -> list[Gone]:
         """Return what went since the last call."""
         with self._lock:
             taken, self._gone = self._gone, []
         return taken
-
-    def forget(self, programs: set[Program]) -> None:
-        """Drop what programs that have ended still held."""
-        if not programs:
-            return
-        ended = np.array([tgid << 32 | incarnation for tgid, incarnation in programs], np.uint64)
-        for table in (self._live, self._mapped, self._primaries):
-            for keys, _ in table.read_parts(LIVE_KEY, np.dtype((np.void, table.value_size))):
-                owners = keys["tgid"].astype(np.uint64) << np.uint64(32) | keys["incarnation"]
-                table.delete_many(keys[np.isin(owners, ended)])
-        tgids = [tgid for tgid, _ in programs]
-        for key in self._pinned.each_key():
-            if int(np.frombuffer(key, _PINNED_KEY)[0]["tgid"]) in tgids:
-                self._pinned.delete(key)

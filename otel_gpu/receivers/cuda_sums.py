@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from .. import abi, telemetry
-from ..abi import CopyKind, Family, FreeCause, HostMemory, MemoryType, NodeType
+from ..abi import Allocation, CopyKind, Family, FreeCause, HostMemory, MemoryType, NodeType
 from ..discovery.processes import Process
 from ..model import (
     Attributes,
@@ -21,7 +21,6 @@ from ..model import (
     bucket_index,
 )
 from ..probes.table import FUNCTIONS
-from . import cuda_errors
 from .cuda_busy import BusyDelta
 from .cuda_graphs import Contents, copies
 from .rows import RowDelta
@@ -41,6 +40,7 @@ KernelName = Callable[[Process, int], str]
 KernelKey = Callable[[Process, int, int], int]
 """Which kernel a process's handle was at a generation, by the key under which it has its name."""
 GraphContents = Callable[[Process, int], Contents | None]
+ErrorName = Callable[[Process, int], str]
 _Key = tuple[Resource, MetricSpec, Attributes]
 
 
@@ -52,7 +52,7 @@ class CudaSums:
         kernel_name: KernelName,
         kernel_key: KernelKey,
         graph_contents: GraphContents,
-        error_name: Callable[[int], str] = cuda_errors.error_name,
+        error_name: ErrorName,
     ) -> None:
         self._kernel_name = kernel_name
         self._kernel_key = kernel_key
@@ -76,7 +76,7 @@ class CudaSums:
             case Family.MEMSET:
                 self._memset(process, row)
             case Family.ALLOC:
-                self._memory(process, row.device, MemoryType(row.what), row.sum_a)
+                self._allocation(process, row)
             case Family.FREE:
                 self._free(process, row)
             case Family.WAIT:
@@ -156,13 +156,21 @@ class CudaSums:
     def _free(self, process: Process, row: RowDelta) -> None:
         kind = MemoryType(row.what)
         if kind is MemoryType.UNKNOWN:
-            attrs = attributes({"reason": "allocated_before"})
+            attrs = attributes({"reason": "untracked" if row.detail == FreeCause.UNTRACKED else "allocated_before"})
             self._numbers[process.resource, telemetry.MEMORY_UNKNOWN_FREES, attrs] += row.count
             return
         if row.detail == FreeCause.IMPLICIT:
             attrs = attributes({"reason": "implicit"})
             self._numbers[process.resource, telemetry.MEMORY_UNKNOWN_FREES, attrs] += row.count
         self._memory(process, row.device, kind, -row.sum_a)
+
+    def _allocation(self, process: Process, row: RowDelta) -> None:
+        kind = MemoryType(row.what)
+        if row.detail == Allocation.UNTRACKED:
+            attrs = _attributes(row.device, {"cuda.memory.type": MEMORY_TYPES[kind]})
+            self._numbers[process.resource, telemetry.MEMORY_ALLOCATIONS, attrs] += row.sum_a
+        else:
+            self._memory(process, row.device, kind, row.sum_a)
 
     def _memory(self, process: Process, device: int, kind: MemoryType, change: int) -> None:
         attrs = _attributes(device, {"cuda.memory.type": MEMORY_TYPES[kind]})
@@ -180,7 +188,9 @@ class CudaSums:
         self._bucket(key, row.bucket_a, row.count, row.sum_a / 1e9, abi.DURATION_SHIFT)
 
     def _error(self, process: Process, row: RowDelta) -> None:
-        attrs = attributes({"cuda.function": FUNCTIONS[row.function], "error.type": self._error_name(row.subject)})
+        attrs = attributes(
+            {"cuda.function": FUNCTIONS[row.function], "error.type": self._error_name(process, row.subject)}
+        )
         self._numbers[process.resource, telemetry.ERRORS, attrs] += row.count
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_NAMES = {
+NAMES = {
     1: "hipErrorInvalidValue",
     2: "hipErrorOutOfMemory",
     3: "hipErrorNotInitialized",
@@ -76,8 +76,3 @@ _NAMES = {
     1052: "hipErrorRuntimeMemory",
     1053: "hipErrorRuntimeOther",
 }
-
-
-def error_name(code: int) -> str:
-    """Return the name of a hipError_t, or its number where hip_runtime_api.h has none."""
-    return _NAMES.get(code, str(code))

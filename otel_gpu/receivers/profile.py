@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import NamedTuple
 
 from .. import abi
-from ..abi import Loss, SampleType
+from ..abi import Loss, SampleType, Table
 from ..bpf.cpu_events import CpuSampler
 from ..bpf.features import probe
 from ..bpf.link_mode import LinkMode
@@ -22,7 +22,7 @@ from ..bpf.tracepoints import TracepointLinks
 from ..discovery.libraries import Library
 from ..discovery.processes import Process, ProcessTable
 from ..errors import UnsupportedKernelError
-from ..probes.profile import OFF_CPU_PROGRAMS, SUBMISSION_PROGRAMS
+from ..probes.profile import END_PROGRAMS, OFF_CPU_PROGRAMS, SUBMISSION_PROGRAMS
 from ..probes.sites import Policy, SiteRules
 from ..process.files import File
 from ..process.parsers import Parsers
@@ -37,9 +37,11 @@ from .cuda import CudaTables
 from .cuda_busy import DeviceTime
 from .gpu_time import GpuTime
 from .held_memory import HeldMemory
-from .profile_remainders import Program, Remainders
+from .owners import Program, Removal, by_key, by_value
 from .profile_sites import ProfileSites
 from .profile_sums import KernelName, ProfileSums, StackSample, sample_size
+from .programs import SharedTables
+from .remainders import Remainders
 from .resting import resting_threads
 from .stack_queue import StackQueue
 from .tensor_memory import TensorMemory
@@ -55,7 +57,11 @@ _NEW_S = 5.0
 _SHORTEST_STAY_NS = 1_000_000
 """Off the CPU; shorter ones are not counted."""
 
-_NOT_UPROBES = {"profile_cpu", *OFF_CPU_PROGRAMS}
+_NOT_UPROBES = {"profile_cpu", "give_back", *OFF_CPU_PROGRAMS, *END_PROGRAMS}
+_SHARED = ("capturing", "busy", "threads", "programs", "used_by_all", "events")
+
+_OWNER_AT = 8
+"""Where struct sampled_thread and struct tensor_group of ebpf/abi.h say whose they are."""
 
 
 class Progress(NamedTuple):
@@ -129,18 +135,22 @@ class ProfileReceiver:
             self._expect,
         )
         self._component = Component("profiles")
-        self._remainders = Remainders(self._object.map("samplers"))
+        self._remainders = Remainders(self._object)
         self._queue = StackQueue(parsers, self.loader, self._take_named, self._lost)
         self._lock = threading.RLock()
         rules = SiteRules.here(policy, allow_single_step=allow_single_step)
         self._sites = ProfileSites(parsers, self.linker, types, rules)
         self._observed: dict[Program, _Observed] = {}
+        self._walkable: dict[int, Process] = {}
+        """By pid: the program whose mappings the loader knows."""
         self._sums = ProfileSums(types, kernel_name)
         self._gpu_time = GpuTime(kernel_name)
         self._take_busy = take_busy
         self._tensors = None
         if TENSOR_INUSE_SPACE.name in self._types:
-            self._tensors = TensorMemory(self._object.map("tensors"), self._object.map("tensor_groups"))
+            self._tensors = TensorMemory(self._object.map("tensor_groups"))
+        self._shared = SharedTables(self._object, self._removals(), tables.kernel.states)
+        self._kernel = tables.kernel
         self.complete = 0
         self.truncated: dict[int, int] = {}
         """Stacks that end early, by the number of the reason."""
@@ -153,6 +163,9 @@ class ProfileReceiver:
             on_drained=self._queue.run,
         )
         programs = self._object.programs()
+        self._ends = TracepointLinks([programs[name] for name in END_PROGRAMS])
+        # What is kept of a program here is complete when the others say that it has ended.
+        tables.ends.reopen()
         self.submissions = (
             TailCalls(tables.submitted, {place: programs[name] for place, name in SUBMISSION_PROGRAMS.items()})
             if self._splits_time
@@ -173,11 +186,10 @@ class ProfileReceiver:
                 **abi.pid_namespace(),
                 "stacks_per_second": stacks_per_second,
                 "off_cpu_min_ns": _SHORTEST_STAY_NS,
-                # Captures are counted by the other object: look each time.
-                "captures": 1,
+                "looks_for_captures": 1,
             }
         )
-        for name in ("capturing", "busy", "threads"):
+        for name in _SHARED:
             self._object.share_map(name, getattr(tables, name))
         left_out = [] if OFF_CPU.name in self._types else [*OFF_CPU_PROGRAMS]
         self._object.load(
@@ -188,9 +200,19 @@ class ProfileReceiver:
         for pid in only:
             targets.put(pid.to_bytes(4, "little"), b"\1")
 
+    def _removals(self) -> dict[Table, Removal]:
+        """Return how the entries of programs that have ended are taken out of the tables."""
+        return {
+            Table.SAMPLED_THREADS: by_value(self._object.map("sampled_threads"), _OWNER_AT),
+            Table.BATCH_SAMPLERS: by_key(self._object.map("batch_samplers")),
+            Table.TENSORS: by_key(self._object.map("tensors")),
+            Table.TENSOR_GROUPS: by_value(self._object.map("tensor_groups"), _OWNER_AT),
+        }
+
     def close(self) -> None:
         """Detach and unload; idempotent."""
         self.detach_all()
+        self._ends.close()
         if self._resting is not None:
             self._resting.close()
         self._ring.close()
@@ -218,9 +240,17 @@ class ProfileReceiver:
 
     def observe(self, pid: int) -> None:
         """Make a process's stacks walkable; again after it mapped more code."""
+        program = self._processes.current(pid)
+        if self._walkable.get(pid) not in (None, program):
+            # It has become another program.
+            self.loader.forget(pid)
+            self._queue.release(pid)
+        if program is not None:
+            self._walkable[pid] = program
         if self.loader.process(pid) is None:
             self._new_until = time.monotonic() + _NEW_S
             self._ring.hurry()
+            self._kernel.meet(pid)
         self.loader.watch(pid)
 
     def progress(self, pids: Collection[int]) -> Progress:
@@ -245,7 +275,7 @@ class ProfileReceiver:
         self._queue.clear()
         self._take_busy()
         with self._lock:
-            self._remainders.clear()
+            self._remainders.begin()
             self._sums.clear()
             self._gpu_time.clear()
             self.complete = 0
@@ -284,26 +314,26 @@ class ProfileReceiver:
         if not ended:
             return
         self._ring.drain()
-        mine = [(program, o) for program, o in list(self._observed.items()) if o.process in ended]
-        self._queue.settle(_NAMES_S, [program for program, _ in mine])
+        self._queue.settle(_NAMES_S, [p for p, o in list(self._observed.items()) if o.process in ended])
         with self._lock:
             with self._component:
                 self._add_remainders(set(ended))
-            for program, observed in mine:
+            # Those of which there was no stack among them.
+            for program, observed in [(p, o) for p, o in self._observed.items() if o.process in ended]:
                 del self._observed[program]
                 with self._component:
                     self._sums.name_launches(observed.process)
                     self._gpu_time.name(observed.process)
                     self._queue.forget(program)
-            if self._tensors is not None:
-                with self._component:
-                    self._tensors.forget({program for program, _ in mine})
+            with self._component:
+                self._shared.forget(_programs(ended))
         for process in ended:
             with self._component:
                 if self._processes.known(process.pid):
                     # It runs another program now.
                     self.observe(process.pid)
                 else:
+                    self._walkable.pop(process.pid, None)
                     self.loader.forget(process.pid)
                     self._queue.release(process.pid)
 
@@ -399,24 +429,22 @@ class ProfileReceiver:
 
     def _add_remainders(self, ended: Collection[Process] | None = None) -> None:
         """Count what no stack stands for yet, and count it once: of programs that have ended, or of all."""
-        pids = None if ended is None else {p.pid for p in ended}
-
-        def wanted(program: Program) -> bool:
-            if ended is None:
-                return True
-            # Also one of which no stack has come.
-            return (program in self._observed or program[0] in (pids or ())) and self._of(program).process in ended
-
-        for program, remainders in self._remainders.take(wanted):
+        remainders = self._remainders
+        taken = remainders.take() if ended is None else remainders.take_of(_programs(ended))
+        for program, kind, device, value, calls in taken:
+            # Also of a program of which no stack has come.
             process = self._of(program).process
-            for kind, device, amount in remainders:
-                if kind == SampleType.SUBMISSION:
-                    self._gpu_time.add_remainder(process, device, amount)
-                else:
-                    self._sums.add_remainder(process, kind, amount)
+            if kind == SampleType.SUBMISSION:
+                self._gpu_time.add_remainder(process, device, calls)
+            else:
+                self._sums.add_remainder(process, kind, value)
 
     def _of(self, program: Program) -> _Observed:
         observed = self._observed.get(program)
         if observed is None:
             observed = self._observed[program] = _Observed(self._processes.owner(*program))
         return observed
+
+
+def _programs(processes: Iterable[Process]) -> set[Program]:
+    return {(p.pid, p.incarnation) for p in processes if p.incarnation is not None}

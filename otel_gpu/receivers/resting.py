@@ -9,10 +9,20 @@ from .. import abi
 from ..bpf.iterators import ask_threads
 from ..bpf.object import BpfObject
 from ..errors import LoadError
-from ..probes.profile import waiting_functions
 
 _log = logging.getLogger(__name__)
-_SHARED = ("stays", "entered", "unwind_rows", "unwind_mappings", "unwind_processes")
+_SHARED = (
+    "stays",
+    "sampled_threads",
+    "remainders",
+    "recordings",
+    "programs",
+    "used_by_all",
+    "events",
+    "unwind_rows",
+    "unwind_mappings",
+    "unwind_processes",
+)
 _ZERO = bytes(4)
 
 
@@ -31,8 +41,6 @@ class RestingThreads:
             raise
         self._programs = self._object.programs()
         self._asked = self._object.map("asked")
-        self._entered = profile.map("entered")
-        self._waiting = waiting_functions()
 
     def close(self) -> None:
         """Unload; idempotent."""
@@ -43,22 +51,18 @@ class RestingThreads:
 
         A thread that is met for the first time is only remembered: nobody knows since when it waits.
         """
-        yield from self._ask("resting_off_cpu", abi.ASKED.pack(pid, 0, 0, shortest_ns), pid=pid)
+        yield from self._ask("resting_off_cpu", pid, shortest_ns)
 
     def waits(self, pid: int) -> Iterator[bytes]:
-        """Yield a record for each call of a process that waits for a device now."""
-        keys, _ = self._entered.read(abi.ENTERED_KEY, abi.ENTERED)
-        for thread, function in keys.tolist():
-            tgid, tid = divmod(thread, 1 << 32)
-            if tgid == pid and function in self._waiting:
-                yield from self._ask("resting_wait", abi.ASKED.pack(pid, tid, function, 0), tid=tid)
+        """Yield a record for each thread of a process that is in a call which waits for a device now."""
+        yield from self._ask("resting_wait", pid, 0)
 
-    def _ask(self, program: str, question: bytes, *, pid: int = 0, tid: int = 0) -> Iterator[bytes]:
-        self._asked.put(_ZERO, question)
+    def _ask(self, program: str, pid: int, shortest_ns: int) -> Iterator[bytes]:
+        self._asked.put(_ZERO, abi.ASKED.pack(pid, 0, shortest_ns))
         try:
-            said = ask_threads(self._programs[program], pid=pid, tid=tid)
+            said = ask_threads(self._programs[program], pid=pid)
         except OSError as e:
-            _log.debug("the threads of %d cannot be asked: %s", pid or tid, e)
+            _log.debug("the threads of %d cannot be asked: %s", pid, e)
             return
         at = 0
         while at + abi.SAMPLE.size <= len(said):

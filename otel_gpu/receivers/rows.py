@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from ..abi import KIND_HIP, ROW, ROW_KEY
 from ..bpf.maps import BpfMap, possible_cpus
+from .owners import Program, are_of
 
 _Sums = npt.NDArray[np.uint64]
 
@@ -49,13 +51,11 @@ class RowReader:
         self._table = table
         self._keys = b""
         self._sums: _Sums = np.zeros((0, 3), np.uint64)
-        self.entries = 0
 
     def read(self) -> list[RowDelta]:
         """Return the rows that grew; those of a read that fails are in the next one."""
         keys, values = self._table.read(ROW_KEY, ROW)
         sums: _Sums = values.view(np.uint64).reshape(len(keys), possible_cpus(), 3).sum(axis=1, dtype=np.uint64)
-        self.entries = len(keys)
         raw = keys.tobytes()
         before = self._sums if raw == self._keys else self._align(raw)
         grown = np.nonzero((sums != before).any(axis=1))[0]
@@ -64,17 +64,13 @@ class RowReader:
         self._keys, self._sums = raw, sums
         return deltas
 
-    def forget(self, programs: set[tuple[int, int]]) -> None:
-        """Remove the rows of programs, given as (tgid, incarnation), that can add nothing any more."""
-        if not programs:
-            return
+    def forget(self, programs: Collection[Program]) -> int:
+        """Remove the rows of programs that can add nothing any more, and return how many there were."""
         keys = np.frombuffer(self._keys, ROW_KEY)
-        keep = np.ones(len(keys), bool)
-        for i, key in enumerate(zip(keys["tgid"].tolist(), keys["incarnation"].tolist(), strict=True)):
-            if key in programs:
-                keep[i] = False
-                self._table.delete(keys[i].tobytes())
-        self._keys, self._sums = keys[keep].tobytes(), self._sums[keep]
+        gone = are_of(programs, keys)
+        removed = self._table.delete_many(keys[gone])
+        self._keys, self._sums = keys[~gone].tobytes(), self._sums[~gone]
+        return removed
 
     def _align(self, raw: bytes) -> _Sums:
         """Return the previous sums in the order of the new keys, zero where a key is new."""

@@ -18,7 +18,7 @@ from ..symbols.python_names import PythonNames
 from ..symbols.stacks import STOPS, RawStack, StackNamer
 from ..unwind.loader import UnwindLoader, WalkedProcess
 from ..unwind.python_process import PythonProcess
-from .profile_remainders import Program
+from .owners import Program
 from .profile_sums import StackSample
 
 _NAMES_FOR_S = 1.0

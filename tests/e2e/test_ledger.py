@@ -321,8 +321,9 @@ def test_frees_of_memory_from_before_are_counted(tmp_path: Path) -> None:
     assert {dict(p.attributes)["reason"]: p.value for p in points} == {"allocated_before": 5}
 
 
-def test_what_finds_no_place_is_a_loss_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_finds_no_place_is_counted_and_not_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load = BpfObject.load
+    share, beyond = ROOM // 2, 36
 
     def load_small(self: BpfObject, **options: Any) -> None:
         self.configure_map("live", max_entries=ROOM)
@@ -333,14 +334,19 @@ def test_what_finds_no_place_is_a_loss_and_nothing_else(tmp_path: Path, monkeypa
         program.ready()
         with observer(program.pid) as agent:
             script = Script(program)
-            pointers = [script.do(0, "allocate", "device", 4096)[1] for _ in range(ROOM + 36)]
-            assert usage(agent, program.pid).total() == ROOM * 4096
-            assert agent._cuda.losses()[Loss.LIVE_FULL] == 36
+            pointers = [script.do(0, "allocate", "device", 4096)[1] for _ in range(share + beyond)]
+            assert usage(agent, program.pid).total() == share * 4096
+            assert agent._cuda.losses()[Loss.LIVE_FULL] == beyond
             for pointer in pointers:
                 assert script.do(0, "free", "device", pointer)[0] == 0
             assert not usage(agent, program.pid)
-            frees = [p for p in agent.snapshot() if p.name == "gpu.cuda.memory.unmatched.frees"]
-    assert [p.value for p in frees] == [36]
+            points = {p.name: p for p in agent.snapshot()}
+    assert points["gpu.cuda.memory.allocations"].value == (share + beyond) * 4096
+    assert points["gpu.cuda.memory.free.bytes"].value == share * 4096
+    frees, lost = points["gpu.cuda.memory.unmatched.frees"], points["otel_gpu.process.events.lost"]
+    assert (dict(frees.attributes)["reason"], frees.value) == ("untracked", beyond)
+    assert (dict(lost.attributes), lost.value) == ({"event": "live_full", "bpf.map.name": "live"}, beyond)
+    assert dict(lost.resource.attributes)["process.pid"] == program.pid
 
 
 def test_a_context_ends_with_very_many_allocations(agent: Agent, tmp_path: Path) -> None:

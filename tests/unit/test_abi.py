@@ -20,10 +20,14 @@ TYPES = {
     "batch_part": abi.BATCH_PART,
     "batch_kind": abi.BATCH_KIND,
     "batch_sum": abi.BATCH_SUM,
-    "entered_key": abi.ENTERED_KEY,
+    "program_key": abi.PROGRAM_KEY,
+    "program": abi.PROGRAM,
+    "kernel": abi.KERNEL,
     "entered": abi.ENTERED,
-    "sampler_key": abi.SAMPLER_KEY,
     "sampler": abi.SAMPLER,
+    "sampled_thread": abi.SAMPLED_THREAD,
+    "remainder_key": abi.REMAINDER_KEY,
+    "remainder": abi.REMAINDER,
     "unwind_mapping": loader.MAPPING,
     "unwind_row": rows.ROW,
 }
@@ -41,6 +45,10 @@ ENUMS: dict[str, type[enum.IntEnum]] = {
     "EVENT": abi.EventType,
     "SAMPLE": abi.SampleType,
     "SUBMITTED": abi.Submitted,
+    "LOSS": abi.Loss,
+    "TABLE": abi.Table,
+    "ALLOCATION": abi.Allocation,
+    "FREE": abi.FreeCause,
     "ROW": rows.RowKind,
 }
 

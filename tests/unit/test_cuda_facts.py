@@ -23,7 +23,7 @@ PID = 1 << 22
 def facts(parsers: Parsers, tmp_path: Path) -> Iterator[CudaFacts]:
     kernels = KernelBook()
     origins = Origins(kernels, parsers, SymbolCache(tmp_path))
-    yield CudaFacts(kernels, origins, None)  # type: ignore[arg-type]
+    yield CudaFacts(kernels, origins, None, lambda *_: None)  # type: ignore[arg-type]
     origins.close()
 
 

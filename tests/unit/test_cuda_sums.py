@@ -11,6 +11,7 @@ from otel_gpu.model import Buckets, Measurement, Resource, attributes
 from otel_gpu.probes.table import FUNCTIONS
 from otel_gpu.receivers.cuda_graphs import Contents, Node
 from otel_gpu.receivers.cuda_sums import CudaSums
+from otel_gpu.receivers.error_types import ErrorTypes
 from otel_gpu.receivers.rows import RowDelta
 
 PROCESS = Process(10, Resource(attributes({"process.pid": 10})), 1)
@@ -48,7 +49,12 @@ def _key(_process: Process, handle: int, generation: int) -> int:
 
 @pytest.fixture
 def sums() -> CudaSums:
-    return CudaSums(lambda _, key: f"k{key:x}", _key, lambda _, version: {7: GRAPH, 9: NESTED}.get(version))
+    return CudaSums(
+        lambda _, key: f"k{key:x}",
+        _key,
+        lambda _, version: {7: GRAPH, 9: NESTED}.get(version),
+        ErrorTypes().of_cuda,
+    )
 
 
 def found(sums: CudaSums) -> dict[str, list[tuple[dict[str, object], object]]]:

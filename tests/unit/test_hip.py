@@ -12,7 +12,6 @@ from otel_gpu.discovery.processes import Process
 from otel_gpu.model import Measurement, Resource, attributes
 from otel_gpu.receivers import hip
 from otel_gpu.receivers.cuda_graphs import Graphs, Node
-from otel_gpu.receivers.hip_errors import error_name
 
 GRAPH, NODE, EXEC, VERSION = 0x10, 0x20, 0x30, 99
 RESOURCE = Resource(())
@@ -70,8 +69,3 @@ def test_a_measurement_goes_over_to_the_parallel_metric(spec: telemetry.MetricSp
     assert "cuda" not in (named.metric.description + str(named.metric.attributes)).lower()
     assert named.attributes == attributes({"error.type": "x", "hip.function": "hipFree"})
     assert (named.resource, named.value) == (RESOURCE, 5)
-
-
-def test_an_error_has_its_name_or_its_number() -> None:
-    assert error_name(2) == "hipErrorOutOfMemory"
-    assert error_name(12345) == "12345"

@@ -4,11 +4,64 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import pytest
 
-from otel_gpu.discovery.processes import ProcessTable
+from otel_gpu.discovery.facts import ProcessFacts
+from otel_gpu.discovery.processes import Began, Process, ProcessTable
+
+
+@dataclass
+class Kept:
+    """What the kernel keeps of a program."""
+
+    began: Began
+    comm: str
+    parent: int
+    is_announced: bool
+    ended_s: float | None
+
+
+class Kernel:
+    """Stands for the kernel: which program a pid runs, and what is kept of programs."""
+
+    def __init__(self, table: ProcessTable | None = None) -> None:
+        self.now: dict[int, tuple[int, Began]] = {}
+        self.changes: dict[int, list[tuple[int, int]]] = {}
+        self.kept: dict[tuple[int, int], Kept] = {}
+        if table is not None:
+            table.ask(self)
+
+    def runs(self, pid: int, incarnation: int, executions: int = 1) -> None:
+        self.now[pid] = incarnation, Began(7, executions)
+
+    def keeps(
+        self, pid: int, incarnation: int, comm: str = "", *, ended_s: float | None = None, is_announced: bool = False
+    ) -> None:
+        self.kept[pid, incarnation] = Kept(Began(7, 1), comm, 1, is_announced, ended_s)
+
+    def running(self, pid: int) -> tuple[int, Began] | None:
+        if steps := self.changes.get(pid):
+            self.runs(pid, *steps.pop(0))
+        return self.now.get(pid)
+
+    def state(self, program: tuple[int, int]) -> Kept | None:
+        return self.kept.get(program)
+
+    def states(self) -> Mapping[tuple[int, int], Kept]:
+        return self.kept
+
+
+def facts(pid: int, name: str) -> ProcessFacts:
+    return ProcessFacts(pid, comm=name, executable=f"/bin/{name}")
+
+
+def names(process: Process) -> object:
+    return dict(process.resource.attributes)["service.name"]
+
 
 SLEEP = [sys.executable, "-Sc", "import sys; print(flush=True); sys.stdin.read()"]
 
@@ -38,28 +91,132 @@ def test_a_process_is_learnt_once(table: ProcessTable, child: subprocess.Popen[b
     assert list(table) == [process]
 
 
-def test_incarnations_belong_to_programs_in_their_order(table: ProcessTable, child: subprocess.Popen[bytes]) -> None:
-    first = table.observe(child.pid)
-    table.executed(child.pid, "second")
-    second = table.observe(child.pid)
-
-    assert first.ended
-    assert table.owner(child.pid, 111) is first
-    assert table.owner(child.pid, 222) is second
-    assert table.owner(child.pid, 111) is first
-
-
-def test_an_exec_that_nobody_told_of_is_noticed_by_its_rows(
+def test_programs_of_one_pid_are_told_apart_by_what_the_kernel_says(
     table: ProcessTable, child: subprocess.Popen[bytes]
 ) -> None:
+    kernel = Kernel(table)
+    kernel.runs(child.pid, 111, executions=1)
     first = table.observe(child.pid)
-    table.owner(child.pid, 111)
+    kernel.runs(child.pid, 222, executions=2)
+    second = table.observe(child.pid)
 
-    second = table.owner(child.pid, 222)
-
-    assert second is not first
-    assert (first.ended, second.ended, second.late) == (True, False, True)
+    assert (first.ended, second.ended) == (True, False)
+    assert table.current(child.pid) is second
     assert table.owner(child.pid, 222) is second
+    assert table.owner(child.pid, 111) is first
+
+
+def test_an_exec_that_is_told_late_does_not_end_what_runs_now(
+    table: ProcessTable, child: subprocess.Popen[bytes]
+) -> None:
+    kernel = Kernel(table)
+    kernel.runs(child.pid, 222, executions=2)
+    process = table.observe(child.pid)
+
+    table.executed(child.pid, "second")
+
+    assert not process.ended
+    kernel.runs(child.pid, 333, executions=3)
+    table.executed(child.pid, "third")
+    assert process.ended
+
+
+def test_a_program_has_the_name_that_it_had_when_it_showed_itself(
+    table: ProcessTable, child: subprocess.Popen[bytes]
+) -> None:
+    kernel = Kernel(table)
+    kernel.runs(child.pid, 333, executions=3)
+    third = table.observe(child.pid)
+
+    # What the first two said comes when the third runs already.
+    second, first = (
+        table.announced(number, Began(7, n), facts(child.pid, name), is_whole=True, late=True)
+        for number, n, name in ((222, 2, "second"), (111, 1, "first"))
+    )
+
+    assert [names(p) for p in (first, second)] == ["first", "second"]
+    assert (first.ended, second.ended, third.ended) == (True, True, False)
+    assert list(table) == [first, second, third]
+    assert table.announced(333, Began(7, 3), facts(child.pid, "x"), is_whole=True, late=True) is third
+    assert [table.owner(child.pid, n) for n in (111, 222, 333)] == [first, second, third]
+
+
+def test_discovery_says_whether_a_program_is_late(table: ProcessTable, child: subprocess.Popen[bytes]) -> None:
+    kernel = Kernel(table)
+    kernel.runs(child.pid, 111)
+    announced = table.announced(111, Began(7, 1), facts(child.pid, "early"), is_whole=True, late=True)
+    assert announced.late
+
+    assert table.observe(child.pid, late=False) is announced
+    assert not announced.late
+    assert not table.observe(child.pid, late=True).late
+
+
+def test_what_a_program_could_not_say_is_read_while_it_runs(
+    table: ProcessTable, child: subprocess.Popen[bytes]
+) -> None:
+    kernel = Kernel(table)
+    kernel.runs(child.pid, 111)
+    cut = facts(child.pid, "cut")
+
+    whole = table.announced(111, Began(7, 1), cut, is_whole=False, late=False)
+    gone = table.announced(99, Began(7, 0), cut, is_whole=False, late=False)
+
+    assert names(whole) != "cut"
+    assert names(gone) == "cut"
+
+
+def test_what_is_read_while_another_program_begins_is_read_again(
+    table: ProcessTable, child: subprocess.Popen[bytes]
+) -> None:
+    kernel = Kernel(table)
+    kernel.changes = {child.pid: [(111, 1), (222, 2), (222, 2), (222, 2)]}
+
+    process = table.observe(child.pid)
+
+    assert process.incarnation == 222
+
+
+def test_a_program_is_done_with_when_the_kernel_counts_nothing_of_it_any_more(
+    table: ProcessTable, child: subprocess.Popen[bytes]
+) -> None:
+    kernel = Kernel(table)
+    kernel.runs(child.pid, 111)
+    process = table.observe(child.pid)
+    kernel.keeps(child.pid, 111)
+
+    child.communicate()
+    kernel.now.clear()
+    assert table.exited(child.pid) is process
+    assert table.ended() == []
+    process.ended_s -= 60
+    assert table.ended() == [process]
+    process.ended_s += 60
+    kernel.keeps(child.pid, 111, ended_s=time.monotonic())
+    assert table.ended() == [process]
+
+
+def test_a_program_that_ended_unseen_is_done_with_too(table: ProcessTable) -> None:
+    kernel = Kernel(table)
+    kernel.keeps(1 << 22, 111, comm="short", ended_s=time.monotonic(), is_announced=True)
+    # What it said of itself may still come.
+    assert table.ended() == []
+    kernel.keeps(1 << 22, 111, comm="short", ended_s=time.monotonic() - 60, is_announced=True)
+
+    (process,) = table.ended()
+
+    assert (process.pid, process.incarnation, names(process)) == (1 << 22, 111, "short")
+
+
+def test_those_known_already_are_asked_of_the_kernel(table: ProcessTable, child: subprocess.Popen[bytes]) -> None:
+    table.observe(child.pid, late=True)
+    kernel = Kernel()
+    kernel.runs(child.pid, 111)
+
+    table.ask(kernel)
+
+    (process,) = table
+    assert (process.incarnation, process.late) == (111, True)
 
 
 def test_rows_of_a_process_that_nobody_saw_have_an_owner(table: ProcessTable) -> None:
