@@ -69,6 +69,7 @@ _KEYED_BY_PROGRAM = (
 _SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events")
 _THREAD_OWNER_AT = 8
 """Where struct thread of ebpf/threads.bpf.h says whose it is."""
+_FOLDED = "rows_folded"
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
 _NEVER = (1 << 64) - 1
 _NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 5.0
@@ -157,6 +158,7 @@ class CudaReceiver:
         self._uncounted: list[RowDelta] = []
         self._losses: list[ProgramLoss] = []
         self._rows_lost = 0
+        self._folded = 0
         self._component = Component("cuda")
         self._before_forgetting: Callable[[Collection[Process]], None] = lambda _: None
 
@@ -330,6 +332,9 @@ class CudaReceiver:
         totals, losses = self._programs.read()
         self._unsorted += totals
         self._losses += losses
+        for program, folded in self._rows.crowds.take().items():
+            self._losses.append(ProgramLoss(program, _FOLDED, "rows", folded))
+            self._folded += folded
 
     def _lost(self, loss: ProgramLoss) -> Measurement:
         owner = self._processes.owner(*loss.program)
@@ -376,6 +381,7 @@ class CudaReceiver:
             "names_cut": self._facts.cut_names(),
             "names_refused": self.kernels.refused,
             "rows_not_counted": self._rows_lost,
+            _FOLDED: self._folded,
         }
 
     def unnamed(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..abi import KIND_HIP, ROW, ROW_KEY
 from ..bpf.maps import BpfMap, possible_cpus
+from .crowds import Crowds
 from .owners import Program, are_of
 
 _Sums = npt.NDArray[np.uint64]
@@ -51,6 +52,7 @@ class RowReader:
         self._table = table
         self._keys = b""
         self._sums: _Sums = np.zeros((0, 3), np.uint64)
+        self.crowds = Crowds()
 
     def read(self) -> list[RowDelta]:
         """Return the rows that grew; those of a read that fails are in the next one."""
@@ -59,8 +61,8 @@ class RowReader:
         raw = keys.tobytes()
         before = self._sums if raw == self._keys else self._align(raw)
         grown = np.nonzero((sums != before).any(axis=1))[0]
-        added = zip(keys[grown].tolist(), (sums[grown] - before[grown]).tolist(), strict=True)
-        deltas = [RowDelta(*key, *delta) for key, delta in added]
+        shown, added = self.crowds.fold(keys[grown], sums[grown] - before[grown])
+        deltas = [RowDelta(*key, *delta) for key, delta in zip(shown.tolist(), added.tolist(), strict=True)]
         self._keys, self._sums = raw, sums
         return deltas
 
