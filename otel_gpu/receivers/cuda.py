@@ -40,6 +40,7 @@ from .cuda_facts import CudaFacts
 from .cuda_ledger import Gone, Ledger
 from .cuda_patience import Patience
 from .cuda_sums import CudaSums
+from .dead_rows import DeadRows
 from .error_types import ErrorTypes
 from .kernel_handles import handle_of
 from .owners import Removal, by_key, by_value, of_trie
@@ -149,6 +150,8 @@ class CudaReceiver:
         self._origins = Origins(self.kernels, parsers)
         self._facts = CudaFacts(self.kernels, self._origins, self._ledger, self._announced)
         self._errors = ErrorTypes()
+        give_back = partial(self._shared.give_back, Table.ROWS)
+        self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), give_back)
         processes.ask(self._programs)
         self._ring = RingReader(self._object.map("events"), self._facts.handle)
         self._patience = Patience(self._facts.awaits_name)
@@ -322,6 +325,7 @@ class CudaReceiver:
         # Not before all is counted: the first rows of a short life may have told whose they are.
         programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
         self._errors.forget(ended)
+        self._dead.sweep()
         self._shared.forget(programs)
         self._busy.forget(programs)
         self._programs.forget(programs)

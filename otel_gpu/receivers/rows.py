@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,23 @@ class RowReader:
         deltas = [RowDelta(*key, *delta) for key, delta in zip(shown.tolist(), added.tolist(), strict=True)]
         self._keys, self._sums = raw, sums
         return deltas
+
+    def last(self) -> tuple[npt.NDArray[np.void], _Sums]:
+        """Return all rows and what they had counted when they were last read."""
+        return np.frombuffer(self._keys, ROW_KEY), self._sums
+
+    def remove(self, rows: Collection[bytes]) -> Iterator[Program]:
+        """Remove rows, given by their keys, and yield whose each was that was there."""
+        if not rows:
+            return
+        keys, _ = self.last()
+        kept = np.ones(len(keys), bool)
+        for at, key in enumerate(keys):
+            if key.tobytes() in rows:
+                kept[at] = False
+                if self._table.delete(key.tobytes()):
+                    yield int(key["tgid"]), int(key["incarnation"])
+        self._keys, self._sums = keys[kept].tobytes(), self._sums[kept]
 
     def forget(self, programs: Collection[Program]) -> int:
         """Remove the rows of programs that can add nothing any more, and return how many there were."""

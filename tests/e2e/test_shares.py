@@ -124,6 +124,21 @@ def test_a_library_that_makes_up_values_makes_no_series_of_them(agent: Agent, tm
     wait_until_forgotten(agent, hog.pid)
 
 
+@pytest.mark.parametrize("what", ["updates", "renames"])
+def test_rows_that_can_grow_no_more_make_room(what: str, agent: Agent, tmp_path: Path) -> None:
+    with liar.hostile(tmp_path, **{what: 5000}) as changing:
+        changing.ready()
+        did = changing.run_phase()
+        assert liar.entries_of(agent, changing.pid)["rows"] > 4000
+        for _ in range(4):
+            said = Said(agent, changing.pid)
+        assert liar.entries_of(agent, changing.pid)["rows"] < 10
+        assert said.total("gpu.cuda.graph.launch.calls") == did["graph_launches"]
+        changing.go()
+        assert changing.wait() == 0
+    assert Said(agent, changing.pid).total(LAUNCHES) == did["launches"]
+
+
 def test_the_agent_says_how_full_each_table_is(agent: Agent, tmp_path: Path) -> None:
     with liar.hostile(tmp_path, live=1000) as program:
         program.ready()
