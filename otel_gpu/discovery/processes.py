@@ -208,11 +208,6 @@ class ProcessTable:
         with self._lock:
             return self._current(pid)
 
-    def current(self, pid: int) -> Process | None:
-        """Return the program that a pid runs now, if it is observed."""
-        with self._lock:
-            return self._current(pid)
-
     def of_resource(self, resource: Resource) -> Process | None:
         """Return the program that a resource is of; of several under one pid the last."""
         pid = next((value for name, value in resource.attributes if name == "process.pid"), None)
