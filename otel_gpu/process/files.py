@@ -69,6 +69,10 @@ class MappedFile(msgspec.Struct, frozen=True, tag=True):
         """The path, for people."""
         return escaped(os.fsdecode(self.path))
 
+    def below(self, root: int) -> RootedFile:
+        """Return the same file by its path, for when the process has ended."""
+        return RootedFile(root, self.path, self.device, self.inode)
+
 
 class RootedFile(msgspec.Struct, frozen=True, tag=True):
     """A file by its path below a root directory; that of a process that has ended, say. `inode` 0: whichever is there."""

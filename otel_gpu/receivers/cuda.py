@@ -271,6 +271,8 @@ class CudaReceiver:
         # Programs that showed themselves and ended are known as such then.
         self._ring.drain()
         ended = self._processes.ended()
+        if ended and self._waits_for_names:
+            self._origins.settle(_NAMES_OF_ENDED_S)
         self._before_forgetting(ended)
         # What was read is kept until it has been counted, whatever happens in between.
         self._unsorted += self._rows.read()
@@ -279,7 +281,7 @@ class CudaReceiver:
         # Events after rows: what a row counts was made known before it was counted.
         self._ring.drain()
         if self._waits_for_names:
-            self._origins.settle(_NAMES_OF_ENDED_S if ended else _NAMES_S)
+            self._origins.settle(_NAMES_S)
         facts = (self._name, self._facts.key_of, self._facts.graph_contents)
         sums, of_hip = CudaSums(*facts, self._errors.of_cuda), CudaSums(*facts, self._errors.of_hip)
 

@@ -224,14 +224,23 @@ class StackQueue:
             if not line.read or line.is_handing_on:
                 return False
             sample, stack = line.read[0]
-            at_once = line.waits_no_more or len(line.read) > _MAX_WAITING
-            named = stack.named if line.namer is None else line.namer.name(stack, at_once=at_once)
+            named: Stack | Exception | None
+            try:
+                at_once = line.waits_no_more or len(line.read) > _MAX_WAITING
+                named = stack.named if line.namer is None else line.namer.name(stack, at_once=at_once)
+            except Exception as e:  # noqa: BLE001 - it would fail again, and hold up all behind it
+                named = e
             if named is None:
                 return False
             line.read.popleft()
             line.is_handing_on = True
         try:
+            if isinstance(named, Exception):
+                raise named
             self._on_stack(line.program, sample, named)
+        except Exception:
+            self._on_lost(sample)
+            raise
         finally:
             with self._changed:
                 line.is_handing_on = False

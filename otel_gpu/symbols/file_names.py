@@ -214,20 +214,19 @@ class _Reading:
 
     def read(self, wanted: Mapping[NamedFile, Collection[_Address]]) -> None:
         """Learn the names at addresses of files, as far as that goes."""
-        self._ask_all([self._functions(file, []) for file in wanted if file.symbols is None])
+        self._ask_for(lambda: [self._functions(file, []) for file in wanted if file.symbols is None])
         self._ask_all([self._functions(file, found) for file in wanted if (found := self._candidates(file))])
-        self._ask_all([self._names(file, addresses) for file, addresses in wanted.items()])
+        self._ask_for(lambda: [self._names(file, addresses) for file, addresses in wanted.items()])
 
     def _ways(self, file: NamedFile) -> list[File]:
         """Return how a file can be opened: by its mapping, or by its path where the process has ended."""
         region = file.users.get(self._pid)
         if region is None:
             return []
-        if os.path.exists(f"/proc/{self._pid}"):
-            return [region.mapped(self._pid)]
-        major, minor, inode = region.file or (0, 0, 0)
-        roots = [-1] if self._root is None else [0, -1]
-        return [RootedFile(root, region.raw_path, (major, minor), inode) for root in roots]
+        mapped = region.mapped(self._pid)
+        if self._is_there():
+            return [mapped]
+        return [mapped.below(root) for root in ([-1] if self._root is None else [0, -1])]
 
     def _functions(self, file: NamedFile, debug: Sequence[RootedFile]) -> _Ask:
         """Ask for a file's functions; one of `debug` may hold its symbols."""
@@ -276,6 +275,16 @@ class _Reading:
             take(Answer())
             return None
         return _Ask(file, self._ways(file), [] if file.debug is None else [file.debug], missing, take)
+
+    def _is_there(self) -> bool:
+        return os.path.exists(f"/proc/{self._pid}")
+
+    def _ask_for(self, missing: Callable[[], Iterable[_Ask | None]]) -> None:
+        """Ask what is missing, and once more if the process has ended meanwhile."""
+        was_there = self._is_there()
+        self._ask_all(missing())
+        if was_there and not self._is_there():
+            self._ask_all(missing())
 
     def _ask_all(self, asks: Iterable[_Ask | None]) -> None:
         """Ask one child all questions, and another what is left when a file ends it or holds it up."""

@@ -50,8 +50,12 @@ def kernels_at(parsers: Parsers, module: Module, addresses: Sequence[int]) -> di
     assert module.file is not None
     names: dict[int, str] = {}
     places = [address - module.bias for address in addresses]
-    for outcome in each(parsers, host_symbols, [module.file], places, _READING):
-        names = outcome.answer or names
+    # By its path where the program has ended meanwhile.
+    for file in (module.file, module.file.below(-1)):
+        (outcome,) = each(parsers, host_symbols, [file], places, _READING)
+        if outcome.answer is not None:
+            names = outcome.answer
+            break
     return {
         address: kernel_of(names[place]) if place in names else f"{module.name}+{place:#x}"
         for address, place in zip(addresses, places, strict=True)

@@ -58,6 +58,7 @@ _STEPS: tuple[tuple[type, str], ...] = (
     (ProfilePipeline, "export"),
     (RestingThreads, "waits"),
     (StackNamer, "read"),
+    (StackNamer, "name"),
 )
 _ERRORS = (MemoryError(), ValueError("text of a \x1b stranger"), OSError(24, "Too many open files"))
 

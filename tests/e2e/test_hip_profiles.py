@@ -29,6 +29,7 @@ def test_a_program_on_hip_is_recorded(release: int, built: Path, tmp_path: Path)
     with Program([built / f"hip_calls_{release}", "2", "200"], tmp_path, environment) as program:
         program.ready()
         with Recorder(program.pid, TYPES) as recorder:
+            assert recorder.prepare()
             recorder.start()
             program.run_phase()
             assert program.wait() == 0
