@@ -212,8 +212,9 @@ class ProcessTable:
         """Return the program that a resource is of; of several under one pid the last."""
         pid = next((value for name, value in resource.attributes if name == "process.pid"), None)
         with self._lock:
-            programs = self._by_pid.get(pid, ()) if isinstance(pid, int) else ()
-            return next((p for p in reversed(programs) if p.resource == resource), None)
+            programs = list(self._by_pid.get(pid, ())) if isinstance(pid, int) else []
+        # Who a program is may still be being read: nobody else waits for that.
+        return next((p for p in reversed(programs) if p.resource == resource), None)
 
     def owner(self, pid: int, incarnation: int) -> Process:
         """Return whose rows (pid, incarnation) are."""

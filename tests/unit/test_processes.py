@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 
 from otel_gpu.discovery.facts import ProcessFacts
+from otel_gpu.discovery.identification import Identification, Known
 from otel_gpu.discovery.processes import Began, Process, ProcessTable
 
 
@@ -274,3 +277,25 @@ def test_names_of_programs_that_never_used_a_gpu_are_bounded(
         table.executed(pid, "sh")
 
     assert len(table._names) == 10
+
+
+def test_who_waits_for_a_programs_name_holds_up_nobody(table: ProcessTable, child: subprocess.Popen[bytes]) -> None:
+    asked = threading.Event()
+
+    class Slow(Identification):
+        def get(self) -> Known:
+            asked.set()
+            return super().get()
+
+    process = table.observe(child.pid)
+    resource = process.resource
+    identification = Slow(ProcessFacts(child.pid), lambda _: resource, patience_s=60)
+    process.identity = identification
+    with ThreadPoolExecutor(2) as others:
+        found = others.submit(table.of_resource, resource)
+        assert asked.wait(10)
+        try:
+            assert others.submit(table.known, child.pid).result(timeout=10)
+        finally:
+            identification.supply(ProcessFacts(child.pid))
+        assert found.result(timeout=10) is process
