@@ -9,7 +9,7 @@ from .batches import each
 from .confinement import Limits
 from .files import MappedFile, ProcessFile
 from .parsers import Parsers
-from .work import OpenFile, work
+from .work import GONE, OpenFile, work
 
 Row = tuple[int, int, int, int, int, int, bytes]
 """start, end, offset, device's major and minor number, inode, path."""
@@ -33,7 +33,7 @@ def executable_mappings(parsers: Parsers, pid: int) -> list[MappedFile]:
             return [mapped_file(pid, row) for row in outcome.answer]
         if outcome.error == "PermissionError":
             raise PermissionError(outcome.reason)
-        if outcome.error in ("FileNotFoundError", "ProcessLookupError"):
+        if outcome.error in GONE:
             raise ProcessGoneError(f"process {pid} is gone")
     return []
 

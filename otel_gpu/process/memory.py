@@ -15,11 +15,10 @@ from typing import NamedTuple, Protocol
 
 from ..errors import OtelGpuError, ProcessGoneError
 from .files import File, ProcessFile
-from .work import OpenFile
+from .work import GONE, OpenFile
 
 _PIECE = 1 << 20
 _MAX_MAPS = 64 << 20
-_GONE = ("FileNotFoundError", "ProcessLookupError")
 _USER_SPACE_END = 1 << 56
 """Above every user address of x86-64 (also with five-level paging) and arm64; pread takes no larger offset."""
 
@@ -95,7 +94,7 @@ class MemoryFiles:
 
     def read_maps(self) -> bytes:
         """Return the list of mappings as it is now; ProcessGoneError after exit, MemoryFault where it may not be read."""
-        if self.maps.descriptor < 0 and self.maps.error not in _GONE:
+        if self.maps.descriptor < 0 and self.maps.error not in GONE:
             raise MemoryFault(f"the mappings cannot be read: {self.maps.reason}")
         data = bytearray()
         with contextlib.suppress(ProcessLookupError):

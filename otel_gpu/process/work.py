@@ -57,6 +57,10 @@ class Request(msgspec.Struct, frozen=True):
     argument: bytes
 
 
+GONE = frozenset({"FileNotFoundError", "ProcessLookupError"})
+"""Classes of exceptions that say that a process, or a file, is not there any more."""
+
+
 class Opened(msgspec.Struct, frozen=True):
     """What became of the file of this number: its identity and size, or why it is not open."""
 

@@ -17,8 +17,9 @@ from itertools import islice
 from typing import TypeVar
 
 from ..fair_pool import FairPool
-from ..process.files import File, RootedFile
+from ..process.files import File, MappedFile, RootedFile
 from ..process.parsers import Job, Parsers, WorkError
+from ..process.work import GONE
 from ..profiles import FileMapping, Frame, FrameKind
 from ..supervision import Worker
 from ..unwind.address_space import FileKey, Region
@@ -211,6 +212,7 @@ class _Reading:
         self._pid = pid
         self._root = root
         self._lock = lock
+        self._has_ended = not os.path.exists(f"/proc/{pid}")
 
     def read(self, wanted: Mapping[NamedFile, Collection[_Address]]) -> None:
         """Learn the names at addresses of files, as far as that goes."""
@@ -224,7 +226,7 @@ class _Reading:
         if region is None:
             return []
         mapped = region.mapped(self._pid)
-        if self._is_there():
+        if not self._has_ended:
             return [mapped]
         return [mapped.below(root) for root in ([-1] if self._root is None else [0, -1])]
 
@@ -276,14 +278,11 @@ class _Reading:
             return None
         return _Ask(file, self._ways(file), [] if file.debug is None else [file.debug], missing, take)
 
-    def _is_there(self) -> bool:
-        return os.path.exists(f"/proc/{self._pid}")
-
     def _ask_for(self, missing: Callable[[], Iterable[_Ask | None]]) -> None:
         """Ask what is missing, and once more if the process has ended meanwhile."""
-        was_there = self._is_there()
+        had_ended = self._has_ended
         self._ask_all(missing())
-        if was_there and not self._is_there():
+        if self._has_ended and not had_ended:
             self._ask_all(missing())
 
     def _ask_all(self, asks: Iterable[_Ask | None]) -> None:
@@ -306,6 +305,8 @@ class _Reading:
             try:
                 job.open()
                 first = 0
+                mapped = (o for f, o in zip(files, job.opened) if isinstance(f, MappedFile))
+                self._has_ended |= any(opened.error in GONE for opened in mapped)
                 for ask in asks:
                     _ask(job, ask, first, len(given))
                     first += len(ask.files)

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..errors import OtelGpuError
-from ..process.batches import each
+from ..process.batches import Outcome, each
 from ..process.files import FileId, MappedFile
 from ..process.parsers import Parsers, WorkError
+from ..process.work import GONE
 from .cache import SymbolCache
 from .launches import Module
 from .spans import MAX_ADDRESS
@@ -45,17 +46,28 @@ class KernelLibraries:
 
         One that cannot be opened, or is no library, stands for itself alone and has none.
         """
+        unopened = []
         for outcome in each(self._parsers, outlines, files, None, OUTLINES):
-            file, opened = files[outcome.number], outcome.opened
-            name = os.path.basename(os.fsdecode(file.path))
-            found = None if outcome.answer is None else _placed(outcome.answer, file)
-            if found is None or outcome.answer is None or opened is None or opened.id is None:
-                yield Module(file.start, file.end, file.start, name, _NOTHING, (file.start, file.end), file)
-                continue
-            bias, extent = found
-            with self._lock:
-                stubs = self._known.get(opened.id) if outcome.answer.has_device_code else _NOTHING
-            yield Module(file.start, file.end, bias, name, stubs, extent, file, opened.id)
+            file = files[outcome.number]
+            if outcome.opened is None and outcome.error in GONE:
+                unopened.append(file)
+            else:
+                yield self._module(file, outcome)
+        if unopened:
+            # Their processes have ended meanwhile.
+            for outcome in each(self._parsers, outlines, [file.below(-1) for file in unopened], None, OUTLINES):
+                yield self._module(unopened[outcome.number], outcome)
+
+    def _module(self, file: MappedFile, outcome: Outcome[Outline]) -> Module:
+        opened = outcome.opened
+        name = os.path.basename(os.fsdecode(file.path))
+        found = None if outcome.answer is None else _placed(outcome.answer, file)
+        if found is None or outcome.answer is None or opened is None or opened.id is None:
+            return Module(file.start, file.end, file.start, name, _NOTHING, (file.start, file.end), file)
+        bias, extent = found
+        with self._lock:
+            stubs = self._known.get(opened.id) if outcome.answer.has_device_code else _NOTHING
+        return Module(file.start, file.end, bias, name, stubs, extent, file, opened.id)
 
     def read(self, module: Module) -> StubMap:
         """Return the kernels of a module's file; none where they cannot be read, which is counted."""
