@@ -28,6 +28,8 @@ from otel_gpu import telemetry
 _INTERVAL_S = 5.0
 _THREADS, _LAUNCHES, _EXECS, _LIBRARIES = 16, 50, 3, 4
 _PAUSE_S = 0.2
+_POOLED = 6
+"""Threads: a pool starts another one when more is to be done at once than ever before, and has few at most."""
 _LOOK_S, _STILL_S, _PATIENCE_S = 0.5, 6.0, 60.0
 """Libraries stay probed for five seconds after their last use: what has not changed for longer stays."""
 _LONG_S, _GROWN_MB = 600.0, 8.0
@@ -50,9 +52,9 @@ class Soak:
         if self.counted != self.launched:
             yield f"{self.counted:,} of {self.launched:,} launches counted"
         first, last = self.held[0][1], self.held[-1][1]
-        for what in ("descriptors", "threads", "children"):
+        for what, more in (("descriptors", 0), ("threads", _POOLED), ("children", 0)):
             before, after = getattr(first, what), getattr(last, what)
-            if after > before:
+            if after > before + more:
                 yield f"{after} {what}, {before} before"
         for name, entries in last.entries.items():
             if entries:

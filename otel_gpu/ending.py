@@ -11,6 +11,7 @@ from .supervision import Component
 
 _log = logging.getLogger(__name__)
 _NAME = "otel-gpu-stop"
+_TO_RETURN_S = 0.5
 
 
 class Ending:
@@ -37,7 +38,8 @@ class Ending:
         """Do one thing that wants to know for how many seconds: half of what is left, or all but `keep_s`."""
         left_s = self._deadline.left_s
         limit_s = left_s / 2 if keep_s is None else max(left_s - keep_s, 0.0)
-        if not self._did(lambda: do(limit_s), limit_s):
+        # What takes all the time that it is given has ended in time.
+        if not self._did(lambda: do(max(limit_s - _TO_RETURN_S, limit_s / 2)), limit_s):
             self._hung.append(what)
 
     def release(self, what: str, do: Callable[[], object]) -> None:

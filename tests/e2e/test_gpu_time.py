@@ -36,6 +36,7 @@ def _record(way: str, directory: Path) -> Told:
     with Program([sys.executable, ground.PROGRAMS / "busy_sites.py", way], directory, CLOCK) as program:
         program.ready()
         with Recorder(program.pid, GPU_TIMES) as recorder:
+            assert recorder.settle()
             recorder.start()
             took = program.run_phase()["sites"]
             profiles = recorder.finish()

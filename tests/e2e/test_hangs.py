@@ -29,6 +29,7 @@ def test_threads_that_hang_are_off_their_cpu_for_the_whole_recording(tmp_path: P
     with Program([sys.executable, ground.PROGRAMS / "hangs.py"], tmp_path) as program:
         program.ready()
         with Recorder(program.pid, (OFF_CPU,)) as recorder:
+            assert recorder.settle()
             for _ in range(2):
                 began = time.monotonic_ns()
                 recorder.start()
@@ -49,6 +50,7 @@ def test_a_call_that_waits_for_the_device_counts_until_the_end(tmp_path: Path) -
     with Program([sys.executable, ground.PROGRAMS / "hangs.py", "device"], tmp_path, slow) as program:
         program.ready()
         with Recorder(program.pid, (GPU_WAIT,)) as recorder:
+            assert recorder.settle()
             recorder.start()
             began = time.monotonic_ns()
             program.go()

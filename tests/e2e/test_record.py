@@ -42,8 +42,13 @@ def _recording(pids: Sequence[int], duration: str, out: Path, kind: str = "launc
         command += ["--pid", str(pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as recording:
         try:
-            line = recording.stderr.readline()
-            assert line.startswith(f"recording {kind} of process"), line + recording.stderr.read()
+            said = []
+            for line in recording.stderr:
+                said.append(line)
+                if line.startswith(f"recording {kind} of process"):
+                    break
+            else:
+                raise AssertionError("".join(said))
             yield recording
         finally:
             recording.kill()
