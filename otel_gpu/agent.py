@@ -42,6 +42,7 @@ from .receivers.nvml import NvmlReceiver
 from .receivers.nvml_apart import NvmlApart
 from .receivers.process_devices import DeviceBook
 from .series_limits import SeriesLimits
+from .shortage import require_descriptors
 from .supervision import Health, Worker
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class Agent:
         profile = next((s for s in config.used_receivers if isinstance(s, ProfileSettings)), None)
         self._counts = bool(settings)
         if settings or profile is not None:
+            require_descriptors(profiles=profile is not None)
             # Profiles need the counts' knowledge of kernels and captures, whether or not the counts are exported.
             cuda = settings[0] if settings else CudaSettings()
             self._parsers.start()
@@ -141,6 +143,7 @@ class Agent:
                 on_exit=self._on_exit,
                 on_map=self._on_map,
                 on_unused=self._on_unused,
+                retry=self._retry,
             )
             for library, file in drivers.installed(self._parsers, cuda.libraries):
                 self._cuda.attach(library, file)
@@ -308,6 +311,12 @@ class Agent:
             self._cuda.detach(library)
         if self._profile is not None:
             self._profile.detach(library)
+
+    def _retry(self) -> None:
+        if self._cuda is not None:
+            self._cuda.retry()
+        if self._profile is not None:
+            self._profile.retry()
 
     def _on_map(self, pid: int) -> None:
         if self._profile is not None:

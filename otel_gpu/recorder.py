@@ -22,6 +22,7 @@ from .process.parsers import Parsers
 from .profiles import Profile, ProfileType, merge
 from .receivers.cuda import CudaReceiver
 from .receivers.profile import ProfileReceiver, Progress
+from .shortage import require_descriptors
 
 _log = logging.getLogger(__name__)
 _SLICE_S = 0.25
@@ -49,6 +50,7 @@ class Recorder:
         """Attach to the processes; OtelGpuError where that cannot be."""
         self._pids = (pids,) if isinstance(pids, int) else tuple(pids)
         settings = cuda or CudaSettings()
+        require_descriptors(profiles=True)
         self._types = tuple(types)
         self._parsers = Parsers()
         self._processes = ProcessTable({}, self._parsers)
@@ -98,6 +100,7 @@ class Recorder:
                 pids=self._pids,
                 on_map=self._profile.observe,
                 on_unused=self._on_unused,
+                retry=self._retry,
             )
             self._watcher.scan()
             self._watcher.start()
@@ -225,6 +228,11 @@ class Recorder:
         self._cuda.detach(library)
         if self._profile is not None:
             self._profile.detach(library)
+
+    def _retry(self) -> None:
+        self._cuda.retry()
+        if self._profile is not None:
+            self._profile.retry()
 
     def _require(self, pid: int) -> None:
         """Raise OtelGpuError where a process cannot be recorded."""

@@ -19,6 +19,7 @@ from typing import NoReturn, Protocol, cast
 from ..errors import ConfigError, LoadError, OtelGpuError
 from ..printable import one_line
 from ..redaction import without_credentials
+from ..shortage import raise_descriptor_limit
 from . import logs
 
 VERBS = ("run", "record", "demo", "doctor", "inspect")
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verb, arguments = _parse(argv, argparse.Namespace(debug=False, is_command=is_command))
         logs.configure(logging.DEBUG if debug else logging.WARNING)
+        raise_descriptor_limit()
         return verb.run(arguments)
     except OtelGpuError as e:
         _complain(str(e), debug)

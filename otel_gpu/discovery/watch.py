@@ -7,14 +7,16 @@ apart, so that one that keeps its observers waiting holds up no other.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from ..errors import OtelGpuError, ProcessGoneError
+from ..errors import OtelGpuError
 from ..fair_pool import FairPool
 from ..process.files import MappedFile
 from ..process.mappings import executable_mappings, mappings_of_all
 from ..process.parsers import Parsers
+from ..shortage import is_shortage
 from ..supervision import Worker
 from . import procfs
 from .catalogue import LibraryCatalogue
@@ -27,6 +29,7 @@ _log = logging.getLogger(__name__)
 _LOOKS = 8
 _POLL_S = 0.5
 _END_S = 5.0
+_RETRY_S = 2.0
 _SCAN_S = 30.0
 """How long the agent's start waits for what runs already to be looked at; what takes longer goes on beside."""
 
@@ -47,11 +50,13 @@ class Watcher:
         on_exit: Callable[[Process], None] = lambda _process: None,
         on_map: Callable[[int], None] = lambda _pid: None,
         on_unused: Callable[[Library], None] = lambda _library: None,
+        retry: Callable[[], None] = lambda: None,
     ) -> None:
         """Subscribe; nothing is reported before `scan` or `start`. `pids` limits who is reported.
 
         `on_map` is told of executable mappings that an observed process has made, `on_unused` of a library that no
-        observed process has mapped any more. All but `on_exit` may be called from several threads at once.
+        observed process has mapped any more; `retry` is called now and then, for what has failed for want of descriptors
+        or memory. All but `on_exit` may be called from several threads at once.
         """
         self._table = table
         self._parsers = parsers
@@ -59,6 +64,10 @@ class Watcher:
         self._on_exit = on_exit
         self._on_map = on_map
         self._on_unused = on_unused
+        self._retry = retry
+        self._retried_at = time.monotonic()
+        self._must_scan = False
+        """Something about a process could not be looked at, or was not told."""
         self._pids = set(pids)
         self._catalogue = LibraryCatalogue(parsers)
         self._users = LibraryUsers()
@@ -76,9 +85,7 @@ class Watcher:
 
     def scan(self) -> None:
         """Look at the processes as they are now, and return when that is done."""
-        pids = [pid for pid in (self._pids or procfs.pids()) if self._wants(pid)]
-        for pid, files in mappings_of_all(self._parsers, pids):
-            self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
+        self._submit_all()
         self._looks.settle(_SCAN_S)
 
     def keep(self, library: Library, path: str) -> None:
@@ -95,6 +102,11 @@ class Watcher:
         if self._worker.stop(_END_S):
             self._events.close()
 
+    def _submit_all(self) -> None:
+        pids = [pid for pid in (self._pids or procfs.pids()) if self._wants(pid)]
+        for pid, files in mappings_of_all(self._parsers, pids):
+            self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
+
     def _wants(self, pid: int) -> bool:
         return not self._pids or pid in self._pids
 
@@ -103,7 +115,20 @@ class Watcher:
         for library in self._users.take_unused():
             self._catalogue.forget(library)
             self._on_unused(library)
+        if time.monotonic() - self._retried_at >= _RETRY_S:
+            self._retried_at = time.monotonic()
+            self._looks.submit(None, self._try_again)
         return 0.0
+
+    def _try_again(self) -> None:
+        self._retry()
+        if self._must_scan:
+            self._must_scan = False
+            try:
+                self._submit_all()
+            except BaseException:
+                self._must_scan = True
+                raise
 
     def _handle(self, events: Sequence[Event]) -> None:
         """Take in what happened: what takes time is left to the looks, the mappings of each process together."""
@@ -127,7 +152,7 @@ class Watcher:
                         self._on_exit(process)
                 case Lost():
                     _log.warning("the kernel dropped %d process events: looking at every process again", event.count)
-                    self.scan()
+                    self._must_scan, self._retried_at = True, 0.0
                 case _:
                     pass
         for pid in list(mapped):
@@ -145,11 +170,14 @@ class Watcher:
 
     def _forked(self, pid: int, parent: int, is_known: bool) -> None:
         """A copy of an observed process: its mappings are there without having been made."""
-        if is_known or self._table.known(parent):
-            try:
-                files = executable_mappings(self._parsers, pid)
-            except (ProcessGoneError, PermissionError):
-                return  # short-lived copies are common, and have done nothing
+        if not is_known and not self._table.known(parent):
+            return
+        try:
+            files = executable_mappings(self._parsers, pid)
+        except (OtelGpuError, OSError, MemoryError) as e:
+            # Short-lived copies are common, and have done nothing.
+            self._missed(pid, e)
+        else:
             self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
 
     def _look_at(
@@ -169,10 +197,15 @@ class Watcher:
                 self._report(pid, file, library, since_ns, late=late)
                 for other, torch in self._aside.pop(pid, ()):
                     self._report(pid, other, torch, since_ns, late=late)
-        except (OtelGpuError, OSError) as e:
-            _log.debug("process %d: %s", pid, e)
+        except (OtelGpuError, OSError, MemoryError) as e:
+            self._missed(pid, e)
         if not late and self._table.known(pid):
             self._on_map(pid)
+
+    def _missed(self, pid: int, error: Exception) -> None:
+        _log.debug("process %d: %s", pid, error)
+        if is_shortage(error):
+            self._must_scan = True
 
     def _report(self, pid: int, file: MappedFile, library: Library, since_ns: int | None, *, late: bool) -> None:
         process = self._table.observe(pid, late=late)

@@ -20,6 +20,7 @@ from ..bpf.links import Link, Placement
 from ..elf import ElfFile, Symbol
 from ..errors import AttachError, ElfError
 from ..printable import escaped
+from ..shortage import is_shortage
 from .hook import Hook
 from .sites import Cost, SiteRules, site_for_symbol
 from .table import function_number
@@ -117,7 +118,10 @@ class AttachedLibrary:
     """The probes of one library. Closing it takes them away."""
 
     def __init__(self, path: str, probes: Sequence[PlannedProbe], linker: Linker, opener: str) -> None:
-        """Place what can be placed; what the kernel refuses is in `failures`, by symbol."""
+        """Place what can be placed; what the kernel refuses is in `failures`, by symbol.
+
+        AttachError where descriptors or memory do not suffice: nothing is placed then.
+        """
         self.path = path
         self.failures: dict[str, str] = {}
         self._links: list[Link] = []
@@ -138,7 +142,11 @@ class AttachedLibrary:
             by_program.items(),
             key=lambda item: (not item[0][0].startswith("launch"), not item[0][0].startswith("name"), not item[0][1]),
         ):
-            self._place(program, group, at_return)
+            try:
+                self._place(program, group, at_return)
+            except AttachError:
+                self.close()
+                raise
         self.attached = sum(p.placeable and p.symbol not in self.failures for p in probes)
         self.sites = frozenset(p.offset for p in probes if p.offset is not None and p.symbol not in self.failures)
         """File offsets of the probes that are in place."""
@@ -160,6 +168,8 @@ class AttachedLibrary:
         try:
             self._links.append(self._linker.place(program, self._opener, sites, at_return=at_return))
         except AttachError as e:
+            if is_shortage(e):
+                raise
             if len(probes) == 1 or e.refused or not os.path.exists(self._opener):
                 self.failures |= {p.symbol: str(e) for p in probes}
                 _log.warning("%d probes of %s are not placed: %s", len(probes), escaped(self.path), e)

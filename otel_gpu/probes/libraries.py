@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 from ..discovery.libraries import Library
+from ..errors import AttachError
 from ..process.files import File, FileId
 from ..process.parsers import Parsers, WorkError
+from ..shortage import descriptor_limit, descriptors_left, is_shortage
 from .attach import AttachedLibrary, Linker, PlannedProbe, descriptors_for
 from .planning import PLANNING, Plan, PlanRequest, plan_library
 
@@ -23,6 +25,16 @@ _SPARE_DESCRIPTORS = 48
 Request = Callable[[Library], PlanRequest | None]
 """What is to be probed in a library; None for nothing."""
 LeftOut = Callable[[PlannedProbe], PlannedProbe]
+
+
+@dataclass(frozen=True, slots=True)
+class _Postponed:
+    """A library that waits for descriptors, or memory."""
+
+    library: Library
+    file: File
+    descriptors: int
+    """How many its probes take."""
 
 
 class ProbedLibraries:
@@ -47,7 +59,9 @@ class ProbedLibraries:
         self._locks: dict[tuple[int, int], threading.Lock] = defaultdict(threading.Lock)
         """By device and inode: what is the same file is not probed by two threads at once."""
         self._probed: dict[FileId, AttachedLibrary] = {}
-        self._postponed: dict[FileId, tuple[Library, File]] = {}
+        self._postponed: dict[FileId, _Postponed] = {}
+        self._told: set[FileId] = set()
+        """Of which the log says that they are postponed."""
         self._closed = False
 
     def attach(self, library: Library, file: File) -> AttachedLibrary | None:
@@ -64,23 +78,36 @@ class ProbedLibraries:
                 others = [(i, a) for i, a in self._probed.items() if _may_be_the_same(i, library.id)]
             try:
                 return self._attach(library, file, request, others)
-            except (WorkError, OSError) as e:
-                _log.warning("cannot attach to %s: %s", library.path, e)
+            except (WorkError, AttachError, OSError) as e:
+                if is_shortage(e):
+                    self._postpone(library, file, 0)
+                else:
+                    _log.warning("cannot attach to %s: %s", library.path, e)
                 return None
+
+    def retry(self) -> None:
+        """Place the probes for which there was no room, where there is some now."""
+        with self._lock:
+            waiting = list(self._postponed.values())
+        for postponed in waiting:
+            if postponed.descriptors > descriptors_left() - _SPARE_DESCRIPTORS:
+                continue
+            with self._lock:
+                self._postponed.pop(postponed.library.id, None)
+            self.attach(postponed.library, postponed.file)
 
     def detach(self, library: Library) -> None:
         """Take the probes of a library away that nobody uses any more."""
         with self._lock:
             self._postponed.pop(library.id, None)
+            self._told.discard(library.id)
             attached = self._probed.pop(library.id, None)
             if attached is None or attached in self._probed.values():
                 return
             self._locks.pop((library.id.device, library.id.inode), None)
-            postponed, self._postponed = list(self._postponed.values()), {}
         attached.close()
         _log.info("took %d probes out of %s: nothing uses it any more", attached.attached, attached.path)
-        for waiting, file in postponed:
-            self.attach(waiting, file)
+        self.retry()
 
     def close(self) -> None:
         """Take all probes away; idempotent."""
@@ -96,7 +123,7 @@ class ProbedLibraries:
         with self._lock:
             probed = set(self._probed.values())
             if self._postponed:
-                failed["no descriptors left"] = len(self._postponed)
+                failed["no descriptors or memory left"] = len(self._postponed)
         for attached in probed:
             for reason in attached.failures.values():
                 failed[reason] += 1
@@ -123,9 +150,9 @@ class ProbedLibraries:
                 if (known.device, known.inode) == (library.id.device, library.id.inode):
                     _log.warning("%s was written anew where it lies: its probes are placed anew", library.path)
                     self._forget(attached)
-            if not self._has_descriptors(probes):
-                with self._lock:
-                    self._postponed[library.id] = (library, file)
+            needed = descriptors_for(probes, self._linker)
+            if needed > descriptors_left() - _SPARE_DESCRIPTORS:
+                self._postpone(library, file, needed)
                 return None
             with self._placing():
                 attached = AttachedLibrary(library.path, probes, self._linker, f"/proc/self/fd/{job.kept[0]}")
@@ -134,6 +161,7 @@ class ProbedLibraries:
                 attached.close()
                 return None
             self._probed[library.id] = attached
+            self._told.discard(library.id)
         _log.info("attached %d probes to %s", attached.attached, library.path)
         return attached
 
@@ -143,20 +171,22 @@ class ProbedLibraries:
                 del self._probed[known]
         attached.close()
 
-    def _has_descriptors(self, probes: list[PlannedProbe]) -> bool:
-        """Tell whether there is room for a library's links: probes that are placed by halves count wrongly."""
-        needed = descriptors_for(probes, self._linker)
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        left = limit - len(os.listdir("/proc/self/fd")) - _SPARE_DESCRIPTORS
-        if needed > left:
+    def _postpone(self, library: Library, file: File, needed: int) -> None:
+        """Keep in mind what there is no room for now: probes that are placed by halves count wrongly."""
+        with self._lock:
+            self._postponed[library.id] = _Postponed(library, file, needed)
+            is_told = library.id in self._told
+            self._told.add(library.id)
+        if not is_told:
             _log.warning(
-                "no probes on a library: they take %d descriptors, and %d of %d are left until another library is no longer "
-                "used; raise the limit (LimitNOFILE, ulimit -n)",
-                needed,
-                max(left, 0),
-                limit,
+                "no probes on %s yet: they take %s, and %d of %d are left besides %d spare ones; it is tried again; raise "
+                "the limit (LimitNOFILE, ulimit -n), or that of memory",
+                library.path,
+                f"{needed} descriptors" if needed else "descriptors or memory",
+                max(descriptors_left() - _SPARE_DESCRIPTORS, 0),
+                descriptor_limit(),
+                _SPARE_DESCRIPTORS,
             )
-        return needed <= left
 
 
 def _may_be_the_same(known: FileId, new: FileId) -> bool:

@@ -221,6 +221,10 @@ class CudaReceiver:
         """Take the probes out of a library that nobody uses any more."""
         self._libraries.detach(library)
 
+    def retry(self) -> None:
+        """Place probes for which there were too few descriptors, or too little memory, where there is room now."""
+        self._libraries.retry()
+
     def _request(self, library: Library) -> PlanRequest | None:
         if library.kind not in TABLES:
             return None

@@ -228,6 +228,10 @@ class ProfileReceiver:
         """Take the programs out of a library that nobody uses any more."""
         self._sites.detach(library)
 
+    def retry(self) -> None:
+        """Place programs for which there were too few descriptors, or too little memory, where there is room now."""
+        self._sites.retry()
+
     def detach_all(self) -> None:
         """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
         if self._cpu is not None:

@@ -38,6 +38,10 @@ class ProfileSites:
         """Take the programs out of a library that nobody uses any more."""
         self._libraries.detach(library)
 
+    def retry(self) -> None:
+        """Place programs for which there was no room, where there is some now."""
+        self._libraries.retry()
+
     def _request(self, library: Library) -> PlanRequest | None:
         purpose: Literal["profiles", "torch"] = "torch" if library.kind is LibraryKind.TORCH else "profiles"
         name = os.path.basename(library.path)
