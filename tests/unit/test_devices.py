@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -83,13 +83,9 @@ class Told:
     """A source that knows one process."""
 
     known: ProcessDevices | None
-    forgotten: list[Resource] = field(default_factory=list)
 
     def devices(self, resource: Resource) -> ProcessDevices | None:
         return self.known if resource == PROCESS else None
-
-    def forget(self, resource: Resource) -> None:
-        self.forgotten.append(resource)
 
 
 def measured(resource: Resource = PROCESS, metric: MetricSpec = METRIC, **attrs: object) -> Measurement:
@@ -145,13 +141,3 @@ def test_what_is_learnt_later_holds_from_then_on() -> None:
 
     assert before == [measured(cuda_device_index=0)]
     assert dict(after.attributes)["cuda.device.uuid"] == "aaaa-0001"
-
-
-def test_an_ended_process_is_forgotten_by_the_source_too() -> None:
-    source = Told(ProcessDevices({0: A}))
-    names = DeviceNames(source)
-    names.process([measured(cuda_device_index=0)])
-
-    names.forget(PROCESS)
-
-    assert source.forgotten == [PROCESS]
