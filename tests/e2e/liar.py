@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from otel_gpu.config import Config, CudaSettings
 from otel_gpu.model import Buckets
 from otel_gpu.pipeline import Point
 from tests.e2e import ground
-from tests.e2e.processes import Program
+from tests.e2e.processes import PATIENCE_S, Program
 
 _STANDIN = Path(__file__).parent.parent / "standins" / "liar"
 LOST = "otel_gpu.process.events.lost"
@@ -72,6 +73,14 @@ class Said:
 
     def __init__(self, agent: Agent, pid: int) -> None:
         self.points = [p for p in agent.snapshot() if dict(p.resource.attributes).get("process.pid") == pid]
+
+    @classmethod
+    def of(cls, agent: Agent, pid: int, launches: int) -> Said:
+        """Wait for so many launches: those of kernels that wait for their names are counted later."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (said := cls(agent, pid)).total(LAUNCHES) < launches and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return said
 
     def total(self, name: str) -> float:
         """Add up a metric's series."""

@@ -52,7 +52,7 @@ def test_a_program_that_fills_a_table_costs_the_next_one_nothing(what: str, agen
         of_hog = Said(agent, hog.pid)
         with liar.storm(tmp_path, "--threads", "2", "--launches", "1000", "--memory", "2", "--graphs", "3") as other:
             truth = other.finish()
-            of_other = Said(agent, other.pid)
+            of_other = Said.of(agent, other.pid, truth.launches.total())
 
         assert of_hog.total("gpu.cuda.graph.launch.calls") == did["graph_launches"]
         assert set(of_hog.by(LOST, "bpf.map.name")) >= tables
@@ -70,7 +70,7 @@ def test_a_program_that_fills_a_table_costs_the_next_one_nothing(what: str, agen
         hog.go()
         assert hog.wait() == 0
     # Kernels that wait for a name are counted at the end at the latest.
-    assert Said(agent, hog.pid).total(LAUNCHES) == did["launches"]
+    assert Said.of(agent, hog.pid, did["launches"]).total(LAUNCHES) == did["launches"]
     wait_until_forgotten(agent, hog.pid)
 
 
@@ -82,10 +82,10 @@ def test_totals_are_exact_beyond_every_table(tmp_path: Path, monkeypatch: pytest
     ):
         hog.ready()
         did = hog.run_phase()
-        of_hog = Said(agent, hog.pid)
+        of_hog = Said.of(agent, hog.pid, did["launches"])
         with liar.storm(tmp_path, "--threads", "2", "--launches", "1000", "--memory", "2", "--errors", "3") as other:
             truth = other.finish()
-            of_other = Said(agent, other.pid)
+            of_other = Said.of(agent, other.pid, truth.launches.total())
 
     assert of_hog.total(LAUNCHES) == did["launches"] == 20_000
     assert of_hog.total("gpu.cuda.errors") == did["errors"] == 3000
@@ -109,7 +109,7 @@ def test_a_library_that_makes_up_values_makes_no_series_of_them(agent: Agent, tm
         did = hog.run_phase()
         hog.go()
         assert hog.wait() == 0
-        said = Said(agent, hog.pid)
+        said = Said.of(agent, hog.pid, did["launches"])
 
     codes = said.by("gpu.cuda.errors", "error.type")
     assert codes.total() == did["errors"]
@@ -136,7 +136,7 @@ def test_rows_that_can_grow_no_more_make_room(what: str, agent: Agent, tmp_path:
         assert said.total("gpu.cuda.graph.launch.calls") == did["graph_launches"]
         changing.go()
         assert changing.wait() == 0
-    assert Said(agent, changing.pid).total(LAUNCHES) == did["launches"]
+    assert Said.of(agent, changing.pid, did["launches"]).total(LAUNCHES) == did["launches"]
 
 
 def test_the_agent_says_how_full_each_table_is(agent: Agent, tmp_path: Path) -> None:
