@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from bench.ground import ROOT, UnavailableError
@@ -32,12 +32,15 @@ class AgentProcess:
         interval_s: float = 10.0,
         pids: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+        entering: Callable[..., list[str]] = lambda *command: list(command),
     ) -> None:
+        """`entering` makes of a command one that runs it in another place, such as a control group."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         self._discovery: str | None = None
         self._began = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "otel_gpu", "run", *(f"--pid={pid}" for pid in pids)],
+            entering(sys.executable, "-m", "otel_gpu", "run", *(f"--pid={pid}" for pid in pids), *arguments),
             cwd=ROOT,
             env={
                 **clean,

@@ -25,6 +25,7 @@ from .exporters import ExporterStats
 from .exporters.build import Exporters, build
 from .exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
 from .lateness import Lateness
+from .memory_limit import table_share
 from .model import Resource, attributes
 from .pipeline import Pipeline, Point
 from .process.files import MappedFile
@@ -117,6 +118,7 @@ class Agent:
         self._counts = bool(settings)
         if settings or profile is not None:
             require_descriptors(profiles=profile is not None)
+            share = table_share(profiles=profile is not None)
             # Profiles need the counts' knowledge of kernels and captures, whether or not the counts are exported.
             cuda = settings[0] if settings else CudaSettings()
             self._parsers.start()
@@ -129,9 +131,10 @@ class Agent:
                 link=cuda.link,
                 only=pids,
                 busy_time=cuda.busy_time,
+                table_share=share,
             )
             if profile is not None:
-                self._start_profiles(profile, cuda, pids)
+                self._start_profiles(profile, cuda, pids, share)
             self._devices = DeviceBook(self._processes, self._cuda.device_uuids)
             self._amd = HipDeviceBook(self._processes, self._parsers)
             self._open_self()
@@ -197,7 +200,9 @@ class Agent:
         for settings in self._config.extensions.values():
             self._health_checks.append(HealthCheck(settings, report))
 
-    def _start_profiles(self, settings: ProfileSettings, cuda: CudaSettings, pids: tuple[int, ...]) -> None:
+    def _start_profiles(
+        self, settings: ProfileSettings, cuda: CudaSettings, pids: tuple[int, ...], share: float
+    ) -> None:
         """Load what walks stacks, which metrics do without."""
         from .profiling import types_of
         from .receivers.profile import ProfileReceiver
@@ -218,6 +223,7 @@ class Agent:
                 cpu_hz=settings.cpu_hz,
                 stacks_per_second=settings.stacks_per_second,
                 table_rows=settings.table_rows,
+                table_share=share,
             )
             self._cuda.before_forgetting(self._profile.finish)
         except UnsupportedKernelError as e:

@@ -16,6 +16,7 @@ from .discovery.processes import Process, ProcessTable
 from .discovery.watch import Watcher
 from .ending import Ending
 from .errors import OtelGpuError
+from .memory_limit import table_share
 from .process.files import MappedFile
 from .process.mappings import executable_mappings
 from .process.parsers import Parsers
@@ -51,6 +52,7 @@ class Recorder:
         self._pids = (pids,) if isinstance(pids, int) else tuple(pids)
         settings = cuda or CudaSettings()
         require_descriptors(profiles=True)
+        share = table_share(profiles=True)
         self._types = tuple(types)
         self._parsers = Parsers()
         self._processes = ProcessTable({}, self._parsers)
@@ -74,6 +76,7 @@ class Recorder:
             allow_single_step=single_step,
             link=settings.link,
             only=self._pids,
+            table_share=share,
         )
         try:
             self._profile = ProfileReceiver(
@@ -89,6 +92,7 @@ class Recorder:
                 link=settings.link,
                 stacks_per_second=stacks_per_second,
                 table_rows=table_rows,
+                table_share=share,
             )
             self._cuda.before_forgetting(self._profile.finish)
             for pid in self._pids:

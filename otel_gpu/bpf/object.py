@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -12,14 +13,20 @@ from types import TracebackType
 
 from ..elf import ElfFile
 from ..errors import LoadError
+from ..memory_limit import SMALLEST
 from ..privileges import Capability, held, perform
 from . import libbpf as lib
 from .maps import BpfMap
 
+_log = logging.getLogger(__name__)
 _OBJECTS = Path(__file__).parent / "objects"
 _LOG_LIMIT = 1 << 16
 _WARNING = 0
 """libbpf's level: what went wrong, with the verifier's log."""
+_HASHES = (1, 5, 9)
+"""BPF_MAP_TYPE_HASH, PERCPU_HASH and LRU_HASH."""
+_ARRAY, _MMAPABLE, _RINGBUF = 2, 1 << 10, 27
+_FEW, _SMALLEST_RING = 4096, 1 << 18
 
 
 class BpfObject:
@@ -35,10 +42,10 @@ class BpfObject:
         self._lib = lib.libbpf()
         self._messages: list[str] = []
         self._print = lib.PRINT_FUNCTION(self._on_print)
-        with self._heard():
-            self._object = self._lib.bpf_object__open_file(os.fsencode(path), None)
-        if not self._object:
-            raise LoadError(f"the BPF object {path.name} cannot be opened: {self._reason()}; reinstall otel-gpu")
+        self._object: int | None = self._opened()
+        self._settings: list[Callable[[], None]] = []
+        """What was set before loading, to be set again where the object is opened anew."""
+        self._shared: set[str] = set()
         self._maps: dict[str, BpfMap] = {}
 
     def __enter__(self) -> BpfObject:
@@ -56,6 +63,9 @@ class BpfObject:
 
     def set_variables(self, values: Mapping[str, int]) -> None:
         """Set global variables by name, before loading."""
+        self._set(lambda: self._set_variables(values))
+
+    def _set_variables(self, values: Mapping[str, int]) -> None:
         with ElfFile(self._path) as elf:
             variables = {s.name: s for s in elf.symbols(".symtab")}
             for name, value in values.items():
@@ -67,26 +77,47 @@ class BpfObject:
 
     def share_map(self, name: str, other: BpfMap) -> None:
         """Use another object's map in place of one of this object's, before loading."""
+        self._shared.add(name)
+        self._set(lambda: self._share_map(name, other))
+
+    def _share_map(self, name: str, other: BpfMap) -> None:
         if self._lib.bpf_map__reuse_fd(self._map_pointer(name), other.fd):
             raise LoadError(f"the BPF object {self.name} cannot share the map {name}")
 
     def configure_map(self, name: str, *, max_entries: int | None = None, extra_flags: int = 0) -> None:
         """Set a map's size, or add flags, before loading."""
+        self._set(lambda: self._configure_map(name, max_entries, extra_flags))
+
+    def _configure_map(self, name: str, max_entries: int | None, extra_flags: int) -> None:
         pointer = self._map_pointer(name)
         if max_entries is not None:
             self._lib.bpf_map__set_max_entries(pointer, max_entries)
         if extra_flags:
             self._lib.bpf_map__set_map_flags(pointer, self._lib.bpf_map__map_flags(pointer) | extra_flags)
 
-    def load(self, *, attach_type: Callable[[str], int | None], skip: Collection[str] = ()) -> None:
-        """Load maps and programs; `attach_type` gives a program's expected attach type by its name."""
-        for name, pointer in self._programs().items():
-            if name in skip:
-                self._lib.bpf_program__set_autoload(pointer, False)
-            elif (kind := attach_type(name)) is not None:
-                self._lib.bpf_program__set_expected_attach_type(pointer, kind)
-        with self._heard():
-            failed = perform(self._lib.bpf_object__load, self._object)
+    def load(self, *, attach_type: Callable[[str], int | None], skip: Collection[str] = (), share: float = 1.0) -> None:
+        """Load maps and programs; `attach_type` gives a program's expected attach type by its name.
+
+        Large maps get the `share` of their size, and less where there is no memory for that.
+        """
+        while True:
+            for name, pointer in self._programs().items():
+                if name in skip:
+                    self._lib.bpf_program__set_autoload(pointer, False)
+                elif (kind := attach_type(name)) is not None:
+                    self._lib.bpf_program__set_expected_attach_type(pointer, kind)
+            if share < 1:
+                self._shrink(share)
+            with self._heard():
+                failed = perform(self._lib.bpf_object__load, self._object)
+            if failed != -errno.ENOMEM or share <= SMALLEST:
+                break
+            share /= 2
+            _log.warning("no memory for the tables of %s: tried again with 1/%d of them", self.name, round(1 / share))
+            self.close()
+            self._object = self._opened()
+            for setting in self._settings:
+                setting()
         if failed:
             code = -failed
             raise LoadError(
@@ -116,6 +147,31 @@ class BpfObject:
                 max_entries=self._lib.bpf_map__max_entries(p),
             )
         return self._maps[name]
+
+    def _opened(self) -> int:
+        with self._heard():
+            opened = self._lib.bpf_object__open_file(os.fsencode(self._path), None)
+        if not opened:
+            raise LoadError(f"the BPF object {self._path.name} cannot be opened: {self._reason()}; reinstall otel-gpu")
+        return int(opened)
+
+    def _set(self, setting: Callable[[], None]) -> None:
+        setting()
+        self._settings.append(setting)
+
+    def _shrink(self, share: float) -> None:
+        """Give large maps a share of their size: those that one entry more or less changes nothing of."""
+        pointer = self._lib.bpf_object__next_map(self._object, None)
+        while pointer:
+            kind, entries = self._lib.bpf_map__type(pointer), self._lib.bpf_map__max_entries(pointer)
+            is_own = self._lib.bpf_map__name(pointer).decode() not in self._shared
+            is_table = kind in _HASHES or (kind == _ARRAY and self._lib.bpf_map__map_flags(pointer) & _MMAPABLE)
+            if is_own and is_table and entries > _FEW:
+                self._lib.bpf_map__set_max_entries(pointer, max(int(entries * share), _FEW))
+            elif is_own and kind == _RINGBUF:
+                # A power of two, as the shares are.
+                self._lib.bpf_map__set_max_entries(pointer, max(int(entries * share), _SMALLEST_RING))
+            pointer = self._lib.bpf_object__next_map(self._object, pointer)
 
     def _programs(self) -> dict[str, int]:
         found, p = {}, self._lib.bpf_object__next_program(self._object, None)

@@ -113,8 +113,12 @@ class CudaReceiver:
         link: LinkMode = "auto",
         only: tuple[int, ...] = (),
         busy_time: bool = True,
+        table_share: float = 1.0,
     ) -> None:
-        """Load the programs. `only` limits counting to these pids; without `busy_time` launches cost less."""
+        """Load the programs. `only` limits counting to these pids; without `busy_time` launches cost less.
+
+        Tables have `table_share` of their usual size.
+        """
         features = probe()
         if not features.btf or not features.uprobes:
             what = "BTF (/sys/kernel/btf/vmlinux)" if not features.btf else "uprobes"
@@ -135,7 +139,7 @@ class CudaReceiver:
             parsers, linker, self._request, left_out=self._without_loops, placing=self._placing
         )
         try:
-            self._load(map_entries, only, busy_time=busy_time)
+            self._load(map_entries, only, busy_time=busy_time, table_share=table_share)
         except BaseException:
             self._object.close()
             raise
@@ -165,7 +169,7 @@ class CudaReceiver:
         self._component = Component("cuda")
         self._before_forgetting: Callable[[Collection[Process]], None] = lambda _: None
 
-    def _load(self, map_entries: int, only: tuple[int, ...], *, busy_time: bool) -> None:
+    def _load(self, map_entries: int, only: tuple[int, ...], *, busy_time: bool, table_share: float) -> None:
         self._object.set_variables(
             {"observe_all": 0 if only else 1, "busy_time": int(busy_time), **abi.pid_namespace()}
         )
@@ -176,6 +180,7 @@ class CudaReceiver:
         self._object.load(
             attach_type=lambda name: None if name in _NOT_UPROBES else self._attach_type(name),
             skip=self._left_out,
+            share=table_share,
         )
         targets = self._object.map("targets")
         for pid in only:

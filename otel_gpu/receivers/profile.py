@@ -103,6 +103,7 @@ class ProfileReceiver:
         cpu_hz: int = 49,
         stacks_per_second: int = 400,
         table_rows: int = 1 << 23,
+        table_share: float = 1.0,
         cache: TableCache | None = None,
     ) -> None:
         """Load the programs; UnsupportedKernelError below kernel 5.17 and on other machines than x86-64."""
@@ -122,7 +123,7 @@ class ProfileReceiver:
         self.linker = ObjectLinker(self._object, link)
         try:
             self._object.configure_map("unwind_rows", max_entries=table_rows)
-            self._load(tables, tuple(only), stacks_per_second)
+            self._load(tables, tuple(only), stacks_per_second, table_share)
         except BaseException:
             self._object.close()
             raise
@@ -179,7 +180,7 @@ class ProfileReceiver:
             TracepointLinks([programs[name] for name in OFF_CPU_PROGRAMS]) if OFF_CPU.name in self._types else None
         )
 
-    def _load(self, tables: CudaTables, only: tuple[int, ...], stacks_per_second: int) -> None:
+    def _load(self, tables: CudaTables, only: tuple[int, ...], stacks_per_second: int, table_share: float) -> None:
         self._object.set_variables(
             {
                 "observe_all": 0 if only else 1,
@@ -195,6 +196,7 @@ class ProfileReceiver:
         self._object.load(
             attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
             skip=left_out + ([] if self._splits_time else [*SUBMISSION_PROGRAMS.values()]),
+            share=table_share,
         )
         targets = self._object.map("targets")
         for pid in only:
