@@ -324,10 +324,12 @@ class Job(Generic[R]):
 
     def tell(self, kind: FrameKind, body: bytes) -> None:
         """Send a frame."""
-        assert self._line is not None
-        self._line.settimeout(self._limits.answer_s)
+        line = self._line
+        if line is None:
+            raise StuckError("the work was given up")
         try:
-            self._line.sendall(frame(kind, body))
+            line.settimeout(self._limits.answer_s)
+            line.sendall(frame(kind, body))
         except OSError as e:
             raise StuckError(f"a child does not take its work: {e}") from e
 
@@ -360,17 +362,22 @@ class Job(Generic[R]):
         return bytes(data)
 
     def _part(self, size: int, deadline: _Deadline) -> bytes:
-        assert self._line is not None
+        line = self._line
         while not self._poll.poll(deadline.left_s() * 1000):
             if not deadline.left_s():
                 raise StuckError("a child did not answer in time")
+        # Another thread may give the work up meanwhile.
+        if line is None:
+            raise StuckError("the work was given up")
         try:
             if self.is_confined:
-                return self._line.recv(size)
+                return line.recv(size)
             # Descriptors are taken from a child that has not looked at anything of a stranger's yet, and from no other.
-            data, descriptors, _, _ = socket.recv_fds(self._line, size, MAX_DESCRIPTORS)
+            data, descriptors, _, _ = socket.recv_fds(line, size, MAX_DESCRIPTORS)
         except ConnectionResetError:
             return b""
+        except OSError as e:
+            raise StuckError(f"the work was given up: {e}") from e
         self._received += descriptors
         return data
 

@@ -166,7 +166,9 @@ class UnwindLoader:
         """Tell whether a process can be walked through what most stacks go through."""
         with self._lock:
             process = self._processes.get(pid)
-            return process is not None and process.is_python_sought and self._has_early_tables(process)
+            if process is None or not self._has_early_tables(process):
+                return False
+            return process.is_python_sought or process.python is not None
 
     def _has_early_tables(self, process: WalkedProcess) -> bool:
         files = [self.tables.get(key) for key in process.keys]
