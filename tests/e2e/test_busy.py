@@ -112,11 +112,12 @@ def test_batches_are_bounded_and_gaps_between_them_are_seen(name: str, batches: 
 
 
 def test_a_long_batch_is_known_closely(batches: dict[str, Run]) -> None:
-    # A wait in which its thread had a page fault proves nothing: other agents' probes make some.
-    for name, share in (("takes_5ms by 1", 0.3), ("takes_5ms by 1, polled", 0.8)):
+    # A wait in which its thread had a page fault proves nothing, and other agents' probes make some; nor does a time
+    # in which the thread that asks had no CPU.
+    for name in ("takes_5ms by 1", "takes_5ms by 1, polled"):
         lower, upper = batches[name].bounds_s(0)
         (truth,) = batches[name].truth_s
-        assert lower >= share * truth
+        assert lower >= 0.3 * truth
         assert upper <= 1.5 * truth
 
 
