@@ -591,7 +591,7 @@ RARE int put_recorded(u64 event, u64 stream, u64 at_ns, u64 last, u32 device)
 	which = (struct context_key){ who.tgid, who.incarnation, event };
 	if (bpf_map_lookup_elem(&recorded, &which))
 		bpf_map_update_elem(&recorded, &which, &r, BPF_EXIST); /* as a whole, for who reads it meanwhile */
-	else if (!PUT_IN(recorded, TABLE_RECORDED, &who, &which, &r))
+	else if (!KEEP_IN(recorded, TABLE_RECORDED, &who, &which, &r))
 		lose(LOSS_BUSY_FULL);
 	return 0;
 }
@@ -659,8 +659,10 @@ static __always_inline void read_thread_state(struct thread_state *state)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 
-	if (bpf_core_field_exists(task->sched_info.run_delay))
+	if (bpf_core_field_exists(task->sched_info.run_delay)) {
 		state->delay_ns = BPF_CORE_READ(task, sched_info.run_delay);
+		state->arrivals = BPF_CORE_READ(task, sched_info.pcount);
+	}
 	state->sleeps = BPF_CORE_READ(task, nvcsw);
 	state->faults = BPF_CORE_READ(task, min_flt) + BPF_CORE_READ(task, maj_flt);
 }
@@ -673,7 +675,7 @@ static __always_inline void waited(struct awaited *a, const struct thread_state 
 
 	read_thread_state(&after);
 	/* A thread that may have waited for memory, or for a CPU on a kernel that does not tell, proves nothing. */
-	if (!after.delay_ns || after.faults != before->faults)
+	if (!after.arrivals || after.faults != before->faults)
 		return;
 	late = after.delay_ns - before->delay_ns + (after.sleeps == before->sleeps ? RETURN_NS : WAKE_NS);
 	if (now - a->began_ns > late)

@@ -63,6 +63,8 @@ RARE int first_captured(u64 function)
 		return 0;
 	if (PUT_IN(captured_kernels, TABLE_CAPTURED_KERNELS, &who, &key, &nothing))
 		return 1;
+	if (bpf_map_lookup_elem(&captured_kernels, &key))
+		return 0; /* another thread was faster */
 	return lose(LOSS_NAMES_FULL);
 }
 

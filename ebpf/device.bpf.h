@@ -101,7 +101,7 @@ RARE int learn_context(u64 context, u32 device)
 	known = bpf_map_lookup_elem(&contexts, &key);
 	if (known)
 		*known = value;
-	else if (!PUT_IN(contexts, TABLE_CONTEXTS, &who, &key, &value))
+	else if (!KEEP_IN(contexts, TABLE_CONTEXTS, &who, &key, &value))
 		lose(LOSS_CONTEXTS_FULL);
 	return 0;
 }

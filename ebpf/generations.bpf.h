@@ -65,7 +65,7 @@ static __always_inline int learn_kernel(const struct caller *who, u64 handle, u6
 	struct context_key key = { who->tgid, who->incarnation, handle };
 	struct kernel fresh = { .mark = mark };
 
-	if (PUT_IN(kernels, TABLE_KERNELS, who, &key, &fresh) || bpf_map_lookup_elem(&kernels, &key))
+	if (KEEP_IN(kernels, TABLE_KERNELS, who, &key, &fresh))
 		return 1;
 	lose(LOSS_NAMES_FULL);
 	return 0;

@@ -60,6 +60,7 @@ struct thread_struct {
 } CO_RE;
 
 struct sched_info {
+	unsigned long pcount; /* how often it was given a CPU */
 	unsigned long long run_delay;
 } CO_RE;
 

@@ -77,6 +77,9 @@ static __always_inline int take_out(void *map, u32 table, u32 tgid, u32 incarnat
 /* Puts an entry of a program in that is not there; false when it is, or when there is no room for it. */
 #define PUT_IN(map, table, who, key, value) put_in(&(map), table, (who)->tgid, (who)->incarnation, key, value)
 
+/* The same, and all is well when it is there: another thread may have put it in meanwhile. */
+#define KEEP_IN(map, table, who, key, value) (PUT_IN(map, table, who, key, value) || bpf_map_lookup_elem(&(map), key))
+
 /* Takes a program's entry out; false when it was not there. */
 #define TAKE_OUT(map, table, who, key) take_out(&(map), table, (who)->tgid, (who)->incarnation, key)
 

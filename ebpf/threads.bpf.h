@@ -9,6 +9,7 @@
 /* What the kernel tells of a thread, at the entry of a call that may wait. */
 struct thread_state {
 	u64 delay_ns; /* how long it has waited for a CPU */
+	u64 arrivals; /* how often it was given one; 0 on a kernel that keeps no account */
 	u64 sleeps;
 	u64 faults;
 };

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("tests.e2e.comparison")
+
 _HERE = Path(__file__).parent
 
 

@@ -33,6 +33,21 @@ def mix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Metrics, Truth]:
     return everything.of(truth.pid), truth
 
 
+def test_what_several_threads_use_first_at_once_is_lost_by_none(tmp_path: Path) -> None:
+    with Program([ground.part("programs") / "first_uses"], tmp_path) as program:
+        program.ready()
+        with Agent(["--pid", str(program.pid), *naming.arguments(tmp_path)], tmp_path) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            truth = program.finish()
+            agent.stop()
+    everything = read_metrics(tmp_path / "out")
+
+    assert len(truth.launches) == 200
+    comparison.assert_nothing_lost(everything)
+    comparison.assert_launches(everything.of(truth.pid), truth)
+
+
 def test_every_graph_launch_is_counted(mix: tuple[Metrics, Truth]) -> None:
     exported, truth = mix
 

@@ -5,17 +5,22 @@
  * memsets, on one stream or several that wait for each other, on one device or two) and then one of the ways to learn of
  * its end (or none). What is drawn follows from --seed. The kernels are named after how long they take; the mock driver
  * is told by MOCKCUDA_KERNEL_RULES. With --batch NAME:COUNT there is one stream, and a round is that batch and a wait.
- * "ready" before the driver is used, "phase" when all work is done. */
+ * "ready" before the driver is used, "phase" when all work is done: with what a host that did not always give this
+ * program a CPU let it know of its batches. */
+#define _GNU_SOURCE
 #include "driver.h"
+#include <fcntl.h>
 #include <getopt.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { STREAMS = 5, EVENTS = 3, NOT_READY = 600, COPY_BYTES = 1 << 16, MAX_THREADS = 64 };
+enum { STREAMS = 5, EVENTS = 3, NOT_READY = 600, COPY_BYTES = 1 << 16, MAX_THREADS = 64, WAKE_NS = 300000 };
 
 static const char *const names[] = {"takes_5us", "takes_50us", "takes_500us", "takes_5ms"};
 enum { KERNELS = sizeof names / sizeof *names };
@@ -168,19 +173,65 @@ static void round_of_work(struct worker *w)
         usleep(draw(w, 2000));
 }
 
+static long long now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static long faults(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_THREAD, &used);
+    return used.ru_minflt + used.ru_majflt;
+}
+
+/* How long did this thread wait for a CPU? */
+static long long delayed_ns(void)
+{
+    static int file = -1;
+    char text[128];
+    long long ran, delayed = 0;
+    if (file < 0)
+        file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    ssize_t n = pread(file, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    sscanf(text, "%lld %lld", &ran, &delayed);
+    return delayed;
+}
+
+/* Of all batches: how long nobody could have told that the device was idle, and how long anybody could have told that it
+ * was busy. */
+static long long apart_ns, seen_ns;
+
 static void round_of_batch(struct worker *w)
 {
     unsigned kernel = 0;
+    long long began = now_ns(), from, until;
     while (kernel < KERNELS - 1 && strcmp(names[kernel], options.batch_kernel))
         kernel++;
     for (unsigned i = 0; i < options.batch; i++)
         launch(w, kernel, w->streams[0]);
     if (options.poll) {
+        int result;
         CHECK(cu.cuEventRecord(w->events[0], w->streams[0]));
-        poll(cu.cuEventQuery, w->events[0], 0);
+        long long asked = from = until = now_ns();
+        while ((result = cu.cuEventQuery(w->events[0])) == NOT_READY) {
+            until = asked; /* unfinished when it was asked, and since the event was recorded */
+            asked = now_ns();
+        }
+        CHECK(result);
     } else {
+        /* Of a wait in which its thread waited for memory nobody can tell; nor of its time without a CPU, or waking up. */
+        long long delayed = delayed_ns(), faulted = faults();
+        from = now_ns();
         CHECK(cu.cuStreamSynchronize(w->streams[0]));
+        until = now_ns();
+        until = faults() == faulted ? until - (delayed_ns() - delayed) - WAKE_NS : from;
     }
+    apart_ns += now_ns() - began;
+    seen_ns += until > from ? until - from : 0;
     usleep(100);
 }
 
@@ -285,7 +336,7 @@ int main(int count, char **words)
         CHECK(cu.cuCtxSetCurrent(devices[i].context));
         CHECK(cu.cuCtxSynchronize());
     }
-    printf("{\"event\":\"phase\"}\n");
+    printf("{\"event\":\"phase\",\"apart_s\":%.9f,\"seen_s\":%.9f}\n", apart_ns / 1e9, seen_ns / 1e9);
     fflush(stdout);
     return 0;
 }
