@@ -21,7 +21,8 @@ OBJECTS := otel_gpu/bpf/objects
 LIBBPF := otel_gpu/bpf/lib/libotelgpu_bpf.so
 SOURCES := $(wildcard ebpf/*.bpf.c)
 HEADERS := $(wildcard ebpf/*.h)
-BPF_OBJECTS := $(foreach arch,x86_64 aarch64,$(SOURCES:ebpf/%.bpf.c=$(OBJECTS)/%.$(arch).bpf.o))
+BPF_NAMES := $(SOURCES:ebpf/%.bpf.c=%) cuda_before_5_17
+BPF_OBJECTS := $(foreach arch,x86_64 aarch64,$(BPF_NAMES:%=$(OBJECTS)/%.$(arch).bpf.o))
 BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -Iebpf
 C_FORMATTED := $(wildcard ebpf/*.c ebpf/*.h)
 PYTHON_CODE := otel_gpu tests bench examples scripts setup.py
@@ -50,6 +51,11 @@ $(OBJECTS)/%.x86_64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
 	$(call compile,x86)
 $(OBJECTS)/%.aarch64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
 	$(call compile,arm64)
+
+$(OBJECTS)/%_before_5_17.x86_64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
+	$(call compile,x86 -DBEFORE_5_17)
+$(OBJECTS)/%_before_5_17.aarch64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
+	$(call compile,arm64 -DBEFORE_5_17)
 
 # The strip takes DWARF and leaves BTF, which the loader needs.
 define compile

@@ -5,6 +5,7 @@
 #define OTEL_GPU_ANNOUNCE_BPF_H
 
 #include "caller.bpf.h"
+#include "loops.bpf.h"
 
 /* The trickle of events, ordered over all CPUs. Holds the names of 16,000 kernels, or 150 programs that show themselves within the time that the agent takes to wake up; the agent reads as they come, and maps it
  * twice. */
@@ -15,21 +16,36 @@ struct {
 
 /* The number of a process in the agent's pid namespace; 0 when it has none. */
 #define PID_LEVELS 32 /* MAX_PID_NS_LEVEL */
+struct numbers {
+	struct pid *pid;
+	u32 found;
+};
+
+ROUND(look_at_level)(u32 level, struct numbers *numbers)
+{
+	struct pid *pid = numbers->pid;
+	struct upid one;
+
+	if (level > PID_LEVELS || bpf_core_read(&one, sizeof(one), &pid->numbers[level]))
+		return 1;
+	if (BPF_CORE_READ(one.ns, ns.inum) != pidns_ino)
+		return 0;
+	numbers->found = one.nr;
+	return 1;
+}
+
 static __always_inline u32 number_of(struct task_struct *task)
 {
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
-	u32 level = BPF_CORE_READ(pid, level);
-	struct upid one;
+	struct numbers numbers = { .pid = pid };
+	u32 levels = BPF_CORE_READ(pid, level) + 1;
 
 	if (!pidns_ino)
 		return BPF_CORE_READ(task, tgid);
-	for (u32 i = 0; i <= PID_LEVELS && i <= level; i++) {
-		if (bpf_core_read(&one, sizeof(one), &pid->numbers[i]))
-			return 0;
-		if (BPF_CORE_READ(one.ns, ns.inum) == pidns_ino)
-			return one.nr;
-	}
-	return 0;
+	if (levels > PID_LEVELS + 1)
+		levels = PID_LEVELS + 1;
+	REPEAT(levels, look_at_level, &numbers);
+	return numbers.found;
 }
 
 /* A way up a tree, and the names on it, one behind the other. What changes on the way stands where the verifier does not
@@ -55,7 +71,7 @@ static __always_inline void put_name(const struct way *way, const void *name)
 }
 
 /* One directory up, or from the root of a mount to where that is; true at the top. */
-static __always_inline int directory_up(struct way *way)
+ROUND(directory_up)(u32 step, struct way *way)
 {
 	struct mount *mount = way->mount;
 	struct dentry *here = way->here;
@@ -79,7 +95,7 @@ static __always_inline struct kernfs_node *node_above(struct kernfs_node *node)
 	return BPF_CORE_READ(node, parent);
 }
 
-static __always_inline int group_up(struct way *way)
+ROUND(group_up)(u32 step, struct way *way)
 {
 	struct kernfs_node *here = way->here, *up = node_above(here);
 
@@ -92,9 +108,6 @@ static __always_inline int group_up(struct way *way)
 
 /* Whether this kernel's types say how. */
 #define WALKS_UP bpf_core_type_exists(struct mount)
-/* Plain loops, since programs that bpf_loop is in cannot be loaded below 5.17; and each with a jump at its end, for older
- * kernels refuse one that falls through to where it began, as the compiler likes to place them. */
-#define GO_BACK_TO(label) asm goto("goto %l0" : : : : label)
 #define PATH_STEPS 40 /* directories, and mounts between them */
 #define GROUP_STEPS 16
 
@@ -103,16 +116,13 @@ static __always_inline void put_path(struct names *names, u32 *bytes, struct tas
 	struct file *file = BPF_CORE_READ(task, mm, exe_file);
 	struct dentry *here = BPF_CORE_READ(file, f_path.dentry);
 	struct way way = { .here = here, .names = names, .bytes = bytes };
-	u32 steps = 0;
 
 	if (!WALKS_UP) {
 		put_name(&way, BPF_CORE_READ(here, d_name.name));
 		return;
 	}
 	way.mount = (void *)BPF_CORE_READ(file, f_path.mnt) - bpf_core_field_offset(struct mount, mnt);
-up:
-	if (++steps < PATH_STEPS && !directory_up(&way))
-		GO_BACK_TO(up);
+	REPEAT(PATH_STEPS, directory_up, &way);
 }
 
 /* Where a controller has its own hierarchy, the second version's has the process in its root. */
@@ -129,7 +139,6 @@ static __always_inline void put_groups(struct names *names, u32 *bytes, struct t
 {
 	struct css_set *groups = BPF_CORE_READ(task, cgroups);
 	struct way way = { .here = BPF_CORE_READ(groups, dfl_cgrp, kn), .names = names, .bytes = bytes };
-	u32 steps = 0;
 
 	if (!WALKS_UP)
 		return;
@@ -137,9 +146,7 @@ static __always_inline void put_groups(struct names *names, u32 *bytes, struct t
 		way.here = NODE_IN(groups, memory_cgrp_id);
 	if (!node_above(way.here))
 		way.here = NODE_IN(groups, pids_cgrp_id);
-up:
-	if (++steps < GROUP_STEPS && !group_up(&way))
-		GO_BACK_TO(up);
+	REPEAT(GROUP_STEPS, group_up, &way);
 }
 
 /* Reads as much of a range as there is room for; zeros where it cannot be read, for it has been swapped out. Returns how

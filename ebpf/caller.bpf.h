@@ -20,6 +20,8 @@ struct {
 	__type(value, u8);
 } targets SEC(".maps");
 
+void *bpf_rdonly_cast(void *pointer, u32 type) __ksym __weak;
+
 struct caller {
 	u64 task; /* the thread's, where the kernel keeps it: no other has it while it lives, nor when it calls exec */
 	u64 pid_tgid;
@@ -34,6 +36,18 @@ static __always_inline u32 program_number(u64 start, u64 exec)
 	return (u32)(start >> 16) ^ (u32)exec * 0x9e3779b1u;
 }
 
+/* The running thread, to be read from directly. Of a pointer that it trusts the verifier looks for what each step leads to
+ * among all names that the kernel has, which takes longer than all the rest; one that was cast it just follows. A kernel
+ * that has the helper has the cast (6.2); those below 5.16 refuse a program that it stands in, used or not. */
+static __always_inline struct task_struct *current_task(void)
+{
+#ifndef BEFORE_5_17
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_cgrp_storage_delete))
+		return bpf_rdonly_cast((void *)bpf_get_current_task_btf(), bpf_core_type_id_kernel(struct task_struct));
+#endif
+	return (void *)bpf_get_current_task_btf();
+}
+
 /* Who runs, and one number for "this program under this pid": it changes when the pid is reused and at every exec. What
  * it stands for is told once, see announce.bpf.h. */
 static __always_inline void tell_apart(struct caller *who)
@@ -41,7 +55,7 @@ static __always_inline void tell_apart(struct caller *who)
 	u64 start, exec;
 
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf)) {
-		struct task_struct *task = (void *)bpf_get_current_task_btf();
+		struct task_struct *task = current_task();
 		start = task->group_leader->start_boottime;
 		exec = task->self_exec_id;
 		who->born_ns = task->start_boottime;

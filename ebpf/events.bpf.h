@@ -65,10 +65,39 @@ RARE int emit(u32 type, u64 a, u64 b, u64 c, u64 d)
 
 /* A hash of a name of `size` bytes, the NUL among them, in a buffer of `room`: up to the end of its last word, which is
  * cleared behind the name. */
+struct marking {
+	const char *name;
+	u64 mark;
+	u32 size;
+};
+
+static __always_inline int mark_word(u32 at, struct marking *m, u32 room)
+{
+	asm volatile("" : "+r"(at)); /* the verifier must see the bound */
+	if (at >= m->size || at > room - 8)
+		return 1;
+	m->mark = (m->mark ^ *(const u64 *)(m->name + at)) * 0x100000001b3ULL;
+	m->mark ^= m->mark >> 32;
+	return 0;
+}
+
+/* One for each size of a record, for the verifier must see that as well. */
+ROUND(mark_word_of_short)(u32 i, struct marking *m)
+{
+	return mark_word(i * 8, m, NAME_SHORT);
+}
+ROUND(mark_word_of_long)(u32 i, struct marking *m)
+{
+	return mark_word(i * 8, m, NAME_LONG);
+}
+ROUND(mark_word_of_huge)(u32 i, struct marking *m)
+{
+	return mark_word(i * 8, m, NAME_HUGE);
+}
+
 static __always_inline u64 mark_of_name(char *name, u32 size, u32 room)
 {
-	const u64 *words = (const u64 *)name;
-	u64 mark = size;
+	struct marking m = { name, size, size };
 	u32 at = size;
 
 	for (int i = 1; i < 8; i++) {
@@ -77,13 +106,18 @@ static __always_inline u64 mark_of_name(char *name, u32 size, u32 room)
 			break;
 		name[at++] = 0;
 	}
-	for (u32 i = 0; i < room / 8; i++) {
-		if (i * 8 >= size)
-			break;
-		mark = (mark ^ words[i]) * 0x100000001b3ULL;
-		mark ^= mark >> 32;
+	switch (room) {
+	case NAME_SHORT:
+		REPEAT(NAME_SHORT / 8, mark_word_of_short, &m);
+		break;
+	case NAME_LONG:
+		REPEAT(NAME_LONG / 8, mark_word_of_long, &m);
+		break;
+	case NAME_HUGE:
+		REPEAT(NAME_HUGE / 8, mark_word_of_huge, &m);
+		break;
 	}
-	return mark;
+	return m.mark;
 }
 
 /* Takes a name into a record of a certain size, and sends it; false when it is too long. A name that cannot be told is one

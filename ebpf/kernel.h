@@ -215,6 +215,7 @@ struct vm_area_struct {
 enum bpf_func_id {
 	BPF_FUNC_get_attach_cookie = 174,
 	BPF_FUNC_get_current_task_btf = 158,
+	BPF_FUNC_cgrp_storage_delete = 211,
 	BPF_FUNC_loop = 181,
 };
 

@@ -63,26 +63,34 @@ RARE int pin_block(u64 address, u32 shift, int remove)
 	return 0;
 }
 
-/* Puts in, or takes out, a range: the largest aligned block at its start, again and again. A plain loop, since
- * page-locked memory is told apart on kernels without bpf_loop too. */
+struct pinning {
+	u64 address, end;
+	int remove;
+};
+
+ROUND(pin_first_block)(u32 i, struct pinning *p)
+{
+	u64 left = p->end - p->address;
+	u32 shift, alignment;
+
+	if (!left || !p->address)
+		return 1;
+	shift = log2_of(left);
+	alignment = log2_of(p->address & -p->address);
+	if (shift > alignment)
+		shift = alignment;
+	shift &= ADDRESS_BITS - 1;
+	pin_block(p->address, shift, p->remove);
+	p->address += 1ULL << shift;
+	return 0;
+}
+
+/* Puts in, or takes out, a range: the largest aligned block at its start, again and again. */
 RARE int pin(u64 address, u64 size, int remove)
 {
-	u64 end = address + size;
+	struct pinning pinning = { address, address + size, remove };
 
-	for (int i = 0; i < MAX_BLOCKS; i++) {
-		u64 left = end - address;
-		u32 shift, alignment;
-
-		if (!left || !address)
-			return 0;
-		shift = log2_of(left);
-		alignment = log2_of(address & -address);
-		if (shift > alignment)
-			shift = alignment;
-		shift &= ADDRESS_BITS - 1;
-		pin_block(address, shift, remove);
-		address += 1ULL << shift;
-	}
+	REPEAT(MAX_BLOCKS, pin_first_block, &pinning);
 	return 0;
 }
 

@@ -28,6 +28,7 @@ from .lateness import Lateness
 from .memory_limit import table_share
 from .model import Resource, attributes
 from .pipeline import Pipeline, Point
+from .probes.table import Counted
 from .process.files import MappedFile
 from .process.parsers import Parsers
 from .processors import Processor
@@ -130,7 +131,7 @@ class Agent:
                 allow_single_step=cuda.arm64_single_step or not drivers.is_arm64(),
                 link=cuda.link,
                 only=pids,
-                busy_time=cuda.busy_time,
+                counted=Counted.ALL if cuda.busy_time else Counted.NO_TIME,
                 table_share=share,
             )
             if profile is not None:

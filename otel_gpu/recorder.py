@@ -17,10 +17,11 @@ from .discovery.watch import Watcher
 from .ending import Ending
 from .errors import OtelGpuError
 from .memory_limit import table_share
+from .probes.table import Counted
 from .process.files import MappedFile
 from .process.mappings import executable_mappings
 from .process.parsers import Parsers
-from .profiles import Profile, ProfileType, merge
+from .profiles import GPU_TIMES, Profile, ProfileType, merge
 from .receivers.cuda import CudaReceiver
 from .receivers.profile import ProfileReceiver, Progress
 from .shortage import require_descriptors
@@ -56,12 +57,10 @@ class Recorder:
         self._types = tuple(types)
         self._parsers = Parsers()
         self._processes = ProcessTable({}, self._parsers)
-        try:
-            for pid in self._pids:
-                self._require(pid)
-        except BaseException:
-            self._parsers.close()
-            raise
+        for pid in self._pids:
+            _require_alive(pid)
+        # While programs are loaded a child gets ready.
+        self._parsers.start()
         for pid in self._pids:
             self._processes.observe(pid, late=True)
         self._watcher: Watcher | None = None
@@ -76,6 +75,7 @@ class Recorder:
             allow_single_step=single_step,
             link=settings.link,
             only=self._pids,
+            counted=Counted.LAUNCHES if {t.name for t in types}.isdisjoint(t.name for t in GPU_TIMES) else Counted.ALL,
             table_share=share,
         )
         try:
@@ -96,6 +96,7 @@ class Recorder:
             )
             self._cuda.before_forgetting(self._profile.finish)
             for pid in self._pids:
+                self._require_readable(pid)
                 self._profile.observe(pid)
             self._watcher = Watcher(
                 self._processes,
@@ -196,7 +197,7 @@ class Recorder:
     def start(self) -> None:
         """Begin a recording: what was sampled before is dropped."""
         assert self._profile is not None
-        self._cuda.collect()
+        self._cuda.collect(names_s=0.0)
         self._profile.start()
         self._dropped_before = self._profile.losses()[Loss.EVENTS_FULL]
 
@@ -224,9 +225,12 @@ class Recorder:
         return merge(self._profile.profiles(last=True, names_s=names_s))
 
     def _on_library(self, _process: Process, library: Library, file: MappedFile, _mapped_ns: int | None) -> None:
-        self._cuda.attach(library, file)
+        # Side by side: both wait for a child that decodes, and for the kernel.
+        counts = threading.Thread(target=self._cuda.attach, args=(library, file), name="attaching", daemon=True)
+        counts.start()
         if self._profile is not None:
             self._profile.attach(library, file)
+        counts.join()
 
     def _on_unused(self, library: Library) -> None:
         self._cuda.detach(library)
@@ -238,11 +242,13 @@ class Recorder:
         if self._profile is not None:
             self._profile.retry()
 
-    def _require(self, pid: int) -> None:
-        """Raise OtelGpuError where a process cannot be recorded."""
-        if not procfs.is_alive(pid):
-            raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")
+    def _require_readable(self, pid: int) -> None:
         try:
             executable_mappings(self._parsers, pid)
         except PermissionError as e:
             raise OtelGpuError(f"process {pid} may not be looked at; run as root or with CAP_SYS_PTRACE") from e
+
+
+def _require_alive(pid: int) -> None:
+    if not procfs.is_alive(pid):
+        raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")

@@ -95,14 +95,16 @@ class BpfObject:
         if extra_flags:
             self._lib.bpf_map__set_map_flags(pointer, self._lib.bpf_map__map_flags(pointer) | extra_flags)
 
-    def load(self, *, attach_type: Callable[[str], int | None], skip: Collection[str] = (), share: float = 1.0) -> None:
-        """Load maps and programs; `attach_type` gives a program's expected attach type by its name.
+    def load(
+        self, *, attach_type: Callable[[str], int | None], needed: Collection[str] | None = None, share: float = 1.0
+    ) -> None:
+        """Load maps, and programs: the `needed` ones, or all; `attach_type` gives a program's expected type by its name.
 
         Large maps get the `share` of their size, and less where there is no memory for that.
         """
         while True:
             for name, pointer in self._programs().items():
-                if name in skip:
+                if needed is not None and name not in needed:
                     self._lib.bpf_program__set_autoload(pointer, False)
                 elif (kind := attach_type(name)) is not None:
                     self._lib.bpf_program__set_expected_attach_type(pointer, kind)

@@ -15,7 +15,7 @@ from .attach import PlannedProbe, plan
 from .hook import Hook
 from .profile import hooks_for
 from .sites import SiteRules
-from .table import BUSY_PROGRAMS, TABLES
+from .table import Counted, counted_hooks
 from .torch import plan_torch, torch_hooks
 
 PLANNING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=8 << 20)
@@ -28,7 +28,7 @@ class PlanRequest:
     purpose: Literal["counts", "profiles", "torch"]
     rules: SiteRules
     kind: LibraryKind = LibraryKind.DRIVER
-    busy_time: bool = True
+    counted: Counted = Counted.ALL
     types: tuple[ProfileType, ...] = ()
     """Of profiles."""
     name: str = ""
@@ -57,8 +57,7 @@ def hooks_of(request: PlanRequest) -> Sequence[Hook]:
     """Return the rows of the table that a request is about."""
     if request.purpose == "profiles":
         return tuple(hooks_for(request.types, request.kind))
-    table = TABLES.get(request.kind, ())
-    return [hook for hook in table if request.busy_time or hook.program not in BUSY_PROGRAMS]
+    return counted_hooks(request.kind, request.counted)
 
 
 def _probes(elf: ElfFile, request: PlanRequest) -> list[PlannedProbe]:

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..abi import Submitted
 from ..discovery.libraries import LibraryKind
 from ..profiles import (
+    CPU,
     GPU_ALLOC_SPACE,
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
+    GPU_TIMES,
     GPU_WAIT,
+    OFF_CPU,
     ProfileType,
 )
 from .hook import Hook
 from .table import TABLES
+from .torch import torch_hooks
 
 LAUNCH, WAIT, COPY, ALLOC, FREE = "launch", "wait", "copy", "alloc", "free"
 
+CPU_PROGRAM = "profile_cpu"
+"""On the CPUs' timers."""
+
 OFF_CPU_PROGRAMS = ("profile_switch", "profile_wakeup")
 """On the scheduler's tracepoints, not in a library."""
+
+GIVE_BACK_PROGRAM = "give_back"
+"""Run by the agent."""
 
 END_PROGRAMS = ("profile_thread_ends", "profile_program_begins")
 """On the tracepoints of exit and exec."""
@@ -78,3 +88,19 @@ def hooks_for(types: Iterable[ProfileType], kind: LibraryKind) -> Iterator[Hook]
         if sampled == LAUNCH:
             changes["out"] = "exec" if "exec" in hook.parameters else "function"
         yield dataclasses.replace(hook, **changes)  # type: ignore[arg-type]
+
+
+def programs_for(types: Sequence[ProfileType]) -> set[str]:
+    """Return the programs that profiles of these types need, in libraries and elsewhere."""
+    names = {t.name for t in types}
+    placed = {(hook.program, hook.return_program) for kind in TABLES for hook in hooks_for(types, kind)}
+    placed |= {(hook.program, hook.return_program) for hook in torch_hooks(types)}
+    needed = {program for pair in placed for program in pair if program}
+    needed |= {*END_PROGRAMS, GIVE_BACK_PROGRAM}
+    if CPU.name in names:
+        needed.add(CPU_PROGRAM)
+    if OFF_CPU.name in names:
+        needed |= {*OFF_CPU_PROGRAMS}
+    if not names.isdisjoint(t.name for t in GPU_TIMES):
+        needed |= {*SUBMISSION_PROGRAMS.values()}
+    return needed

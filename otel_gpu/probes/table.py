@@ -5,6 +5,7 @@ One row a function: its C prototype, as cuda.h declares it, and what the paramet
 
 from __future__ import annotations
 
+import enum
 import re
 
 from .. import abi
@@ -267,8 +268,30 @@ def _counted_name(hook: Hook) -> str:
     return re.sub(r"_v\d$", "", hook.counts_as or hook.name)
 
 
-BUSY_PROGRAMS = frozenset({"query", "held", "event_lost"})
+class Counted(enum.Enum):
+    """How much of what programs do is counted."""
+
+    ALL = "all"
+    NO_TIME = "all but the time for which devices work"
+    LAUNCHES = "launches alone, and what tells them apart: names, graphs, captures, contexts"
+
+
+_TIME = frozenset({"query", "held", "event_lost"})
 """Programs on functions that tell of nothing but the time for which a device works."""
+
+
+def counted_hooks(kind: LibraryKind, counted: Counted) -> list[Hook]:
+    """Return the functions of a library that are probed to count so much."""
+    families = {Family.LAUNCH, Family.GRAPH_LAUNCH, None} if counted is Counted.LAUNCHES else {*Family, None}
+    left_out = frozenset() if counted is Counted.ALL else _TIME
+    return [hook for hook in TABLES.get(kind, ()) if hook.family in families and hook.program not in left_out]
+
+
+def counting_programs(counted: Counted) -> set[str]:
+    """Return the programs that those functions have."""
+    hooks = [hook for kind in TABLES for hook in counted_hooks(kind, counted)]
+    return {program for hook in hooks for program in (hook.program, hook.return_program) if program}
+
 
 FUNCTIONS: tuple[str, ...] = tuple(dict.fromkeys(map(_counted_name, (*DRIVER, *HIP))))
 """Function names without their version, by the number that cookies and rows carry."""

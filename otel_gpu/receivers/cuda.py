@@ -27,7 +27,7 @@ from ..probes.attach import AttachedLibrary, PlannedProbe
 from ..probes.libraries import ProbedLibraries
 from ..probes.planning import PlanRequest
 from ..probes.sites import Policy, SiteRules
-from ..probes.table import TABLES
+from ..probes.table import TABLES, Counted, counting_programs
 from ..process.files import File, MappedFile
 from ..process.parsers import Parsers
 from ..supervision import Component, Health
@@ -112,10 +112,10 @@ class CudaReceiver:
         allow_single_step: bool = True,
         link: LinkMode = "auto",
         only: tuple[int, ...] = (),
-        busy_time: bool = True,
+        counted: Counted = Counted.ALL,
         table_share: float = 1.0,
     ) -> None:
-        """Load the programs. `only` limits counting to these pids; without `busy_time` launches cost less.
+        """Load the programs. `only` limits counting to these pids; the less is `counted`, the less it costs.
 
         Tables have `table_share` of their usual size.
         """
@@ -128,10 +128,10 @@ class CudaReceiver:
             )
         self._processes = processes
         self._rules = SiteRules.here(policy, allow_single_step=allow_single_step)
-        self._object = BpfObject("cuda")
+        self._object = BpfObject("cuda" if features.bpf_loop else "cuda_before_5_17")
         linker = ObjectLinker(self._object, link)
         self._attach_type = linker.attach_type
-        self._busy_time = busy_time
+        self._counted = counted
         self._placing_lock = threading.Lock()
         self._are_placing = 0
         self._placed_ns = 0
@@ -139,7 +139,7 @@ class CudaReceiver:
             parsers, linker, self._request, left_out=self._without_loops, placing=self._placing
         )
         try:
-            self._load(map_entries, only, busy_time=busy_time, table_share=table_share)
+            self._load(map_entries, only, table_share)
         except BaseException:
             self._object.close()
             raise
@@ -169,17 +169,16 @@ class CudaReceiver:
         self._component = Component("cuda")
         self._before_forgetting: Callable[[Collection[Process]], None] = lambda _: None
 
-    def _load(self, map_entries: int, only: tuple[int, ...], *, busy_time: bool, table_share: float) -> None:
-        self._object.set_variables(
-            {"observe_all": 0 if only else 1, "busy_time": int(busy_time), **abi.pid_namespace()}
-        )
+    def _load(self, map_entries: int, only: tuple[int, ...], table_share: float) -> None:
+        times = int(self._counted is Counted.ALL)
+        self._object.set_variables({"observe_all": 0 if only else 1, "busy_time": times, **abi.pid_namespace()})
         # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it.
         large = map_entries * possible_cpus() * abi.ROW.itemsize > _PREALLOCATE_BYTES
         self._object.configure_map("rows", max_entries=map_entries, extra_flags=1 if large else 0)
         self._left_out = frozenset() if probe().bpf_loop else _LOOPING
         self._object.load(
             attach_type=lambda name: None if name in _NOT_UPROBES else self._attach_type(name),
-            skip=self._left_out,
+            needed=(counting_programs(self._counted) | _NOT_UPROBES) - self._left_out,
             share=table_share,
         )
         targets = self._object.map("targets")
@@ -233,7 +232,7 @@ class CudaReceiver:
     def _request(self, library: Library) -> PlanRequest | None:
         if library.kind not in TABLES:
             return None
-        return PlanRequest("counts", self._rules, library.kind, self._busy_time)
+        return PlanRequest("counts", self._rules, library.kind, self._counted)
 
     def _without_loops(self, probe: PlannedProbe) -> PlannedProbe:
         return probe.left_out(_TOO_OLD) if probe.program in self._left_out else probe
@@ -275,8 +274,11 @@ class CudaReceiver:
         """Tell whoever else knows of processes of those that have ended, while their kernels still have names."""
         self._before_forgetting = tell
 
-    def collect(self) -> list[Measurement]:
-        """Return what was counted since the last call; what is kept of ended processes is dropped."""
+    def collect(self, names_s: float = _NAMES_S) -> list[Measurement]:
+        """Return what was counted since the last call; what is kept of ended processes is dropped.
+
+        Names of kernels that just turned up are waited for, for `names_s`.
+        """
         # Programs that showed themselves and ended are known as such then.
         self._ring.drain()
         ended = self._processes.ended()
@@ -290,7 +292,7 @@ class CudaReceiver:
         # Events after rows: what a row counts was made known before it was counted.
         self._ring.drain()
         if self._waits_for_names:
-            self._origins.settle(_NAMES_S)
+            self._origins.settle(names_s)
         facts = (self._name, self._facts.key_of, self._facts.graph_contents)
         sums, of_hip = CudaSums(*facts, self._errors.of_cuda), CudaSums(*facts, self._errors.of_hip)
 

@@ -22,7 +22,14 @@ from ..bpf.tracepoints import TracepointLinks
 from ..discovery.libraries import Library
 from ..discovery.processes import Process, ProcessTable
 from ..errors import UnsupportedKernelError
-from ..probes.profile import END_PROGRAMS, OFF_CPU_PROGRAMS, SUBMISSION_PROGRAMS
+from ..probes.profile import (
+    CPU_PROGRAM,
+    END_PROGRAMS,
+    GIVE_BACK_PROGRAM,
+    OFF_CPU_PROGRAMS,
+    SUBMISSION_PROGRAMS,
+    programs_for,
+)
 from ..probes.sites import Policy, SiteRules
 from ..process.files import File
 from ..process.parsers import Parsers
@@ -57,7 +64,7 @@ _NEW_S = 5.0
 _SHORTEST_STAY_NS = 1_000_000
 """Off the CPU; shorter ones are not counted."""
 
-_NOT_UPROBES = {"profile_cpu", "give_back", *OFF_CPU_PROGRAMS, *END_PROGRAMS}
+_NOT_UPROBES = {CPU_PROGRAM, GIVE_BACK_PROGRAM, *OFF_CPU_PROGRAMS, *END_PROGRAMS}
 _SHARED = ("capturing", "busy", "threads", "programs", "used_by_all", "events")
 
 _OWNER_AT = 8
@@ -123,7 +130,7 @@ class ProfileReceiver:
         self.linker = ObjectLinker(self._object, link)
         try:
             self._object.configure_map("unwind_rows", max_entries=table_rows)
-            self._load(tables, tuple(only), stacks_per_second, table_share)
+            self._load(tables, types, tuple(only), stacks_per_second, table_share)
         except BaseException:
             self._object.close()
             raise
@@ -175,12 +182,19 @@ class ProfileReceiver:
         self._waits = GPU_WAIT.name in self._types
         rests = self._waits or OFF_CPU.name in self._types
         self._resting = resting_threads(self._object) if rests else None
-        self._cpu = CpuSampler(programs["profile_cpu"], cpu_hz) if CPU.name in self._types else None
+        self._cpu = CpuSampler(programs[CPU_PROGRAM], cpu_hz) if CPU.name in self._types else None
         self._off_cpu = (
             TracepointLinks([programs[name] for name in OFF_CPU_PROGRAMS]) if OFF_CPU.name in self._types else None
         )
 
-    def _load(self, tables: CudaTables, only: tuple[int, ...], stacks_per_second: int, table_share: float) -> None:
+    def _load(
+        self,
+        tables: CudaTables,
+        types: Sequence[ProfileType],
+        only: tuple[int, ...],
+        stacks_per_second: int,
+        table_share: float,
+    ) -> None:
         self._object.set_variables(
             {
                 "observe_all": 0 if only else 1,
@@ -192,10 +206,9 @@ class ProfileReceiver:
         )
         for name in _SHARED:
             self._object.share_map(name, getattr(tables, name))
-        left_out = [] if OFF_CPU.name in self._types else [*OFF_CPU_PROGRAMS]
         self._object.load(
             attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
-            skip=left_out + ([] if self._splits_time else [*SUBMISSION_PROGRAMS.values()]),
+            needed=programs_for(types),
             share=table_share,
         )
         targets = self._object.map("targets")

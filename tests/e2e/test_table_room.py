@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,21 +22,10 @@ from tests.e2e.processes import Program
 SETTLES_S = 120
 
 
-class _Every:
-    def __contains__(self, _: object) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
 def _loader(parsers: Parsers, rows: int, cache: TableCache) -> tuple[BpfObject, UnwindLoader]:
     maps = BpfObject("profile")
     maps.configure_map("unwind_rows", max_entries=rows)
-    maps.load(attach_type=lambda _: None, skip=_Every())
+    maps.load(attach_type=lambda _: None, needed=())
     names = ("unwind_rows", "unwind_mappings", "unwind_processes")
     return maps, UnwindLoader(parsers, *map(maps.map, names), cache)
 

@@ -63,6 +63,7 @@ def _calls(elf: ELFFile, code: dict[Function, bytes]) -> dict[Function, set[Func
     for section, start in sorted(code):
         starts[section].append(start)
     moved: dict[tuple[str, int], tuple[str, int]] = {}
+    of_kernel: set[tuple[str, int]] = set()
     symbols = elf.get_section_by_name(".symtab")
     for section in elf.iter_sections():
         if isinstance(section, RelocationSection):
@@ -71,9 +72,11 @@ def _calls(elf: ELFFile, code: dict[Function, bytes]) -> dict[Function, set[Func
                 symbol = symbols.get_symbol(relocation["r_info_sym"])
                 if symbol["st_info"]["type"] in ("STT_FUNC", "STT_SECTION") and isinstance(symbol["st_shndx"], int):
                     moved[name, relocation["r_offset"]] = elf.get_section(symbol["st_shndx"]).name, symbol["st_value"]
+                elif symbol["st_shndx"] == "SHN_UNDEF":
+                    of_kernel.add((name, relocation["r_offset"]))
     for (section, start), text in code.items():
         for at in range(0, len(text), 8):
-            is_call = text[at] == CALL and text[at + 1] >> 4 == CALLED_HERE
+            is_call = text[at] == CALL and text[at + 1] >> 4 == CALLED_HERE and (section, start + at) not in of_kernel
             where = moved.get((section, start + at))
             if is_call:
                 step = (_immediate(text, at) + 1) * 8
