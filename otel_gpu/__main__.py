@@ -8,6 +8,9 @@ from . import isolated
 def main() -> int:
     """Run the command and return its exit code."""
     isolated.enter("otel_gpu.__main__")
+    from . import heap
+
+    heap.share()
     from .cli import main as run
     from .cli.leaving import end
     from .cli.signals import LastResort

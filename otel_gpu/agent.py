@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from . import __version__, telemetry
+from . import __version__, heap, telemetry
 from .config import Config, CudaSettings, KernelNamesSettings, NvmlSettings, ProfileSettings
 from .discovery import drivers
 from .discovery.host import host
@@ -57,6 +57,10 @@ STOP_S = 8.0
 """How long a stop takes at the most, unless it is said otherwise: a service has ten seconds, and may be on a busy host."""
 _RELEASE_S = 1.5
 """What is kept of it for letting go of everything."""
+_HURRIED_S = 1.0
+"""How long an interval that is being read when the agent is told to stop still waits for names."""
+_TRIM_S = 10.0
+"""How often memory is given back at the most: it takes a few milliseconds."""
 _LOOK_S = 1.0
 """How often chosen processes are looked for."""
 _EXIT_COLLECT_S = 0.25
@@ -89,6 +93,7 @@ class Agent:
         self._exited = threading.Event()
         self._finished = threading.Event()
         self._next_export = math.inf
+        self._trim_at = 0.0
         self._collector = Worker("collect", self._follow)
 
     def __enter__(self) -> Agent:
@@ -262,6 +267,8 @@ class Agent:
         self._finished.set()
         self._is_observing = False
         ending = Ending(timeout_s)
+        if self._cuda is not None:
+            self._cuda.hurry(_HURRIED_S)
         ending.attempt_within("the reading of an interval", self._collector.stop)
         if self._watcher is not None:
             watcher, self._watcher = self._watcher, None
@@ -389,6 +396,9 @@ class Agent:
                 self._self.duration(telemetry.EXPORT_DURATION, seconds, **{"otel.component.name": name})
         for process in ended:
             self._processes.forget(process)
+        if ended and time.monotonic() >= self._trim_at:
+            self._trim_at = time.monotonic() + _TRIM_S
+            heap.trim()
 
     def _check_finished(self) -> None:
         config = self._config.discovery

@@ -1,15 +1,27 @@
-"""How does memory that was freed go back to the system?
+"""How little memory does the agent hold, of what it has freed?
 
-glibc keeps what threads have freed between what they still use; after something large was worked out that is most of it.
+glibc keeps what threads have freed between what they still use, and gives every thread a heap of its own, up to eight for
+each CPU.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+
+_M_ARENA_MAX = -8
+_HEAPS = 2
+
+
+def share() -> None:
+    """Have threads share heaps, before there are any; to be called by commands, for it holds for the whole process."""
+    if (limit := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        limit(_M_ARENA_MAX, _HEAPS)
+    # NumPy's linear algebra would start threads with buffers of their own, and is not used.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def trim() -> None:
     """Give back what can be given back; other C libraries than glibc do so by themselves."""
-    release = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if release is not None:
+    if (release := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         release(ctypes.c_size_t(0))

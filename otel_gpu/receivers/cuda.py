@@ -363,6 +363,10 @@ class CudaReceiver:
         with self._facts.lock:
             return self._times.take()
 
+    def hurry(self, timeout_s: float) -> None:
+        """Have a `collect` that waits for names go on in that time; `settle` follows."""
+        self._origins.hurry(timeout_s)
+
     def settle(self, timeout_s: float = _LAST_NAMES_S) -> None:
         """Wait for names a last time: from now on `collect` neither waits for them nor holds anything back."""
         self._patience.end()

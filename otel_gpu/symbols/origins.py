@@ -118,6 +118,7 @@ class Origins:
         """Programs whose memory is to be let go of, and maybe their files."""
         self._is_last = False
         """Whether the agent ends, so that nothing is put off."""
+        self._wait_until = math.inf
         self._lock = threading.Lock()
         self._failed_reads = 0
         self.dropped = 0
@@ -160,12 +161,17 @@ class Origins:
     def settle(self, timeout_s: float) -> None:
         """Wait until everything submitted so far is looked at, or the time is up."""
         deadline = time.monotonic() + timeout_s
-        while self._queue.unfinished_tasks and time.monotonic() < deadline:
+        while self._queue.unfinished_tasks and time.monotonic() < min(deadline, self._wait_until):
             time.sleep(0.01)
+
+    def hurry(self, timeout_s: float) -> None:
+        """Let nobody wait for longer than that from now on, up to `settle_last`: the agent has been told to stop."""
+        self._wait_until = time.monotonic() + timeout_s
 
     def settle_last(self, timeout_s: float) -> None:
         """Wait like this at the agent's end, when nothing is put off any more."""
         self._is_last = True
+        self._wait_until = math.inf
         self.worker.wake()
         self.settle(timeout_s)
 
