@@ -53,6 +53,8 @@ class FairPool:
         self._at_once, self._most, self._of_one = at_once, most, of_one
         self._changed = threading.Condition()
         self._owners: dict[Hashable, _Owner] = {}
+        self._ready: dict[Hashable, _Owner] = {}
+        """Those of them for whom something waits."""
         self._numbers = itertools.count()
         self._began: dict[Worker, float] = {}
         """When each running task began."""
@@ -73,6 +75,7 @@ class FairPool:
             if len(self._owners) >= _MAX_OWNERS:
                 self._owners = {name: o for name, o in self._owners.items() if o.waiting or o.running}
             state = self._owners.setdefault(owner, _Owner())
+            self._ready[owner] = state
             heapq.heappush(state.waiting, (urgency, next(self._numbers), task))
             self._call_worker()
             return True
@@ -85,6 +88,7 @@ class FairPool:
                 return
             self._count -= len(state.waiting)
             state.waiting.clear()
+            self._ready.pop(owner, None)
             if not state.running:
                 del self._owners[owner]
             self._changed.notify_all()
@@ -104,6 +108,7 @@ class FairPool:
         with self._changed:
             self._closed = True
             self._owners.clear()
+            self._ready.clear()
             self._count = 0
         deadline = time.monotonic() + timeout_s
         for worker in self.workers:
@@ -149,11 +154,18 @@ class FairPool:
         now = time.monotonic()
         if sum(now - began < _LONG_S for began in self._began.values()) >= self._at_once:
             return None
-        ready = [o for o in self._owners.values() if o.waiting and o.running < self._of_one]
+        ready = [
+            (o.waiting[0][0], o.had_s, o.waiting[0][1], name)
+            for name, o in self._ready.items()
+            if o.running < self._of_one
+        ]
         if not ready:
             return None
-        state = min(ready, key=lambda o: (o.waiting[0][0], o.had_s, o.waiting[0][1]))
+        *_, name = min(ready)
+        state = self._ready[name]
         _, _, task = heapq.heappop(state.waiting)
+        if not state.waiting:
+            del self._ready[name]
         self._count -= 1
         state.running += 1
         self._began[me] = now

@@ -86,7 +86,9 @@ class Buckets:
         return Buckets(counts, self.sum - earlier.sum, self.zero_count - earlier.zero_count)
 
     def copy(self) -> Buckets:
-        return Buckets(self.counts, self.sum, self.zero_count)
+        new = Buckets(None, self.sum, self.zero_count)
+        new.counts, new.count = self.counts.copy(), self.count
+        return new
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Buckets):

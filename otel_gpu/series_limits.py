@@ -11,6 +11,8 @@ from .model import ResourceSeries
 
 _PER_METRIC = 2_000
 """The SDKs' limit."""
+_LATE = 100
+"""So many programs that come late find as much room as they always shall."""
 _PER_KERNEL = 10
 """Series of one metric that a kernel with a name may need: one for each GPU, and some for names that changed."""
 
@@ -24,7 +26,7 @@ class SeriesLimits:
     total: int = 50 * _PER_METRIC
     """Of all together: a resource may have fewer than are left."""
     always: int = _PER_METRIC // 10
-    """However many others have: whoever comes late finds room."""
+    """However many others have: whoever comes late finds room, as long as not too many come."""
 
     @classmethod
     def for_kernels(cls, top: int) -> SeriesLimits:
@@ -34,5 +36,7 @@ class SeriesLimits:
 
     def allow(self, owner: ResourceSeries, metric: str, size: int) -> bool:
         """Say whether a resource may have one more series of a metric, in a store of so many series."""
-        room = max(self.always, min(self.per_resource, self.total - size))
+        # Beyond the total there is room for those who come late; the less of it is left, the less each of them has.
+        late = min(self.always, (self.total + _LATE * self.always - size) * 4 // _LATE)
+        room = max(late, min(self.per_resource, self.total - size))
         return owner.counts.get(metric, 0) < self.per_metric and len(owner.series) < room

@@ -11,10 +11,8 @@ in the program's own records (records.py), for all such handles at once.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import queue
 import struct
 import threading
 import time
@@ -36,16 +34,18 @@ from .program_memory import ProgramMemory
 from .program_records import told_by_program
 from .programs import KnownProgram
 from .stubs import StubMap
+from .turns import Turns
 
 _log = logging.getLogger(__name__)
-_MAX_QUEUE = 10_000
+_MAX_QUEUE = 20_000
+"""Launches of all programs that are to be looked at, or wait for a library or for records."""
+_ANY = 0
+"""In place of what tells programs of a process apart."""
 _MAX_BATCH = 1_000
 _QUIET_S = 0.2
 """How long no launch must have come before records are searched: what they are judged by should be known first."""
 _SEARCH_SHARE = 0.1
 """The part of the time that may be spent on searching records."""
-_MAX_WAITING = 4_096
-"""Launches that wait for a library, or for the records."""
 _CLOSES_S = 5.0
 _IDLE_S = 5.0
 """How often it is looked whether a program's memory is held in vain."""
@@ -88,10 +88,11 @@ class Origins:
         self._parsers = parsers
         self._driver = DriverNames(kernels, parsers, cache)
         self._libraries = KernelLibraries(parsers, cache, self._say_reading)
-        self._queue: queue.Queue[_Item] = queue.Queue(_MAX_QUEUE)
+        self._turns: Turns[_Item] = Turns(_MAX_QUEUE)
         self._programs: dict[Program, KnownProgram] = {}
-        self._memories: OrderedDict[Program, ProgramMemory] = OrderedDict()
-        """Of programs, the one that was asked last at the end."""
+        self._memories: dict[Program, ProgramMemory] = {}
+        self._held: OrderedDict[Program, ProgramMemory] = OrderedDict()
+        """Those that may be held by a child, the one that was asked last at the end."""
         self._waiting: dict[tuple[Program, int], list[float]] = {}
         self._batch: deque[_Item] = deque()
         """What was taken from the queue and is to be looked at."""
@@ -105,7 +106,7 @@ class Origins:
         """Launches by libraries that are still to be read."""
         self._for_others: OrderedDict[Program, list[Launch]] = OrderedDict()
         """Launches that another library than theirs may know."""
-        self._for_driver: list[Launch] = []
+        self._for_driver: dict[Program, list[Launch]] = {}
         """Launches that only records may tell, the driver's at first."""
         self._for_records: list[Launch] = []
         """Launches that only the program's own records may tell."""
@@ -135,17 +136,14 @@ class Origins:
         key = (launch.program, launch.handle)
         with self._lock:
             self._waiting.setdefault(key, []).append(time.monotonic())
-        try:
-            self._queue.put_nowait(launch)
-        except queue.Full:
+        if not self._turns.put(launch.program, launch):
             self.dropped += 1
             self._done(key)
         self.worker.wake()
 
     def expect(self, pid: int) -> None:
         """Look at what a process has mapped: it may launch by host pointers, and have ended before these are looked up."""
-        with contextlib.suppress(queue.Full):
-            self._queue.put_nowait(_Expected(pid))
+        if self._turns.put((pid, _ANY), _Expected(pid)):
             self.worker.wake()
 
     def unloaded(self, program: Program) -> None:
@@ -153,15 +151,16 @@ class Origins:
         self._driver.doubt(program)
 
     def _witness(self, launch: Launch) -> None:
-        if self._driver.witnessed(launch.program, launch.handle):
-            with contextlib.suppress(queue.Full):  # others will be
-                self._queue.put_nowait(_Judgement(launch.program, launch.ip))
-                self.worker.wake()
+        # Where there is no room, others will be.
+        if self._driver.witnessed(launch.program, launch.handle) and self._turns.put(
+            launch.program, _Judgement(launch.program, launch.ip)
+        ):
+            self.worker.wake()
 
     def settle(self, timeout_s: float) -> None:
         """Wait until everything submitted so far is looked at, or the time is up."""
         deadline = time.monotonic() + timeout_s
-        while self._queue.unfinished_tasks and time.monotonic() < min(deadline, self._wait_until):
+        while self._turns.unfinished and time.monotonic() < min(deadline, self._wait_until):
             time.sleep(0.01)
 
     def hurry(self, timeout_s: float) -> None:
@@ -261,6 +260,7 @@ class Origins:
             self._programs.pop(program, None)
             self._mapped_at.pop(program, None)
             self._expected.pop(program[0], None)
+            self._held.pop(program, None)
             if (memory := self._memories.pop(program, None)) is not None:
                 memory.close()
                 self._failed_reads += memory.failures
@@ -269,15 +269,15 @@ class Origins:
 
     def _close_idle(self) -> float:
         """Let go of memory that nobody asks for; return in how many seconds there may be more of it."""
-        for memory in self._memories.values():
+        for program, memory in list(self._held.items()):
             memory.close_idle()
-        return _IDLE_S if any(memory.is_open for memory in self._memories.values()) else math.inf
+            if not memory.is_open:
+                del self._held[program]
+        return _IDLE_S if self._held else math.inf
 
     def _take(self) -> None:
         """Take what is in the queue now."""
-        with contextlib.suppress(queue.Empty):
-            while len(self._batch) < _MAX_BATCH:
-                self._batch.append(self._queue.get_nowait())
+        self._batch.extend(self._turns.take(_MAX_BATCH))
         launches = [item for item in self._batch if isinstance(item, Launch)]
         if launches:
             self._launched_at = time.monotonic()
@@ -300,7 +300,7 @@ class Origins:
     def _work_on(self, item: _Item) -> None:
         if isinstance(item, _Expected):
             self._look_at_mapped(item.pid)
-            self._queue.task_done()
+            self._turns.done((item.pid, _ANY))
             return
         if isinstance(item, HostPointer):
             self._pointers.setdefault(item.program, []).append(item)
@@ -312,18 +312,18 @@ class Origins:
             except _FAILURES as e:
                 _log.debug("driver of process %d: %s", item.program[0], e)
             finally:
-                self._queue.task_done()
+                self._turns.done(item.program)
             return
         waits: list[Launch] | None = None
         try:
             if self._is_unread(item):
                 waits = self._for_launcher.setdefault(item.program, [])
             elif self._look(item):
-                waits = self._for_driver
+                waits = self._for_driver.setdefault(item.program, [])
         except _FAILURES as e:
             _log.debug("kernel %#x of process %d: %s", item.handle, item.program[0], e)
         finally:
-            if waits is None or len(waits) >= _MAX_WAITING:
+            if waits is None:
                 self._finish(item)
             else:
                 waits.append(item)
@@ -367,7 +367,7 @@ class Origins:
 
     def _finish(self, launch: Launch | HostPointer) -> None:
         self._done((launch.program, launch.handle))
-        self._queue.task_done()
+        self._turns.done(launch.program)
 
     def _done(self, key: tuple[Program, int]) -> None:
         with self._lock:
@@ -465,10 +465,10 @@ class Origins:
         memory = self._memories.get(program)
         if memory is None:
             memory = self._memories[program] = ProgramMemory(self._parsers, program[0])
-        self._memories.move_to_end(program)
-        others = [other for other in self._memories.values() if other.is_open and other is not memory]
-        if len(others) >= _MAX_OPEN:
-            others[0].close()
+        self._held[program] = memory
+        self._held.move_to_end(program)
+        if len(self._held) > _MAX_OPEN:
+            self._held.popitem(last=False)[1].close()
         return memory
 
     def _module_at(self, program: Program, address: int) -> Module | None:
@@ -489,9 +489,8 @@ class Origins:
     def _ask_drivers(self) -> None:
         """Name launches' kernels by the drivers' records."""
         begun = time.monotonic()
-        for program, launches in _by_program(self._for_driver).items():
-            self._for_driver = [launch for launch in self._for_driver if launch.program != program]
-            self._ask_driver(program, launches)
+        for program in list(self._for_driver):
+            self._ask_driver(program, self._for_driver.pop(program))
         self._search_at = time.monotonic() + (time.monotonic() - begun) / _SEARCH_SHARE
 
     def _ask_driver(self, program: Program, launches: list[Launch]) -> None:

@@ -91,6 +91,18 @@ def test_one_metric_does_not_take_the_place_of_another() -> None:
     assert [total(store, HOG, metric) for metric in (CALLS, OTHER, USAGE)] == [4950] * 3
 
 
+def test_however_many_come_late_there_is_an_end() -> None:
+    limits = SeriesLimits()
+    store = SeriesStore(limits)
+    for pid in range(2_000):
+        resource = Resource((("process.pid", pid),))
+        store.fold([Measurement(resource, CALLS, (("k", str(k)),), 1) for k in range(150)], 1)
+
+    # One for each process besides holds what has no series of its own.
+    assert len(store) <= limits.total + 100 * limits.always + 2_000
+    assert sum(s.value for owner in store for s in owner.series.values()) == 2_000 * 150
+
+
 def test_a_process_that_comes_late_finds_room() -> None:
     hogs = [Resource(attributes({"process.pid": pid})) for pid in range(10, 60)]
     store = SeriesStore(SeriesLimits(per_metric=10, per_resource=10, total=100, always=3))

@@ -1,0 +1,44 @@
+"""Does one program's excess keep others from being looked at?"""
+
+from __future__ import annotations
+
+from otel_gpu.symbols.turns import Turns
+
+LOUD, QUIET = (1, 1), (2, 1)
+
+
+def test_a_program_that_fills_the_room_leaves_some_to_others() -> None:
+    turns: Turns[str] = Turns(100)
+
+    put = [turns.put(LOUD, "loud") for _ in range(200)]
+
+    assert put.count(True) == 50
+    assert [turns.put(QUIET, "quiet") for _ in range(200)].count(True) == 25
+    assert turns.unfinished == 75
+
+
+def test_programs_take_turns() -> None:
+    turns: Turns[str] = Turns(1_000)
+    for _ in range(300):
+        turns.put(LOUD, "loud")
+    turns.put(QUIET, "first")
+    turns.put(QUIET, "second")
+
+    assert turns.take(4) == ["loud", "first", "loud", "second"]
+    assert turns.take(1_000) == ["loud"] * 298
+    assert turns.take(1) == []
+
+
+def test_room_is_given_back_when_an_item_is_done_with() -> None:
+    turns: Turns[int] = Turns(4)
+    assert turns.put(LOUD, 1)
+    assert turns.put(LOUD, 2)
+    assert not turns.put(LOUD, 3)
+
+    assert turns.take(10) == [1, 2]
+    assert turns.unfinished == 2
+    assert not turns.put(LOUD, 3)
+    turns.done(LOUD)
+
+    assert turns.put(LOUD, 3)
+    assert turns.take(10) == [3]
