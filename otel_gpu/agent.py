@@ -57,6 +57,8 @@ STOP_S = 8.0
 """How long a stop takes at the most, unless it is said otherwise: a service has ten seconds, and may be on a busy host."""
 _RELEASE_S = 1.5
 """What is kept of it for letting go of everything."""
+_WRITE_S = 1.0
+"""What is kept of it for writing and sending."""
 _HURRIED_S = 1.0
 """How long an interval that is being read when the agent is told to stop still waits for names."""
 _TRIM_S = 10.0
@@ -267,6 +269,9 @@ class Agent:
         self._finished.set()
         self._is_observing = False
         ending = Ending(timeout_s)
+        # On a busy host what comes next needs the time that new programs would take.
+        if self._watcher is not None:
+            self._watcher.look_no_more()
         if self._cuda is not None:
             self._cuda.hurry(_HURRIED_S)
         ending.attempt_within("the reading of an interval", self._collector.stop)
@@ -275,8 +280,11 @@ class Agent:
             ending.attempt("discovery", watcher.stop)
         if (pipeline := self._pipeline) is not None:
             if self._cuda is not None:
-                ending.attempt_within("names of kernels", self._cuda.settle)
-            ending.attempt("the reading of the last interval", partial(self._collect, pipeline))
+                ending.attempt_within("names of kernels", self._settle_names)
+            # It takes long where many programs have just ended, and nothing else matters as much.
+            ending.attempt_within(
+                "the reading of the last interval", lambda _: self._collect(pipeline), keep_s=_WRITE_S + _RELEASE_S
+            )
             ending.attempt("the writing of the last interval", pipeline.export)
             if self._profiling is not None:
                 ending.attempt("the last profiles", partial(self._profiling.export, last=True))
@@ -295,6 +303,10 @@ class Agent:
         self._pipeline = self._profiling = self._exporters = self._profile = self._cuda = self._nvml = None
         ending.tell()
         return ending.is_complete
+
+    def _settle_names(self, limit_s: float) -> None:
+        assert self._cuda is not None
+        self._cuda.settle(limit_s / 2)
 
     def snapshot(self) -> list[Point]:
         """Return every series as it stands now, without any exporter."""
@@ -371,9 +383,11 @@ class Agent:
             self._next_export = max(self._next_export + self._config.interval_s, time.monotonic())
             self._processes.check_alive()
             self._collect(pipeline)
-            pipeline.export()
-            if self._profiling is not None:
-                self._profiling.export()
+            # Else what follows the last interval is soon written with it.
+            if not self._finished.is_set():
+                pipeline.export()
+                if self._profiling is not None:
+                    self._profiling.export()
             self._check_finished()
         # Of a process that has yet to become a GPU process nobody tells that it has ended.
         look_s = math.inf if self._config.discovery.everything else _LOOK_S

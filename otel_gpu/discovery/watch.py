@@ -96,6 +96,10 @@ class Watcher:
         """Follow events from here on."""
         self._worker.start()
 
+    def look_no_more(self) -> None:
+        """Look at no other process, without a wait; events are still followed."""
+        self._looks.close(0)
+
     def stop(self) -> None:
         """Stop following; idempotent."""
         self._looks.close(_END_S)

@@ -44,6 +44,8 @@ _ANY = 0
 _MAX_BATCH = 1_000
 _QUIET_S = 0.2
 """How long no launch must have come before records are searched: what they are judged by should be known first."""
+_NOISY_S = 1.0
+"""How long that is waited for where launches never cease."""
 _SEARCH_SHARE = 0.1
 """The part of the time that may be spent on searching records."""
 _CLOSES_S = 5.0
@@ -54,6 +56,7 @@ _REMAP_S = 0.1
 _MAX_EXPECTED = 256
 _MAX_WASTED_S = 30.0
 """How long files of one program may be read in vain before the others of it are not read any more."""
+_MAX_JUDGED = 8
 _MAX_OPEN = 16
 """Programs whose memory is held at a time, by a child for each."""
 _PATIENCE_S = 60.0
@@ -107,6 +110,7 @@ class Origins:
         self._for_others: OrderedDict[Program, list[Launch]] = OrderedDict()
         """Launches that another library than theirs may know."""
         self._for_driver: dict[Program, list[Launch]] = {}
+        self._for_driver_since = 0.0
         """Launches that only records may tell, the driver's at first."""
         self._for_records: list[Launch] = []
         """Launches that only the program's own records may tell."""
@@ -120,6 +124,8 @@ class Origins:
         self._is_last = False
         """Whether the agent ends, so that nothing is put off."""
         self._wait_until = math.inf
+        self._judged: set[Program] = set()
+        """Programs whose memory is to be compared to what is known of their driver."""
         self._lock = threading.Lock()
         self._failed_reads = 0
         self.dropped = 0
@@ -151,11 +157,17 @@ class Origins:
         self._driver.doubt(program)
 
     def _witness(self, launch: Launch) -> None:
-        # Where there is no room, others will be.
-        if self._driver.witnessed(launch.program, launch.handle) and self._turns.put(
-            launch.program, _Judgement(launch.program, launch.ip)
-        ):
+        if not self._driver.witnessed(launch.program, launch.handle):
+            return
+        # Reading a program's memory takes long, and where many programs come and go a few of them tell enough.
+        with self._lock:
+            if len(self._judged) >= _MAX_JUDGED or launch.program in self._judged:
+                return
+            self._judged.add(launch.program)
+        if self._turns.put(launch.program, _Judgement(launch.program, launch.ip)):
             self.worker.wake()
+        else:
+            self._judged.discard(launch.program)
 
     def settle(self, timeout_s: float) -> None:
         """Wait until everything submitted so far is looked at, or the time is up."""
@@ -168,11 +180,12 @@ class Origins:
         self._wait_until = time.monotonic() + timeout_s
 
     def settle_last(self, timeout_s: float) -> None:
-        """Wait like this at the agent's end, when nothing is put off any more."""
+        """Wait like this at the agent's end, when nothing is put off any more; no name is looked for after that."""
         self._is_last = True
         self._wait_until = math.inf
         self.worker.wake()
         self.settle(timeout_s)
+        self.worker.stop(0)
 
     def pending(self, program: Program, handle: int) -> bool:
         """Say whether a kernel's name may yet turn up."""
@@ -244,7 +257,8 @@ class Origins:
         elif self._for_records:
             self._search_records()
         elif self._for_driver:
-            due_s = max(self._launched_at + _QUIET_S, self._search_at) - time.monotonic()
+            quiet_at = min(self._launched_at + _QUIET_S, self._for_driver_since + _NOISY_S)
+            due_s = max(quiet_at, self._search_at) - time.monotonic()
             if due_s > 0 and not self._is_last:
                 return due_s
             self._ask_drivers()
@@ -264,6 +278,9 @@ class Origins:
             if (memory := self._memories.pop(program, None)) is not None:
                 memory.close()
                 self._failed_reads += memory.failures
+            for waiting in (self._pointers, self._for_launcher, self._for_others, self._for_driver):
+                for item in waiting.pop(program, ()):
+                    self._finish(item)
         modules = [module for known in list(self._programs.values()) for module in known.modules]
         self._libraries.keep_only(module.stubs for module in modules if module.stubs is not None)
 
@@ -312,6 +329,7 @@ class Origins:
             except _FAILURES as e:
                 _log.debug("driver of process %d: %s", item.program[0], e)
             finally:
+                self._judged.discard(item.program)
                 self._turns.done(item.program)
             return
         waits: list[Launch] | None = None
@@ -319,6 +337,8 @@ class Origins:
             if self._is_unread(item):
                 waits = self._for_launcher.setdefault(item.program, [])
             elif self._look(item):
+                if not self._for_driver:
+                    self._for_driver_since = time.monotonic()
                 waits = self._for_driver.setdefault(item.program, [])
         except _FAILURES as e:
             _log.debug("kernel %#x of process %d: %s", item.handle, item.program[0], e)
