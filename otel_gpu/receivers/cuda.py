@@ -43,7 +43,7 @@ from .cuda_sums import CudaSums
 from .dead_rows import DeadRows
 from .error_types import ErrorTypes
 from .kernel_handles import handle_of
-from .owners import Removal, by_key, by_value, of_trie
+from .owners import Removal, by_key, by_value, of_trie, programs_of
 from .programs import ProgramLoss, Programs, SharedTables
 from .rows import RowDelta, RowReader
 
@@ -283,7 +283,7 @@ class CudaReceiver:
         self._ring.drain()
         ended = self._processes.ended()
         if ended and self._waits_for_names:
-            self._origins.settle(_NAMES_OF_ENDED_S)
+            self._origins.settle(_NAMES_OF_ENDED_S, programs_of(ended))
         self._before_forgetting(ended)
         # What was read is kept until it has been counted, whatever happens in between.
         self._unsorted += self._rows.read()
@@ -336,7 +336,7 @@ class CudaReceiver:
 
     def _forget(self, ended: Collection[Process]) -> None:
         # Not before all is counted: the first rows of a short life may have told whose they are.
-        programs = {(p.pid, p.incarnation) for p in ended if p.incarnation is not None}
+        programs = programs_of(ended)
         self._errors.forget(ended)
         self._dead.sweep()
         self._shared.forget(programs)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from ..bpf.maps import BpfMap
+from ..discovery.processes import Process
 
 Program = tuple[int, int]
 """tgid and incarnation."""
@@ -19,6 +20,11 @@ Removal = Callable[[Collection[Program]], int]
 _OWNER = struct.Struct("<II")
 _PINNED_AT = 4
 """Behind the number of bits with which the keys of tries begin."""
+
+
+def programs_of(processes: Iterable[Process]) -> set[Program]:
+    """Return the programs that processes run, or ran; those that never showed themselves have nothing here."""
+    return {(p.pid, p.incarnation) for p in processes if p.incarnation is not None}
 
 
 def are_of(programs: Collection[Program], owners: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:

@@ -44,7 +44,7 @@ from .cuda import CudaTables
 from .cuda_busy import DeviceTime
 from .gpu_time import GpuTime
 from .held_memory import HeldMemory
-from .owners import Program, Removal, by_key, by_value
+from .owners import Program, Removal, by_key, by_value, programs_of
 from .profile_sites import ProfileSites
 from .profile_sums import KernelName, ProfileSums, StackSample, sample_size
 from .programs import SharedTables
@@ -345,7 +345,7 @@ class ProfileReceiver:
                     self._gpu_time.name(observed.process)
                     self._queue.forget(program)
             with self._component:
-                self._shared.forget(_programs(ended))
+                self._shared.forget(programs_of(ended))
         for process in ended:
             with self._component:
                 if self._processes.known(process.pid):
@@ -449,7 +449,7 @@ class ProfileReceiver:
     def _add_remainders(self, ended: Collection[Process] | None = None) -> None:
         """Count what no stack stands for yet, and count it once: of programs that have ended, or of all."""
         remainders = self._remainders
-        taken = remainders.take() if ended is None else remainders.take_of(_programs(ended))
+        taken = remainders.take() if ended is None else remainders.take_of(programs_of(ended))
         for program, kind, device, value, calls in taken:
             # Also of a program of which no stack has come.
             process = self._of(program).process
@@ -463,7 +463,3 @@ class ProfileReceiver:
         if observed is None:
             observed = self._observed[program] = _Observed(self._processes.owner(*program))
         return observed
-
-
-def _programs(processes: Iterable[Process]) -> set[Program]:
-    return {(p.pid, p.incarnation) for p in processes if p.incarnation is not None}

@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ..errors import OtelGpuError, ProcessGoneError
@@ -169,10 +169,10 @@ class Origins:
         else:
             self._judged.discard(launch.program)
 
-    def settle(self, timeout_s: float) -> None:
-        """Wait until everything submitted so far is looked at, or the time is up."""
+    def settle(self, timeout_s: float, programs: Collection[Program] | None = None) -> None:
+        """Wait until everything of programs, or of all, is looked at, or the time is up."""
         deadline = time.monotonic() + timeout_s
-        while self._turns.unfinished and time.monotonic() < min(deadline, self._wait_until):
+        while self._turns.holds(programs) and time.monotonic() < min(deadline, self._wait_until):
             time.sleep(0.01)
 
     def hurry(self, timeout_s: float) -> None:

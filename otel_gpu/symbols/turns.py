@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 from .kernels import Program
@@ -30,6 +31,13 @@ class Turns(Generic[T]):
     def unfinished(self) -> int:
         """How many items wait, or were taken and are not done with."""
         return self._unfinished
+
+    def holds(self, programs: Collection[Program] | None = None) -> bool:
+        """Say whether there are such items of programs, or of any."""
+        if programs is None:
+            return self._unfinished > 0
+        with self._lock:
+            return not self._held.keys().isdisjoint(programs)
 
     def put(self, program: Program, item: T) -> bool:
         """Put an item at the end of its program's line; False where the program has no share left."""

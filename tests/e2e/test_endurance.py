@@ -1,4 +1,4 @@
-"""What is to hold for months holds a few times: `python -m bench.attachments`, `bench.kills` and `bench.soak`, cut short."""
+"""What is to hold for months holds a few times: `python -m bench.attachments`, `bench.kills`, `bench.short_lives` and `bench.soak`, cut short."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ def test_nothing_is_left_of_an_agent_that_is_killed_and_the_next_counts_everythi
     assert list(done.faults()) == []
     assert done.probes > 0
     assert done.meanwhile > 0
+
+
+def test_programs_that_live_for_a_moment_are_counted_to_the_last_launch() -> None:
+    command = [sys.executable, "-m", "bench.short_lives", "--programs", "60"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "60 programs" in done.stdout
 
 
 def test_nothing_is_left_of_a_storm() -> None:

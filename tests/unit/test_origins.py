@@ -315,6 +315,61 @@ def test_kernels_that_their_variables_name_show_what_the_drivers_records_are_lik
     assert judged.wait(20)
 
 
+def test_few_programs_are_compared_to_what_is_known_of_their_driver_however_many_could_be(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, judged = threading.Event(), []
+    monkeypatch.setattr(quiet._driver, "witnessed", lambda *_: True)
+    monkeypatch.setattr(quiet._driver, "judge", lambda program, *_: judged.append(program))
+    monkeypatch.setattr(quiet, "_module_at", lambda *_: gate.wait(20) and MODULES[0])
+    many = [launch(program=(PROGRAM[0], number)) for number in range(500)]
+    for one in many:
+        quiet._kernels.learn(one.program, one.handle, "known")
+
+    for one in many:
+        quiet.submit(one)
+        quiet.submit(one)
+
+    assert quiet._turns.unfinished <= 8
+    gate.set()
+    quiet.settle(20)
+    assert 0 < len(judged) == len(set(judged)) <= 8
+    quiet.submit(many[-1])
+    quiet.settle(20)
+    assert judged[-1] == many[-1].program
+
+
+def test_drivers_are_asked_though_launches_never_cease(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+    monkeypatch.setattr(origins, "_QUIET_S", 1_000.0)
+    monkeypatch.setattr(quiet, "_look", lambda _launch: True)
+    monkeypatch.setattr(quiet._driver, "name", lambda *_: asked.set() or set())
+    monkeypatch.setattr(quiet, "_module_at", lambda *_: MODULES[0])
+    monkeypatch.setattr(quiet, "_memory", lambda _program: None)
+
+    quiet.submit(launch())
+
+    assert asked.wait(20)
+
+
+def test_what_waits_for_a_program_that_has_ended_waits_no_longer(
+    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "_QUIET_S", 1_000.0)
+    monkeypatch.setattr(origins, "_NOISY_S", 1_000.0)
+    monkeypatch.setattr(quiet, "_look", lambda _launch: True)
+    looked = threading.Event()
+    monkeypatch.setattr(quiet, "_is_unread", lambda _launch: looked.set())
+    quiet.submit(launch())
+    assert looked.wait(20)
+    assert quiet.pending(PROGRAM, 0xBEEF)
+
+    quiet.forget(PROGRAM)
+    quiet.settle(20)
+
+    assert not quiet.pending(PROGRAM, 0xBEEF)
+
+
 def test_who_launches_is_known_before_the_first_library_is_read(
     quiet: Origins, monkeypatch: pytest.MonkeyPatch
 ) -> None:

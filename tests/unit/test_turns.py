@@ -42,3 +42,6 @@ def test_room_is_given_back_when_an_item_is_done_with() -> None:
 
     assert turns.put(LOUD, 3)
     assert turns.take(10) == [3]
+    assert turns.holds([QUIET, LOUD])
+    assert not turns.holds([QUIET])
+    assert turns.holds()
