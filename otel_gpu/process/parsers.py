@@ -25,6 +25,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from .. import isolated
+from ..decoding import decode
 from ..errors import OtelGpuError
 from . import parser_child
 from .confinement import USUAL, Limits
@@ -414,6 +415,6 @@ class _Deadline:
 
 def _decode(body: bytes, kind: type[R]) -> R:
     try:
-        return msgspec.msgpack.decode(body, type=kind)
+        return decode(body, kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as e:  # a text that is no UTF-8 is a ValueError
         raise StuckError(f"a child's answer cannot be understood: {e}") from e

@@ -51,6 +51,8 @@ class SymbolCache:
         import msgspec
         import zstandard
 
+        from ..decoding import decode
+
         if not _NAME.fullmatch(name):
             return None
         try:
@@ -60,7 +62,7 @@ class SymbolCache:
             if (magic, version, checksum) != (_MAGIC, _VERSION, zlib.crc32(payload)) or size > _MAX_VALUE:
                 return None
             raw = zstandard.ZstdDecompressor().decompress(payload, max_output_size=size)
-            value = msgspec.msgpack.decode(raw, type=value_type)
+            value = decode(raw, value_type)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, struct.error, zstandard.ZstdError, msgspec.MsgspecError) as error:

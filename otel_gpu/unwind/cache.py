@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..decoding import decode
 from ..disk_cache import DiskCache, default_directory
 from .rows import ROW
 from .table_work import FileFrames
@@ -87,5 +88,5 @@ def _decode(data: memoryview) -> FileFrames:
     if zlib.crc32(data[_HEADER.size :]) != checksum:
         raise ValueError("its checksum is wrong")
     rows = bytes(data[_HEADER.size : _HEADER.size + rows_size])
-    rest = msgspec.msgpack.decode(data[_HEADER.size + rows_size :], type=FileFrames)
+    rest = decode(data[_HEADER.size + rows_size :], FileFrames)
     return dataclasses.replace(rest, rows=rows)
