@@ -193,7 +193,7 @@ struct task_struct {
 	unsigned int __state; /* 5.14 */
 	unsigned int flags;
 	int exit_state;
-	int on_cpu;
+	unsigned int on_cpu; /* a byte since 7.2: what is unsigned is read in whatever size it has */
 } CO_RE;
 
 struct seq_file;

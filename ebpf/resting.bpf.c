@@ -62,10 +62,7 @@ static __always_inline u64 moves_of(struct task_struct *task)
 
 static __always_inline int rests(struct task_struct *task)
 {
-	/* Since 7.2 it is not in the thread; one that is about to sleep is taken for one that does. */
-	if (bpf_core_field_exists(task->on_cpu) && *(volatile int *)&task->on_cpu)
-		return 0;
-	return *(volatile unsigned int *)&task->__state && !task->exit_state;
+	return *(volatile unsigned int *)&task->__state && !*(volatile unsigned int *)&task->on_cpu && !task->exit_state;
 }
 
 /* Apart from the stack, on which the walk leaves little room. */

@@ -12,7 +12,7 @@ import os
 
 _M_ARENA_MAX = -8
 _HEAPS = 2
-_OBJECTS = 20_000
+_OBJECTS = 5_000
 
 
 def share() -> None:

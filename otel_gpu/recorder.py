@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 
 from .abi import Loss
@@ -48,14 +48,15 @@ class Recorder:
         *,
         stacks_per_second: int = ProfileSettings().stacks_per_second,
         table_rows: int = ProfileSettings().table_rows,
+        parsers: Parsers | None = None,
     ) -> None:
-        """Attach to the processes; OtelGpuError where that cannot be."""
+        """Attach to the processes; OtelGpuError where that cannot be. `parsers` may have been started; they are closed here."""
         self._pids = (pids,) if isinstance(pids, int) else tuple(pids)
         settings = cuda or CudaSettings()
         require_descriptors(profiles=True)
         share = table_share(profiles=True)
         self._types = tuple(types)
-        self._parsers = Parsers()
+        self._parsers = parsers or Parsers()
         self._processes = ProcessTable({}, self._parsers)
         for pid in self._pids:
             _require_alive(pid)
@@ -66,6 +67,7 @@ class Recorder:
         self._watcher: Watcher | None = None
         self._profile: ProfileReceiver | None = None
         self._dropped_before = 0
+        self._names_s = _NAMES_S
         single_step = settings.arm64_single_step or not drivers.is_arm64()
         self._cuda = CudaReceiver(
             self._processes,
@@ -94,7 +96,7 @@ class Recorder:
                 table_rows=table_rows,
                 table_share=share,
             )
-            self._cuda.before_forgetting(self._profile.finish)
+            self._cuda.before_forgetting(self._finish)
             for pid in self._pids:
                 self._require_readable(pid)
                 self._profile.observe(pid)
@@ -220,9 +222,14 @@ class Recorder:
         No second look follows: names that are still being looked up are waited for, for so long.
         """
         assert self._profile is not None
+        self._names_s = names_s
         self._cuda.settle(names_s)
         self._cuda.collect()
         return merge(self._profile.profiles(last=True, names_s=names_s))
+
+    def _finish(self, ended: Collection[Process]) -> None:
+        if self._profile is not None:
+            self._profile.finish(ended, self._names_s)
 
     def _on_library(self, _process: Process, library: Library, file: MappedFile, _mapped_ns: int | None) -> None:
         # Side by side: both wait for a child that decodes, and for the kernel.

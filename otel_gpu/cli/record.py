@@ -14,6 +14,7 @@ from ..config import Config, CudaSettings
 from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
 from ..printable import escaped
+from ..process.parsers import Parsers
 from ..profiles import CHOICES
 from .letting_go import keep_only
 from .progress import Bar, bar
@@ -77,11 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
     who = f"process {pids[0]}" if len(pids) == 1 else f"processes {', '.join(map(str, pids))}"
     link = (cuda or CudaSettings()).link
     needed = keep_only(rights.of_probes(link, [output, output.parent]), arguments, pids)
+    # A child gets ready while everything else is imported.
+    parsers = Parsers()
+    parsers.start()
     from ..recorder import Recorder
 
     with (
         LastResort() as last_resort,
-        Recorder(pids, CHOICES[arguments.type], cuda) as recorder,
+        parsers,
+        Recorder(pids, CHOICES[arguments.type], cuda, parsers=parsers) as recorder,
         stop_signals(last_resort.arm) as told_to_stop,
     ):
         privileges.settle(needed.placing)

@@ -328,12 +328,15 @@ class ProfileReceiver:
                     self._sums.add_time(process, self._gpu_time.split(process, times))
             return self._sums.take()
 
-    def finish(self, ended: Collection[Process]) -> None:
-        """Take in the last of processes that have ended, and forget them; what goes wrong with one costs one."""
+    def finish(self, ended: Collection[Process], names_s: float = _NAMES_S) -> None:
+        """Take in the last of processes that have ended, and forget them; what goes wrong with one costs one.
+
+        Names that are still looked up are waited for, for so long.
+        """
         if not ended:
             return
         self._ring.drain()
-        self._queue.settle(_NAMES_S, [p for p, o in list(self._observed.items()) if o.process in ended])
+        self._queue.settle(names_s, [p for p, o in list(self._observed.items()) if o.process in ended])
         with self._lock:
             with self._component:
                 self._add_remainders(set(ended))
