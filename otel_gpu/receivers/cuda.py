@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .. import abi, telemetry
 from ..abi import Loss, Table
 from ..bpf.features import probe
-from ..bpf.link_mode import LinkMode
+from ..bpf.link_mode import LinkMode, usable_mode
 from ..bpf.linker import ObjectLinker
 from ..bpf.maps import BpfMap, possible_cpus
 from ..bpf.object import BpfObject
@@ -128,7 +128,9 @@ class CudaReceiver:
             )
         self._processes = processes
         self._rules = SiteRules.here(policy, allow_single_step=allow_single_step)
-        self._object = BpfObject("cuda" if features.bpf_loop else "cuda_before_5_17")
+        # A copy of a program is loaded without its types, which bpf_loop wants.
+        has_loops = features.bpf_loop and usable_mode(link, features) != "copies"
+        self._object = BpfObject("cuda" if has_loops else "cuda_before_5_17")
         linker = ObjectLinker(self._object, link)
         self._attach_type = linker.attach_type
         self._counted = counted
