@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from .abi import Loss
@@ -233,11 +234,11 @@ class Recorder:
 
     def _on_library(self, _process: Process, library: Library, file: MappedFile, _mapped_ns: int | None) -> None:
         # Side by side: both wait for a child that decodes, and for the kernel.
-        counts = threading.Thread(target=self._cuda.attach, args=(library, file), name="attaching", daemon=True)
-        counts.start()
-        if self._profile is not None:
-            self._profile.attach(library, file)
-        counts.join()
+        with ThreadPoolExecutor(1, "attaching") as beside:
+            counts = beside.submit(self._cuda.attach, library, file)
+            if self._profile is not None:
+                self._profile.attach(library, file)
+            counts.result()
 
     def _on_unused(self, library: Library) -> None:
         self._cuda.detach(library)
