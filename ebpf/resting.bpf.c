@@ -62,7 +62,8 @@ static __always_inline u64 moves_of(struct task_struct *task)
 
 static __always_inline int rests(struct task_struct *task)
 {
-	return *(volatile unsigned int *)&task->__state && !*(volatile unsigned int *)&task->on_cpu && !task->exit_state;
+	return *(volatile unsigned int *)&task->__state && !*(volatile unsigned int *)&task->on_cpu &&
+	       !task->exit_state;
 }
 
 /* Apart from the stack, on which the walk leaves little room. */
