@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from bench import ground
+from bench import faults, ground
 from bench.target import Target
 from otel_gpu import telemetry
 from otel_gpu.bpf.linker import LinkMode
@@ -114,10 +114,7 @@ def main() -> int:
         f"{done.counted:,} of {done.launched:,} launches counted, {done.meanwhile:,} made by another program meanwhile"
     )
     print(f"{done.descriptors[0]} descriptors after the first cycle, {done.descriptors[-1]} after {len(done.attach_s)}")
-    faults = list(done.faults())
-    for fault in faults:
-        print(f"FAULT: {fault}")
-    return 1 if faults else 0
+    return faults.tell(done.faults())
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from bench import faults
 from bench.agent_process import AgentProcess
 from bench.ground import UnavailableError
 from bench.holdings import is_link, links
@@ -119,10 +120,7 @@ def main() -> int:
         middle = statistics.median(done.gone_s)
         print(f"nothing left of an agent after {middle:.3f} s in the middle, {max(done.gone_s):.3f} s at the most")
     print(f"{done.counted:,} of {_LAUNCHES:,} launches counted by an agent that lived")
-    faults = list(done.faults())
-    for fault in faults:
-        print(f"FAULT: {fault}")
-    return 1 if faults else 0
+    return faults.tell(done.faults())
 
 
 if __name__ == "__main__":

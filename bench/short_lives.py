@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench import apart, ground
+from bench import apart, faults, ground
 from bench.agent_process import AgentProcess
 from bench.sink import Sink
 from bench.target import Target
@@ -70,12 +70,9 @@ def main() -> int:
     if not apart.is_apart():
         return apart.run("bench.short_lives", *sys.argv[1:])
     done = short_lives(arguments.programs, arguments.rate)
-    faults = list(done.faults())
     print(f"{arguments.programs:,} programs in {done.seconds:.0f} s, {arguments.programs / done.seconds:.0f} a second")
     print(f"{sum(done.counted.values()):,} of {sum(done.launched.values()):,} launches counted")
-    for fault in faults[:20]:
-        print(f"FAULT: {fault}")
-    return 1 if faults else 0
+    return faults.tell(done.faults(), most=20)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import apart, ground
+from bench import apart, faults, ground
 from bench.agent_process import AgentProcess
 from bench.holdings import Holdings, holdings
 from bench.sink import Sink
@@ -207,10 +207,7 @@ def main() -> int:
     done = soak(arguments.minutes * 60, arguments.every, lambda *what: print(_row(*what), flush=True))
     print(", ".join(f"{n} rounds of {storm}" for storm, n in done.rounds.items()))
     print(f"{done.counted:,} of {done.launched:,} launches counted")
-    faults = list(done.faults())
-    for fault in faults:
-        print(f"FAULT: {fault}")
-    return 1 if faults else 0
+    return faults.tell(done.faults())
 
 
 if __name__ == "__main__":
