@@ -14,7 +14,6 @@ struct {
 	__uint(max_entries, 4 << 20);
 } events SEC(".maps");
 
-/* The number of a process in the agent's pid namespace; 0 when it has none. */
 #define PID_LEVELS 32 /* MAX_PID_NS_LEVEL */
 struct numbers {
 	struct pid *pid;
@@ -26,7 +25,7 @@ ROUND(look_at_level)(u32 level, struct numbers *numbers)
 	struct pid *pid = numbers->pid;
 	struct upid one;
 
-	if (level > PID_LEVELS || bpf_core_read(&one, sizeof(one), &pid->numbers[level]))
+	if (bpf_core_read(&one, sizeof(one), &pid->numbers[level]))
 		return 1;
 	if (BPF_CORE_READ(one.ns, ns.inum) != pidns_ino)
 		return 0;
@@ -34,6 +33,7 @@ ROUND(look_at_level)(u32 level, struct numbers *numbers)
 	return 1;
 }
 
+/* The number of a process in the agent's pid namespace; 0 when it has none. */
 static __always_inline u32 number_of(struct task_struct *task)
 {
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);

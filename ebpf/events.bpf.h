@@ -63,8 +63,6 @@ RARE int emit(u32 type, u64 a, u64 b, u64 c, u64 d)
 	return 0;
 }
 
-/* A hash of a name of `size` bytes, the NUL among them, in a buffer of `room`: up to the end of its last word, which is
- * cleared behind the name. */
 struct marking {
 	const char *name;
 	u64 mark;
@@ -95,6 +93,8 @@ ROUND(mark_word_of_huge)(u32 i, struct marking *m)
 	return mark_word(i * 8, m, NAME_HUGE);
 }
 
+/* A hash of a name of `size` bytes, the NUL among them, in a buffer of `room`: up to the end of its last word, which is
+ * cleared behind the name. */
 static __always_inline u64 mark_of_name(char *name, u32 size, u32 room)
 {
 	struct marking m = { name, size, size };
