@@ -234,6 +234,12 @@ OFF_CPU = ProfileType(
 
 GPU_TIMES = (GPU_TIME_UPPER, GPU_TIME_LOWER, GPU_TIME_AT_LEAST, GPU_TIME_AT_MOST)
 
+
+def shows_gpu_time(types: Iterable[ProfileType]) -> bool:
+    """Say whether one of these types is of the time for which GPUs worked, whatever its period."""
+    return not {t.name for t in GPU_TIMES}.isdisjoint(t.name for t in types)
+
+
 PROFILE_TYPES: dict[str, ProfileType] = {
     t.name: t
     for t in (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 
 from .abi import Loss
@@ -22,7 +23,7 @@ from .probes.table import Counted
 from .process.files import MappedFile
 from .process.mappings import executable_mappings
 from .process.parsers import Parsers
-from .profiles import GPU_TIMES, Profile, ProfileType, merge
+from .profiles import Profile, ProfileType, merge, shows_gpu_time
 from .receivers.cuda import CudaReceiver
 from .receivers.profile import ProfileReceiver, Progress
 from .shortage import require_descriptors
@@ -68,7 +69,6 @@ class Recorder:
         self._watcher: Watcher | None = None
         self._profile: ProfileReceiver | None = None
         self._dropped_before = 0
-        self._names_s = _NAMES_S
         single_step = settings.arm64_single_step or not drivers.is_arm64()
         self._cuda = CudaReceiver(
             self._processes,
@@ -78,7 +78,7 @@ class Recorder:
             allow_single_step=single_step,
             link=settings.link,
             only=self._pids,
-            counted=Counted.LAUNCHES if {t.name for t in types}.isdisjoint(t.name for t in GPU_TIMES) else Counted.ALL,
+            counted=Counted.ALL if shows_gpu_time(types) else Counted.LAUNCHES,
             table_share=share,
         )
         try:
@@ -97,7 +97,7 @@ class Recorder:
                 table_rows=table_rows,
                 table_share=share,
             )
-            self._cuda.before_forgetting(self._finish)
+            self._cuda.before_forgetting(self._profile.finish)
             for pid in self._pids:
                 self._require_readable(pid)
                 self._profile.observe(pid)
@@ -223,14 +223,10 @@ class Recorder:
         No second look follows: names that are still being looked up are waited for, for so long.
         """
         assert self._profile is not None
-        self._names_s = names_s
+        self._cuda.before_forgetting(partial(self._profile.finish, names_s=names_s))
         self._cuda.settle(names_s)
         self._cuda.collect()
         return merge(self._profile.profiles(last=True, names_s=names_s))
-
-    def _finish(self, ended: Collection[Process]) -> None:
-        if self._profile is not None:
-            self._profile.finish(ended, self._names_s)
 
     def _on_library(self, _process: Process, library: Library, file: MappedFile, _mapped_ns: int | None) -> None:
         # Side by side: both wait for a child that decodes, and for the kernel.

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from .. import abi
 from ..abi import Family
@@ -108,3 +109,18 @@ def argument_location(position: int, machine: int) -> str:
     if position < len(registers):
         return registers[position]
     return f"[sp+{first + 8 * (position - len(registers))}]"
+
+
+class HasPrograms(Protocol):
+    """What places a program at a function's entry, and maybe one at its return."""
+
+    @property
+    def program(self) -> str: ...
+
+    @property
+    def return_program(self) -> str | None: ...
+
+
+def programs_of(hooks: Iterable[HasPrograms]) -> set[str]:
+    """Return the programs that hooks place."""
+    return {program for hook in hooks for program in (hook.program, hook.return_program) if program}

@@ -13,12 +13,12 @@ from ..profiles import (
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
-    GPU_TIMES,
     GPU_WAIT,
     OFF_CPU,
     ProfileType,
+    shows_gpu_time,
 )
-from .hook import Hook
+from .hook import Hook, programs_of
 from .table import TABLES
 from .torch import torch_hooks
 
@@ -93,14 +93,12 @@ def hooks_for(types: Iterable[ProfileType], kind: LibraryKind) -> Iterator[Hook]
 def programs_for(types: Sequence[ProfileType]) -> set[str]:
     """Return the programs that profiles of these types need, in libraries and elsewhere."""
     names = {t.name for t in types}
-    placed = {(hook.program, hook.return_program) for kind in TABLES for hook in hooks_for(types, kind)}
-    placed |= {(hook.program, hook.return_program) for hook in torch_hooks(types)}
-    needed = {program for pair in placed for program in pair if program}
+    needed = programs_of(hook for kind in TABLES for hook in hooks_for(types, kind)) | programs_of(torch_hooks(types))
     needed |= {*END_PROGRAMS, GIVE_BACK_PROGRAM}
     if CPU.name in names:
         needed.add(CPU_PROGRAM)
     if OFF_CPU.name in names:
         needed |= {*OFF_CPU_PROGRAMS}
-    if not names.isdisjoint(t.name for t in GPU_TIMES):
+    if shows_gpu_time(types):
         needed |= {*SUBMISSION_PROGRAMS.values()}
     return needed

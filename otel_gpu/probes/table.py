@@ -13,7 +13,7 @@ from ..abi import CopyKind, Family, MemoryType
 from ..discovery.libraries import LibraryKind
 from . import shapes
 from .hip import HIP
-from .hook import Hook
+from .hook import Hook, programs_of
 
 _STREAM = ("", "_ptsz")
 _BLOCKING = ("", "_ptds")
@@ -289,8 +289,7 @@ def counted_hooks(kind: LibraryKind, counted: Counted) -> list[Hook]:
 
 def counting_programs(counted: Counted) -> set[str]:
     """Return the programs that those functions have."""
-    hooks = [hook for kind in TABLES for hook in counted_hooks(kind, counted)]
-    return {program for hook in hooks for program in (hook.program, hook.return_program) if program}
+    return programs_of(hook for kind in TABLES for hook in counted_hooks(kind, counted))
 
 
 FUNCTIONS: tuple[str, ...] = tuple(dict.fromkeys(map(_counted_name, (*DRIVER, *HIP))))

@@ -129,9 +129,9 @@ class CudaReceiver:
         self._processes = processes
         self._rules = SiteRules.here(policy, allow_single_step=allow_single_step)
         # A copy of a program is loaded without its types, which bpf_loop wants.
-        has_loops = features.bpf_loop and usable_mode(link, features) != "copies"
-        self._object = BpfObject("cuda" if has_loops else "cuda_before_5_17")
-        linker = ObjectLinker(self._object, link)
+        mode = usable_mode(link, features)
+        self._object = BpfObject("cuda" if features.bpf_loop and mode != "copies" else "cuda_before_5_17")
+        linker = ObjectLinker(self._object, mode)
         self._attach_type = linker.attach_type
         self._counted = counted
         self._placing_lock = threading.Lock()

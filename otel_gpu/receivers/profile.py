@@ -33,7 +33,7 @@ from ..probes.profile import (
 from ..probes.sites import Policy, SiteRules
 from ..process.files import File
 from ..process.parsers import Parsers
-from ..profiles import CPU, GPU_TIMES, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack
+from ..profiles import CPU, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, shows_gpu_time
 from ..supervision import Component, Health
 from ..symbols.stacks import COMPLETE, NO_MAPPING, NO_TABLE, NOT_LEARNT, STOPS
 from ..unwind.cache import TableCache
@@ -125,7 +125,7 @@ class ProfileReceiver:
         types = [t.every(1_000_000_000 // cpu_hz) if t.name == CPU.name else t for t in types]
         self._processes = processes
         self._types = {t.name for t in types}
-        self._splits_time = not self._types.isdisjoint(t.name for t in GPU_TIMES)
+        self._splits_time = shows_gpu_time(types)
         self._object = BpfObject("profile")
         self.linker = ObjectLinker(self._object, link)
         try:
