@@ -12,7 +12,9 @@ from .model import ResourceSeries
 _PER_METRIC = 2_000
 """The SDKs' limit."""
 _LATE = 100
-"""So many programs that come late find as much room as they always shall."""
+"""For so many programs that come late there is as much room as they shall always find."""
+_SHARES = 25
+"""One of them has this part of what is left of it, where that is less."""
 _PER_KERNEL = 10
 """Series of one metric that a kernel with a name may need: one for each GPU, and some for names that changed."""
 
@@ -37,6 +39,6 @@ class SeriesLimits:
     def allow(self, owner: ResourceSeries, metric: str, size: int) -> bool:
         """Say whether a resource may have one more series of a metric, in a store of so many series."""
         # Beyond the total there is room for those who come late; the less of it is left, the less each of them has.
-        late = min(self.always, (self.total + _LATE * self.always - size) * 4 // _LATE)
+        late = min(self.always, (self.total + _LATE * self.always - size) // _SHARES)
         room = max(late, min(self.per_resource, self.total - size))
         return owner.counts.get(metric, 0) < self.per_metric and len(owner.series) < room

@@ -57,6 +57,7 @@ _MAX_EXPECTED = 256
 _MAX_WASTED_S = 30.0
 """How long files of one program may be read in vain before the others of it are not read any more."""
 _MAX_JUDGED = 8
+"""Programs that are to be compared to what is known of their driver at a time."""
 _MAX_OPEN = 16
 """Programs whose memory is held at a time, by a child for each."""
 _PATIENCE_S = 60.0
@@ -110,8 +111,9 @@ class Origins:
         self._for_others: OrderedDict[Program, list[Launch]] = OrderedDict()
         """Launches that another library than theirs may know."""
         self._for_driver: dict[Program, list[Launch]] = {}
-        self._for_driver_since = 0.0
         """Launches that only records may tell, the driver's at first."""
+        self._for_driver_since = 0.0
+        """When the first of them came."""
         self._for_records: list[Launch] = []
         """Launches that only the program's own records may tell."""
         self._search_at = 0.0
@@ -124,6 +126,7 @@ class Origins:
         self._is_last = False
         """Whether the agent ends, so that nothing is put off."""
         self._wait_until = math.inf
+        """When nobody waits for names any longer."""
         self._judged: set[Program] = set()
         """Programs whose memory is to be compared to what is known of their driver."""
         self._lock = threading.Lock()
