@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -55,6 +56,13 @@ def library_path() -> str:
         if code == 0:
             paths.append(f"{out.split(chr(9))[-1]}/{below}")
     return ":".join(paths)
+
+
+def own_driver(directory: Path) -> Path:
+    """Make a directory with a copy of the mock driver, which nobody has probed, and return it."""
+    directory.mkdir()
+    shutil.copy(part("mock") / "libcuda.so.1", directory)
+    return directory
 
 
 def greenlet(minor: int) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -78,9 +77,7 @@ def test_who_has_enough_by_the_hard_limit_takes_them(tmp_path: Path) -> None:
 
 
 def test_what_was_mapped_while_nothing_could_be_opened_is_probed_when_it_can(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    shutil.copy(ground.part("mock") / "libcuda.so.1", own)
+    own = ground.own_driver(tmp_path / "own")
     storm = [ground.part("programs") / "launch_storm", *_STORM]
     elsewhere = {"LD_LIBRARY_PATH": f"{own}:{ground.library_path()}"}
     with Program(storm, tmp_path) as first, Agent(["--output", f"file:{tmp_path / 'out'}"], tmp_path) as agent:
@@ -153,10 +150,7 @@ def _own(place: Path, number: int) -> Path:
 
 def _copies(place: Path, number: int) -> Iterator[Path]:
     for n in range(number):
-        own = _own(place, n)
-        own.mkdir()
-        shutil.copy(ground.part("mock") / "libcuda.so.1", own)
-        yield own
+        yield ground.own_driver(_own(place, n))
 
 
 def _wait_released(place: Path, agent: Agent) -> None:

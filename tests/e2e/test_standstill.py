@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -16,10 +15,7 @@ _CALLS = "gpu.cuda.kernel.launch.calls"
 
 
 def test_a_library_that_was_mapped_while_the_agent_stood_still_is_said_to_be_late(tmp_path: Path) -> None:
-    # A copy that nobody has probed.
-    own = tmp_path / "own"
-    own.mkdir()
-    shutil.copy(ground.part("mock") / "libcuda.so.1", own)
+    own = ground.own_driver(tmp_path / "own")
     storm = [ground.part("programs") / "launch_storm", *_STORM]
     elsewhere = {"LD_LIBRARY_PATH": f"{own}:{ground.library_path()}"}
     with (
@@ -64,9 +60,7 @@ def test_a_library_that_was_mapped_while_the_agent_stood_still_is_said_to_be_lat
 def test_how_late_probes_come_is_measured(tmp_path: Path) -> None:
     with Agent(["--output", f"file:{tmp_path / 'out'}"], tmp_path) as agent:
         agent.wait_watching()
-        own = tmp_path / "own"
-        own.mkdir()
-        shutil.copy(ground.part("mock") / "libcuda.so.1", own)
+        own = ground.own_driver(tmp_path / "own")
         storm = [ground.part("programs") / "launch_storm", "--gate", "--launches", "1000"]
         with Program(storm, tmp_path, {"LD_LIBRARY_PATH": f"{own}:{ground.library_path()}"}) as program:
             program.ready()

@@ -31,7 +31,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    mapped = _behind_userfaultfd() if sys.argv[1] == "userfaultfd" else _behind_fuse(Path(sys.argv[2]))
+    mapped = behind_userfaultfd() if sys.argv[1] == "userfaultfd" else _behind_fuse(Path(sys.argv[2]))
     print(mapped, flush=True)
     time.sleep(600)
 
@@ -43,7 +43,8 @@ def _checked(result: int) -> int:
     return result
 
 
-def _behind_userfaultfd() -> int:
+def behind_userfaultfd() -> int:
+    """Return an address at which nothing can be read, nor is it known that nothing can."""
     descriptor = _checked(libc.syscall(_SYS_USERFAULTFD, os.O_CLOEXEC))
     address = _mmap(-1, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     fcntl.ioctl(descriptor, _UFFDIO_API, struct.pack("<QQQ", _UFFD_API, 0, 0))
