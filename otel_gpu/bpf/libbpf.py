@@ -68,6 +68,8 @@ def libbpf() -> ctypes.CDLL:
         for function, (result, arguments) in _SIGNATURES.items():
             f = getattr(library, function)
             f.restype, f.argtypes = result, arguments
+        # It writes to stderr by itself else.
+        library.libbpf_set_print(None)
         return library
     raise LoadError(f"libbpf cannot be loaded: {reason}; reinstall otel-gpu, or install libbpf1")
 

@@ -102,6 +102,9 @@ class BpfObject:
 
         Large maps get the `share` of their size, and less where there is no memory for that.
         """
+        # What libbpf says is listened to only where it failed: it is thousands of lines, for each of which it would wait
+        # until no other thread runs Python.
+        is_last = False
         while True:
             for name, pointer in self._programs().items():
                 if needed is not None and name not in needed:
@@ -110,12 +113,17 @@ class BpfObject:
                     self._lib.bpf_program__set_expected_attach_type(pointer, kind)
             if share < 1:
                 self._shrink(share)
-            with self._heard():
+            with self._heard() if is_last else contextlib.nullcontext():
                 failed = perform(self._lib.bpf_object__load, self._object)
-            if failed != -errno.ENOMEM or share <= SMALLEST:
+            if not failed or is_last:
                 break
-            share /= 2
-            _log.warning("no memory for the tables of %s: tried again with 1/%d of them", self.name, round(1 / share))
+            if failed == -errno.ENOMEM and share > SMALLEST:
+                share /= 2
+                _log.warning(
+                    "no memory for the tables of %s: tried again with 1/%d of them", self.name, round(1 / share)
+                )
+            else:
+                is_last = True
             self.close()
             self._object = self._opened()
             for setting in self._settings:
@@ -151,8 +159,10 @@ class BpfObject:
         return self._maps[name]
 
     def _opened(self) -> int:
-        with self._heard():
-            opened = self._lib.bpf_object__open_file(os.fsencode(self._path), None)
+        path = os.fsencode(self._path)
+        if not (opened := self._lib.bpf_object__open_file(path, None)):
+            with self._heard():
+                opened = self._lib.bpf_object__open_file(path, None)
         if not opened:
             raise LoadError(f"the BPF object {self._path.name} cannot be opened: {self._reason()}; reinstall otel-gpu")
         return int(opened)
@@ -191,7 +201,7 @@ class BpfObject:
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[None]:
-        """Route libbpf's messages here meanwhile."""
+        """Route libbpf's messages here meanwhile; otherwise it is silent."""
         self._messages.clear()
         self._lib.libbpf_set_print(self._print)
         try:
