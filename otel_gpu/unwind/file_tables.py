@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -148,9 +148,12 @@ class FileTables:
                 elif file.asker == pid and (urgency := self._queued.pop(file, None)) is not None:
                     self._enqueue(file, next(iter(file.places)), urgency)
 
-    def want(self, file: FileTable, pid: int) -> None:
-        """Have a file's table read for a process."""
-        self._enqueue(file, pid, _EARLY if file.is_early else _LATE)
+    def want(self, files: Iterable[FileTable], pid: int) -> None:
+        """Have the tables of files read for a process."""
+        # None is read before all are known: a large one that few stacks need would take the turn of those that all need.
+        with self.lock:
+            for file in files:
+                self._enqueue(file, pid, _EARLY if file.is_early else _LATE)
 
     def need(self, file: FileTable, pid: int, address: int) -> None:
         """Have what a stack of a process needs at a link-time address read before anything else."""

@@ -279,9 +279,7 @@ class UnwindLoader:
                 process.python = None  # it has become another program
             process.has_no_python = False
             self._publish(process)
-        for file in used:
-            if file.shape is not None and file.shape.is_elf and not file.is_whole:
-                self.tables.want(file, pid)
+            self.tables.want([f for f in used if f.shape is not None and f.shape.is_elf and not f.is_whole], pid)
         self._find_python(pid)
 
     def _use(self, pid: int, key: FileKey, region: Region, first: Region) -> FileTable:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from otel_gpu.process.parsers import Parsers
 from otel_gpu.unwind.address_space import Region, regions
 from otel_gpu.unwind.cache import TableCache
 from otel_gpu.unwind.eh_frame import compile_table
-from otel_gpu.unwind.file_tables import NO_ROOM, FileTable
+from otel_gpu.unwind.file_tables import NO_ROOM, FileTable, FileTables
 from otel_gpu.unwind.loader import UnwindLoader
 from tests.e2e import ground
 from tests.e2e.processes import Program
@@ -93,3 +95,46 @@ def test_a_table_with_room_takes_the_place_of_its_parts(tmp_path: Path, *, is_fi
             assert not file.parts
             assert loader.tables.problems() == {}
             loader.close()
+
+
+_MAPS_LARGE_LIBRARIES = """
+import ctypes, json, os, sys
+for path in sys.argv[1:]:
+    ctypes.CDLL(path)
+print(json.dumps({"event": "ready", "pid": os.getpid()}), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_all_stacks_need_is_read_before_large_libraries_that_were_mapped_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever can be overtaken by threads that read is.
+    enqueue = FileTables._enqueue
+
+    def slowly(*arguments: Any) -> None:
+        enqueue(*arguments)
+        time.sleep(0.1)
+
+    monkeypatch.setattr(FileTables, "_enqueue", slowly)
+    libraries = [tmp_path / f"late{n}.so" for n in range(4)]
+    for library in libraries:
+        shutil.copy(ground.part("cuda13") / "lib" / "libnvvm.so.4", library)
+    command = ["python3", "-c", _MAPS_LARGE_LIBRARIES, *libraries]
+    with Parsers() as parsers, Program(command, tmp_path) as program:
+        program.ready()
+        maps, loader = _loader(parsers, 1 << 22, TableCache(tmp_path / "tables"))
+        with maps:
+            loader.watch(program.pid)
+            deadline = time.monotonic() + SETTLES_S
+            while not loader.is_ready(program.pid):
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            large = [r.key for r in regions(parsers, program.pid) if r.path.startswith(str(tmp_path))]
+            files = [loader.tables.get(key) for key in large if key is not None]
+            whole = [file is not None and file.is_whole for file in files]
+            assert loader.settle(SETTLES_S)
+            loader.close()
+
+    assert whole == [False] * len(libraries)
+    assert all(file is not None and file.is_whole and file.rows for file in files)
