@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,6 +26,7 @@ from .sites import Cost, SiteRules, site_for_symbol
 from .table import function_number
 
 _log = logging.getLogger(__name__)
+_ENDS = "the agent ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,18 @@ def descriptors_for(probes: Iterable[PlannedProbe], linker: Linker) -> int:
 class AttachedLibrary:
     """The probes of one library. Closing it takes them away."""
 
-    def __init__(self, path: str, probes: Sequence[PlannedProbe], linker: Linker, opener: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        probes: Sequence[PlannedProbe],
+        linker: Linker,
+        opener: str,
+        is_told_to_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Place what can be placed; what the kernel refuses is in `failures`, by symbol.
 
-        AttachError where descriptors or memory do not suffice: nothing is placed then.
+        AttachError where descriptors or memory do not suffice: nothing is placed then. `is_told_to_stop` is asked before
+        each program is placed: by perf events on a busy host that takes seconds.
         """
         self.path = path
         self.failures: dict[str, str] = {}
@@ -142,6 +151,9 @@ class AttachedLibrary:
             by_program.items(),
             key=lambda item: (not item[0][0].startswith("launch"), not item[0][0].startswith("name"), not item[0][1]),
         ):
+            if is_told_to_stop():
+                self.failures |= {p.symbol: _ENDS for p in group}
+                continue
             try:
                 self._place(program, group, at_return)
             except AttachError:

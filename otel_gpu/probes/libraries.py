@@ -63,6 +63,7 @@ class ProbedLibraries:
         self._told: set[FileId] = set()
         """Of which the log says that they are postponed."""
         self._closed = False
+        self._places_no_more = threading.Event()
 
     def attach(self, library: Library, file: File) -> AttachedLibrary | None:
         """Place the probes in a library, once; None where there are none to place, or they cannot be."""
@@ -108,6 +109,10 @@ class ProbedLibraries:
         attached.close()
         _log.info("took %d probes out of %s: nothing uses it any more", attached.attached, attached.path)
         self.retry()
+
+    def place_no_more(self) -> None:
+        """Place nothing that is not in place yet, without a wait."""
+        self._places_no_more.set()
 
     def close(self) -> None:
         """Take all probes away; idempotent."""
@@ -155,7 +160,13 @@ class ProbedLibraries:
                 self._postpone(library, file, needed)
                 return None
             with self._placing():
-                attached = AttachedLibrary(library.path, probes, self._linker, f"/proc/self/fd/{job.kept[0]}")
+                attached = AttachedLibrary(
+                    library.path,
+                    probes,
+                    self._linker,
+                    f"/proc/self/fd/{job.kept[0]}",
+                    self._places_no_more.is_set,
+                )
         with self._lock:
             if self._closed:
                 attached.close()

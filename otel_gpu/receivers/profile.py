@@ -239,6 +239,10 @@ class ProfileReceiver:
         """Place the programs in a library, once."""
         self._sites.attach(library, file)
 
+    def place_no_more(self) -> None:
+        """Place no further programs, without a wait; those that are in place still take stacks."""
+        self._sites.place_no_more()
+
     def detach(self, library: Library) -> None:
         """Take the programs out of a library that nobody uses any more."""
         self._sites.detach(library)

@@ -34,6 +34,10 @@ class ProfileSites:
         """Place the programs in a CUDA driver, a HIP runtime or one of PyTorch's libraries, once."""
         self._libraries.attach(library, file)
 
+    def place_no_more(self) -> None:
+        """Place nothing that is not in place yet, without a wait."""
+        self._libraries.place_no_more()
+
     def detach(self, library: Library) -> None:
         """Take the programs out of a library that nobody uses any more."""
         self._libraries.detach(library)

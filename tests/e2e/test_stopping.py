@@ -16,9 +16,12 @@ import pytest
 
 from otel_gpu import Agent, Config
 from otel_gpu.agent import STOP_S
+from otel_gpu.bpf.linker import ObjectLinker
+from otel_gpu.bpf.links import Link
 from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.discovery.watch import Watcher
 from otel_gpu.exporters.sender import Sender
+from otel_gpu.exporters.settings import FileSettings
 from otel_gpu.receivers.cuda import CudaReceiver
 from otel_gpu.receivers.nvml import NvmlReceiver
 from otel_gpu.receivers.profile import ProfileReceiver
@@ -191,6 +194,29 @@ def test_a_second_signal_ends_without_the_stop(number: signal.Signals, tmp_path:
 
     assert process.returncode in (-number, 128 + number)
     assert "not stopped" not in said
+
+
+def test_probes_that_the_kernel_is_slow_to_place_do_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, begun = ObjectLinker.place, threading.Event()
+
+    def slowly(*arguments: Any, **more: Any) -> Link:
+        begun.set()
+        time.sleep(1)
+        return place(*arguments, **more)
+
+    driver = ground.own_driver(tmp_path / "own")
+    config = Config(exporters={"file": FileSettings(str(tmp_path / "out"))})
+    with Agent(config) as agent:
+        monkeypatch.setattr(ObjectLinker, "place", slowly)
+        environment = {"LD_LIBRARY_PATH": f"{driver}:{ground.library_path()}"}
+        with Program([ground.part("programs") / "launch_storm", *_STORM], tmp_path, environment) as program:
+            program.ready()
+            assert begun.wait(PATIENCE_S)
+            is_complete = agent.stop()
+
+    assert is_complete
 
 
 def test_probes_that_the_kernel_is_slow_to_take_away_do_not_hold_up_the_end(tmp_path: Path) -> None:
