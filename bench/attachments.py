@@ -27,6 +27,7 @@ from otel_gpu.discovery.drivers import libraries_at
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda import CudaReceiver
+from otel_gpu.receivers.cuda_programs import CudaPrograms
 
 _SEEN, _UNSEEN = 100, 10
 _ROWS = 65_536
@@ -74,7 +75,9 @@ def cycles(times: int, link: LinkMode = "auto") -> Cycles:
         parsers = stack.enter_context(Parsers())
         busy, other = (stack.enter_context(Target.on_driver()) for _ in range(2))
         cuda = stack.enter_context(
-            closing(CudaReceiver(ProcessTable(), parsers, map_entries=_ROWS, link=link, only=(other.pid,)))
+            closing(
+                CudaReceiver(ProcessTable(), parsers, CudaPrograms(map_entries=_ROWS, link=link, only=(other.pid,)))
+            )
         )
         [(library, file)] = libraries_at(parsers, [str(path)])
         with busy.launching():

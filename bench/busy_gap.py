@@ -17,6 +17,7 @@ from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda import CudaReceiver
 from otel_gpu.receivers.cuda_busy import BusyReader
+from otel_gpu.receivers.cuda_programs import CudaPrograms
 
 _BATCHES = (
     ("5 µs", "takes_5us", 1),
@@ -49,7 +50,7 @@ def _bounds(options: list[str], batches: int) -> tuple[int, int, int]:
     with (
         tempfile.TemporaryDirectory() as directory,
         Parsers() as parsers,
-        closing(CudaReceiver(ProcessTable({}), parsers, map_entries=4096)) as ours,
+        closing(CudaReceiver(ProcessTable({}), parsers, CudaPrograms(map_entries=4096))) as ours,
     ):
         found = list(libraries_at(parsers, [library]))
         if not found or ours.attach(*found[0]) is None:

@@ -31,6 +31,7 @@ from otel_gpu.probes.sites import Policy, SiteRules
 from otel_gpu.probes.table import DRIVER
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda import CudaReceiver, CudaTables
+from otel_gpu.receivers.cuda_programs import CudaPrograms
 
 Placed = AbstractContextManager[object]
 RECORD_SIZE = 80 + 8  # and the ring's own header
@@ -66,7 +67,7 @@ class Ours:
 
     def __init__(self) -> None:
         self.parsers = Parsers()
-        self._receiver = CudaReceiver(ProcessTable({}), self.parsers, map_entries=65_536)
+        self._receiver = CudaReceiver(ProcessTable({}), self.parsers, CudaPrograms(map_entries=65_536))
 
     def close(self) -> None:
         self._receiver.close()

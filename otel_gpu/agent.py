@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ from .processors.kernel_names import KernelNames
 from .processors.untracked_memory import UntrackedMemory
 from .receivers import Receiver
 from .receivers.agent_self import SelfReceiver
-from .receivers.cuda import CudaReceiver
+from .receivers.cuda_programs import CudaPrograms
 from .receivers.hip_devices import HipDeviceBook
 from .receivers.nvml import NvmlReceiver
 from .receivers.nvml_apart import NvmlApart
@@ -50,6 +51,7 @@ from .supervision import Health, Worker
 if TYPE_CHECKING:
     from .health_check import HealthCheck
     from .profiling import ProfilePipeline
+    from .receivers.cuda import CudaReceiver
     from .receivers.profile import ProfileReceiver
 
 _log = logging.getLogger(__name__)
@@ -130,16 +132,23 @@ class Agent:
             # Profiles need the counts' knowledge of kernels and captures, whether or not the counts are exported.
             cuda = settings[0] if settings else CudaSettings()
             self._parsers.start()
+            with ThreadPoolExecutor(1, "loading") as beside:
+                loading = beside.submit(
+                    CudaPrograms,
+                    map_entries=cuda.map_entries,
+                    link=cuda.link,
+                    only=pids,
+                    counted=Counted.ALL if cuda.busy_time else Counted.NO_TIME,
+                    table_share=share,
+                )
+                # What the programs are read with is imported while the kernel checks them.
+                from .receivers.cuda import CudaReceiver
             self._cuda = CudaReceiver(
                 self._processes,
                 self._parsers,
-                map_entries=cuda.map_entries,
+                loading.result(),
                 policy=cuda.site,
                 allow_single_step=cuda.arm64_single_step or not drivers.is_arm64(),
-                link=cuda.link,
-                only=pids,
-                counted=Counted.ALL if cuda.busy_time else Counted.NO_TIME,
-                table_share=share,
             )
             if profile is not None:
                 self._start_profiles(profile, cuda, pids, share)
@@ -272,7 +281,10 @@ class Agent:
         # On a busy host what comes next needs the time that new programs would take.
         if self._watcher is not None:
             self._watcher.look_no_more()
+        if self._profile is not None:
+            self._profile.place_no_more()
         if self._cuda is not None:
+            self._cuda.place_no_more()
             self._cuda.hurry(_HURRIED_S)
         ending.attempt_within("the reading of an interval", self._collector.stop)
         if self._watcher is not None:
@@ -410,7 +422,8 @@ class Agent:
                 self._self.duration(telemetry.EXPORT_DURATION, seconds, **{"otel.component.name": name})
         for process in ended:
             self._processes.forget(process)
-        if ended and time.monotonic() >= self._trim_at:
+        # Much of what was there at the start, or of those who have ended, is freed by now.
+        if (ended or not self._trim_at) and time.monotonic() >= self._trim_at:
             self._trim_at = time.monotonic() + _TRIM_S
             heap.trim()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from .abi import Loss
 from .config import CudaSettings, ProfileSettings
@@ -24,9 +25,12 @@ from .process.files import MappedFile
 from .process.mappings import executable_mappings
 from .process.parsers import Parsers
 from .profiles import Profile, ProfileType, merge, shows_gpu_time
-from .receivers.cuda import CudaReceiver
-from .receivers.profile import ProfileReceiver, Progress
+from .receivers.cuda_programs import CudaPrograms
 from .shortage import require_descriptors
+
+if TYPE_CHECKING:
+    from .receivers.cuda import CudaReceiver
+    from .receivers.profile import ProfileReceiver, Progress
 
 _log = logging.getLogger(__name__)
 _SLICE_S = 0.25
@@ -70,16 +74,24 @@ class Recorder:
         self._profile: ProfileReceiver | None = None
         self._dropped_before = 0
         single_step = settings.arm64_single_step or not drivers.is_arm64()
-        self._cuda = CudaReceiver(
+        with ThreadPoolExecutor(1, "loading") as beside:
+            loading = beside.submit(
+                CudaPrograms,
+                map_entries=settings.map_entries,
+                link=settings.link,
+                only=self._pids,
+                counted=Counted.ALL if shows_gpu_time(types) else Counted.LAUNCHES,
+                table_share=share,
+            )
+            # What the programs are read with is imported while the kernel checks them.
+            from .receivers.cuda import CudaReceiver
+            from .receivers.profile import ProfileReceiver
+        self._cuda: CudaReceiver = CudaReceiver(
             self._processes,
             self._parsers,
-            map_entries=settings.map_entries,
+            loading.result(),
             policy=settings.site,
             allow_single_step=single_step,
-            link=settings.link,
-            only=self._pids,
-            counted=Counted.ALL if shows_gpu_time(types) else Counted.LAUNCHES,
-            table_share=share,
         )
         try:
             self._profile = ProfileReceiver(

@@ -15,10 +15,10 @@ from ..discovery.host import host
 from ..exporters.statistics import ExporterStats
 from ..model import AttributeValue, Buckets, Measurement, MetricSpec, Resource, Value, attributes
 from ..supervision import Health
-from .cuda import CudaReceiver
 
 if TYPE_CHECKING:
     from ..discovery.resource import Identities
+    from .cuda import CudaReceiver
     from .profile import ProfileReceiver
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -10,24 +10,19 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from .. import abi, telemetry
+from .. import telemetry
 from ..abi import Loss, Table
-from ..bpf.features import probe
-from ..bpf.link_mode import LinkMode, usable_mode
-from ..bpf.linker import ObjectLinker
-from ..bpf.maps import BpfMap, possible_cpus
-from ..bpf.object import BpfObject
+from ..bpf.maps import BpfMap
 from ..bpf.ringbuf import RingReader
 from ..bpf.tracepoints import TracepointLinks
 from ..discovery.libraries import Library, LibraryKind
 from ..discovery.processes import Began, Process, ProcessTable
-from ..errors import UnsupportedKernelError
 from ..model import Measurement, attributes
 from ..probes.attach import AttachedLibrary, PlannedProbe
 from ..probes.libraries import ProbedLibraries
 from ..probes.planning import PlanRequest
 from ..probes.sites import Policy, SiteRules
-from ..probes.table import TABLES, Counted, counting_programs
+from ..probes.table import TABLES
 from ..process.files import File, MappedFile
 from ..process.parsers import Parsers
 from ..supervision import Component, Health
@@ -39,6 +34,7 @@ from .cuda_busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
 from .cuda_facts import CudaFacts
 from .cuda_ledger import Gone, Ledger
 from .cuda_patience import Patience
+from .cuda_programs import CudaPrograms
 from .cuda_sums import CudaSums
 from .dead_rows import DeadRows
 from .error_types import ErrorTypes
@@ -49,11 +45,6 @@ from .rows import RowDelta, RowReader
 
 _log = logging.getLogger(__name__)
 
-_PREALLOCATE_BYTES = 64 << 20
-_LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
-"""Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
-_ENDS = ("thread_ends", "program_begins")
-_NOT_UPROBES = frozenset({*_ENDS, "who_runs", "give_back"})
 _KEYED_BY_PROGRAM = (
     Table.LIVE,
     Table.MAPPED,
@@ -106,45 +97,22 @@ class CudaReceiver:
         self,
         processes: ProcessTable,
         parsers: Parsers,
+        programs: CudaPrograms,
         *,
-        map_entries: int,
         policy: Policy = "fast",
         allow_single_step: bool = True,
-        link: LinkMode = "auto",
-        only: tuple[int, ...] = (),
-        counted: Counted = Counted.ALL,
-        table_share: float = 1.0,
     ) -> None:
-        """Load the programs. `only` limits counting to these pids; the less is `counted`, the less it costs.
-
-        Tables have `table_share` of their usual size.
-        """
-        features = probe()
-        if not features.btf or not features.uprobes:
-            what = "BTF (/sys/kernel/btf/vmlinux)" if not features.btf else "uprobes"
-            raise UnsupportedKernelError(
-                f"this kernel has no {what}; run a kernel of 5.10 or later built with CONFIG_DEBUG_INFO_BTF and "
-                "CONFIG_UPROBE_EVENTS"
-            )
+        """Take the loaded programs, which are closed here; nothing is placed before `attach`."""
         self._processes = processes
         self._rules = SiteRules.here(policy, allow_single_step=allow_single_step)
-        # A copy of a program is loaded without its types, which bpf_loop wants.
-        mode = usable_mode(link, features)
-        self._object = BpfObject("cuda" if features.bpf_loop and mode != "copies" else "cuda_before_5_17")
-        linker = ObjectLinker(self._object, mode)
-        self._attach_type = linker.attach_type
-        self._counted = counted
+        self._loaded = programs
+        self._object = programs.object
         self._placing_lock = threading.Lock()
         self._are_placing = 0
         self._placed_ns = 0
         self._libraries = ProbedLibraries(
-            parsers, linker, self._request, left_out=self._without_loops, placing=self._placing
+            parsers, programs.linker, self._request, left_out=self._without_loops, placing=self._placing
         )
-        try:
-            self._load(map_entries, only, table_share)
-        except BaseException:
-            self._object.close()
-            raise
         self._rows = RowReader(self._object.map("rows"))
         self._overflow = RowReader(self._object.map("overflow"))
         self._busy = BusyReader(*map(self._object.map, ("busy", "batch_kinds", "batches_since")))
@@ -171,25 +139,6 @@ class CudaReceiver:
         self._component = Component("cuda")
         self._before_forgetting: Callable[[Collection[Process]], None] = lambda _: None
 
-    def _load(self, map_entries: int, only: tuple[int, ...], table_share: float) -> None:
-        times = int(self._counted is Counted.ALL)
-        self._object.set_variables({"observe_all": 0 if only else 1, "busy_time": times, **abi.pid_namespace()})
-        # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it.
-        large = map_entries * possible_cpus() * abi.ROW.itemsize > _PREALLOCATE_BYTES
-        self._object.configure_map("rows", max_entries=map_entries, extra_flags=1 if large else 0)
-        self._left_out = frozenset() if probe().bpf_loop else _LOOPING
-        self._object.load(
-            attach_type=lambda name: None if name in _NOT_UPROBES else self._attach_type(name),
-            needed=(counting_programs(self._counted) | _NOT_UPROBES) - self._left_out,
-            share=table_share,
-        )
-        targets = self._object.map("targets")
-        for pid in only:
-            targets.put(pid.to_bytes(4, "little"), b"\1")
-        programs = self._object.programs()
-        # Before any probe is placed: nothing is kept of a thread whose end would not be seen.
-        self._ends = TracepointLinks([programs[name] for name in _ENDS])
-
     def _removals(self) -> dict[Table, Removal]:
         """Return how the entries of programs that have ended are taken out of the tables."""
         taken_by = {table: by_key(self._object.map(table.name.lower())) for table in _KEYED_BY_PROGRAM}
@@ -210,8 +159,7 @@ class CudaReceiver:
         self.detach_all()
         self._ring.close()
         self._origins.close()
-        self._ends.close()
-        self._object.close()
+        self._loaded.close()
 
     def detach_all(self) -> None:
         """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
@@ -222,6 +170,10 @@ class CudaReceiver:
         if library.kind is LibraryKind.HIP and isinstance(file, MappedFile):
             self._origins.expect(file.pid)
         return self._libraries.attach(library, file)
+
+    def place_no_more(self) -> None:
+        """Place no further probes, without a wait; those that are in place still count."""
+        self._libraries.place_no_more()
 
     def detach(self, library: Library) -> None:
         """Take the probes out of a library that nobody uses any more."""
@@ -234,10 +186,10 @@ class CudaReceiver:
     def _request(self, library: Library) -> PlanRequest | None:
         if library.kind not in TABLES:
             return None
-        return PlanRequest("counts", self._rules, library.kind, self._counted)
+        return PlanRequest("counts", self._rules, library.kind, self._loaded.counted)
 
     def _without_loops(self, probe: PlannedProbe) -> PlannedProbe:
-        return probe.left_out(_TOO_OLD) if probe.program in self._left_out else probe
+        return probe.left_out(_TOO_OLD) if probe.program in self._loaded.left_out else probe
 
     @contextmanager
     def _placing(self) -> Iterator[None]:
@@ -259,7 +211,7 @@ class CudaReceiver:
     def tables(self) -> CudaTables:
         """What programs of another object may use."""
         maps = {name: self._object.map(name) for name in _SHARED}
-        return CudaTables(**maps, kernel=self._programs, ends=self._ends)
+        return CudaTables(**maps, kernel=self._programs, ends=self._loaded.ends)
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""

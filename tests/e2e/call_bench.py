@@ -14,6 +14,7 @@ from otel_gpu.discovery.libraries import LibraryKind
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda import CudaReceiver
+from otel_gpu.receivers.cuda_programs import CudaPrograms
 from otel_gpu.receivers.rows import RowDelta
 from tests.e2e import ground
 from tests.e2e.abi_calls import Call
@@ -49,7 +50,7 @@ def open_bench(path: Path, directory: Path) -> Iterator[Bench]:
         program.ready()
         ((library, file),) = libraries_at(parsers, [str(path)])
         assert library.kind is LibraryKind.DRIVER
-        receiver = CudaReceiver(ProcessTable(), parsers, map_entries=4096, only=(program.pid,))
+        receiver = CudaReceiver(ProcessTable(), parsers, CudaPrograms(map_entries=4096, only=(program.pid,)))
         try:
             attached = receiver.attach(library, file)
             assert attached is not None

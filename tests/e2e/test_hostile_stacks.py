@@ -17,6 +17,7 @@ from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.profiles import CPU, GPU_LAUNCHES, FrameKind, is_truncated
 from otel_gpu.receivers.cuda import CudaReceiver
+from otel_gpu.receivers.cuda_programs import CudaPrograms
 from otel_gpu.receivers.profile import ProfileReceiver
 from otel_gpu.recorder import Recorder
 from otel_gpu.symbols.stacks import STOPS
@@ -85,7 +86,7 @@ def test_a_library_that_only_says_it_is_python_costs_its_process_no_stack(tmp_pa
 def receiver() -> Iterator[ProfileReceiver]:
     table = ProcessTable({})
     with Parsers() as parsers:
-        cuda = CudaReceiver(table, parsers, map_entries=1024)
+        cuda = CudaReceiver(table, parsers, CudaPrograms(map_entries=1024))
         profile = ProfileReceiver(table, parsers, (CPU,), tables=cuda.tables, kernel_name=lambda _process, _handle: "")
         yield profile
         profile.close()

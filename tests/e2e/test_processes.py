@@ -16,6 +16,7 @@ from otel_gpu.discovery.watch import Watcher
 from otel_gpu.process.files import MappedFile
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda import CudaReceiver
+from otel_gpu.receivers.cuda_programs import CudaPrograms
 from tests.e2e import comparison, ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import PATIENCE_S, Agent, Program, starved_for_cpu_s
@@ -170,7 +171,7 @@ def test_a_library_is_probed_although_the_process_that_mapped_it_has_ended(tmp_p
         while not seen and time.monotonic() < deadline:
             watcher.scan()
         watcher.stop()
-        receiver = CudaReceiver(ProcessTable(), parsers, map_entries=64, only=(1,))
+        receiver = CudaReceiver(ProcessTable(), parsers, CudaPrograms(map_entries=64, only=(1,)))
         attached = receiver.attach(*seen[0])
         receiver.close()
     assert attached is not None
