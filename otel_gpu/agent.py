@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import __version__, heap, telemetry
-from .config import Config, CudaSettings, KernelNamesSettings, NvmlSettings, ProfileSettings
+from .config import Config, CudaSettings, NvmlSettings, ProfileSettings, SelfSettings
+from .config import Pipeline as PipelineSettings
 from .discovery import drivers
 from .discovery.host import host
 from .discovery.libraries import Library
@@ -28,7 +29,7 @@ from .exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
 from .lateness import Lateness
 from .memory_limit import table_share
 from .model import Resource, attributes
-from .pipeline import Pipeline, Point
+from .pipeline import Graph, Pipeline, Point
 from .probes.table import Counted
 from .process.files import MappedFile
 from .process.parsers import Parsers
@@ -86,7 +87,7 @@ class Agent:
         self._self: SelfReceiver | None = None
         self._watcher: Watcher | None = None
         self._exporters: Exporters | None = None
-        self._pipeline: Pipeline | None = None
+        self._pipeline: Graph | None = None
         self._counts = False
         """Whether what the CUDA receiver counts is exported."""
         self._profile: ProfileReceiver | None = None
@@ -123,8 +124,9 @@ class Agent:
         config = self._config
         self._start_health_checks()
         pids = () if config.discovery.everything else config.discovery.pids
-        settings = [s for s in config.used_receivers if isinstance(s, CudaSettings)]
-        profile = next((s for s in config.used_receivers if isinstance(s, ProfileSettings)), None)
+        used = config.used_receivers.values()
+        settings = [s for s in used if isinstance(s, CudaSettings)]
+        profile = next((s for s in used if isinstance(s, ProfileSettings)), None)
         self._counts = bool(settings)
         if settings or profile is not None:
             require_descriptors(profiles=profile is not None)
@@ -154,7 +156,8 @@ class Agent:
                 self._start_profiles(profile, cuda, pids, share)
             self._devices = DeviceBook(self._processes, self._cuda.device_uuids)
             self._amd = HipDeviceBook(self._processes, self._parsers)
-            self._open_self()
+            if any(isinstance(s, SelfSettings) for s in used):
+                self._open_self()
             self._watcher = Watcher(
                 self._processes,
                 self._parsers,
@@ -172,27 +175,49 @@ class Agent:
             self._watcher.start()
         # The exporters come last: their libraries take longer to load than everything above.
         exporters = self._exporters = build(config)
-        receivers: dict[str, Receiver] = {"cuda": self._cuda} if self._cuda is not None and self._counts else {}
-        # Whatever the file asks for: what was lost must not go unsaid.
-        receivers["self"] = self._self or self._open_self()
-        if (nvml := self._open_nvml()) is not None:
-            receivers["nvml"] = nvml
-        processors: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
-        if self._amd is not None and not self._amd.is_empty:
-            processors.append(HipDeviceNames(self._amd))
-        names = [s for s in config.processors.values() if isinstance(s, KernelNamesSettings)]
-        processors += [KernelNames(s.top, s.demangle) for s in names]
-        limits = SeriesLimits.for_kernels(max((s.top for s in names), default=0))
-        self._pipeline = Pipeline(receivers, processors, exporters.metrics, limits=limits)
+        self._pipeline = Graph(
+            self._receivers(),
+            [self._metrics_pipeline(p, exporters) for p in config.pipelines_of("metrics")],
+            completed_by=self._completing(),
+        )
         if self._profile is not None:
             from .profiling import ProfilePipeline
 
-            self._profiling = ProfilePipeline(self._profile, exporters.profiles, self._max_request_bytes())
+            to = [[exporters.profiles[e] for e in p.exporters] for p in config.pipelines_of("profiles")]
+            self._profiling = ProfilePipeline(self._profile, to, self._max_request_bytes())
         self._next_export = time.monotonic() + config.interval_s
         self._collector.start()
         self._is_observing = True
         chosen = "1 process" if len(pids) == 1 else f"{len(pids)} processes"
         _log.info("observing %s", chosen if pids else "every GPU process of this host")
+
+    def _receivers(self) -> dict[str, Receiver]:
+        """Return the receivers of metrics, by id, those first of which others want to know what they measured."""
+        found: dict[str, Receiver] = {}
+        for component, settings in self._config.used_receivers.items():
+            if isinstance(settings, CudaSettings) and self._cuda is not None:
+                found[component] = self._cuda
+            elif isinstance(settings, SelfSettings):
+                found[component] = self._self or self._open_self()
+            elif isinstance(settings, NvmlSettings):
+                found[component] = self._open_nvml()
+        return {c: found[c] for c in sorted(found, key=lambda c: found[c] is not self._cuda)}
+
+    def _metrics_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> Pipeline:
+        settings = [self._config.processors[p] for p in asked.processors]
+        return Pipeline(
+            asked.receivers,
+            [KernelNames(s.top, s.demangle) for s in settings],
+            [exporters.metrics[e] for e in asked.exporters],
+            SeriesLimits.for_kernels(max((s.top for s in settings), default=0)),
+        )
+
+    def _completing(self) -> list[Processor]:
+        """Return what adds what several receivers know together: which GPU it was, and what of its memory nobody saw."""
+        found: list[Processor] = [] if self._devices is None else [DeviceNames(self._devices), UntrackedMemory()]
+        if self._amd is not None and not self._amd.is_empty:
+            found.append(HipDeviceNames(self._amd))
+        return found
 
     def _open_self(self) -> SelfReceiver:
         self._self = SelfReceiver(
@@ -368,10 +393,8 @@ class Agent:
         self._parsers.close()
         self._processes.close()
 
-    def _open_nvml(self) -> NvmlApart | None:
-        """Have NVIDIA's library loaded, where it is wanted."""
-        if not any(isinstance(s, NvmlSettings) for s in self._config.used_receivers):
-            return None
+    def _open_nvml(self) -> NvmlApart:
+        """Have NVIDIA's library loaded."""
         shared = Resource(attributes({**host(), **self._config.shared_attributes}))
         devices = self._devices
         self._nvml = NvmlApart(
@@ -405,7 +428,7 @@ class Agent:
         look_s = math.inf if self._config.discovery.everything else _LOOK_S
         return min(max(self._next_export - time.monotonic(), 0), look_s)
 
-    def _collect(self, pipeline: Pipeline) -> None:
+    def _collect(self, pipeline: Graph) -> None:
         """Read everything; processes that had ended before are then done with."""
         ended = self._processes.ended()
         began = time.perf_counter()

@@ -143,6 +143,20 @@ RECEIVERS: dict[str, type[ReceiverSettings]] = {
     "profile": ProfileSettings,
 }
 PROCESSORS: dict[str, type[ProcessorSettings]] = {"kernel_names": KernelNamesSettings}
+GIVES: dict[type[ReceiverSettings], Signal] = {
+    CudaSettings: "metrics",
+    NvmlSettings: "metrics",
+    SelfSettings: "metrics",
+    ProfileSettings: "profiles",
+}
+"""Which signal a receiver gives."""
+_ONE_ONLY = {
+    CudaSettings: "its programs and tables are in the kernel once, and count for every pipeline",
+    NvmlSettings: "another one would read the same GPUs",
+    SelfSettings: "there is one agent",
+    ProfileSettings: "its programs and tables are in the kernel once, and take stacks for every pipeline",
+}
+"""Why there can be one receiver of a type."""
 EXTENSIONS: dict[str, type[HealthCheckSettings]] = {"health_check": HealthCheckSettings}
 """Settings by component type; those of exporters are in `config_load`."""
 
@@ -194,18 +208,34 @@ class Config:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         for pipeline_id, pipeline in self.pipelines.items():
             self._check(pipeline_id, pipeline)
+        self._check_receivers()
         for component in self.exporters:
             self._check_endpoints(component)
 
     def _everything(self) -> dict[str, Pipeline]:
-        profiling = tuple(r for r, settings in self.receivers.items() if isinstance(settings, ProfileSettings))
-        rest = tuple(r for r in self.receivers if r not in profiling)
+        profiling = self._givers("profiles")
+        rest = self._givers("metrics")
         found = {}
         if rest or not profiling:
             found["metrics"] = Pipeline(rest, tuple(self.processors), tuple(self.exporters))
         if profiling:
             found["profiles"] = Pipeline(profiling, (), self.profile_exporters)
         return found
+
+    def _givers(self, signal: Signal) -> tuple[str, ...]:
+        return tuple(r for r, settings in self.receivers.items() if GIVES[type(settings)] == signal)
+
+    def _check_receivers(self) -> None:
+        """As in the Collector, what no pipeline names is not started, and may stand there."""
+        used: dict[type, str] = {}
+        for component in dict.fromkeys(r for pipeline in self.pipelines.values() for r in pipeline.receivers):
+            kind = type(self.receivers[component])
+            if kind in used:
+                raise ConfigError(
+                    f"receivers.{component}: there can be one receiver of this type, and {used[kind]} is one: "
+                    f"{_ONE_ONLY[kind]}; name {used[kind]} in all pipelines that need it"
+                )
+            used[kind] = component
 
     @property
     def profile_exporters(self) -> tuple[str, ...]:
@@ -229,9 +259,11 @@ class Config:
                     )
         where = f"service.pipelines.{pipeline_id}"
         for component in pipeline.receivers:
-            if isinstance(self.receivers[component], ProfileSettings) != (signal == "profiles"):
-                gives = "profiles" if signal != "profiles" else "metrics"
-                raise ConfigError(f"{where}.receivers: {component} gives {gives}; name it in a pipeline of those")
+            gives = GIVES[type(self.receivers[component])]
+            if gives != signal:
+                raise ConfigError(
+                    f"{where}.receivers: {component} gives no {signal}, but {gives}; name it in a pipeline of those"
+                )
         if signal == "profiles":
             for component in pipeline.processors:
                 raise ConfigError(f"{where}.processors: {component} processes metrics; leave it out")
@@ -262,10 +294,14 @@ class Config:
         return {component_type(pipeline) for pipeline in self.pipelines}
 
     @property
-    def used_receivers(self) -> list[ReceiverSettings]:
-        """Return the receivers that stand in a pipeline; as in the Collector, others are not started."""
+    def used_receivers(self) -> dict[str, ReceiverSettings]:
+        """Return the receivers that stand in a pipeline, by id; as in the Collector, others are not started."""
         used = {component for pipeline in self.pipelines.values() for component in pipeline.receivers}
-        return [settings for component, settings in self.receivers.items() if component in used]
+        return {component: settings for component, settings in self.receivers.items() if component in used}
+
+    def pipelines_of(self, signal: Signal) -> list[Pipeline]:
+        """Return the pipelines of a signal."""
+        return [pipeline for name, pipeline in self.pipelines.items() if component_type(name) == signal]
 
     def exporter(self, component: str, signal: str) -> ExporterSettings:
         """Return the settings with which an exporter sends a signal."""
@@ -293,8 +329,8 @@ class Config:
         if "profiles" in self.signals:
             return self
         receivers = dict(self.receivers)
-        if not any(isinstance(settings, ProfileSettings) for settings in receivers.values()):
-            receivers["profile"] = ProfileSettings()
-        profiling = tuple(r for r, settings in receivers.items() if isinstance(settings, ProfileSettings))
+        profiling = self._givers("profiles")
+        if not profiling:
+            receivers["profile"], profiling = ProfileSettings(), ("profile",)
         pipeline = Pipeline(profiling, (), self.profile_exporters)
         return replace(self, receivers=receivers, pipelines={**self.pipelines, "profiles": pipeline})

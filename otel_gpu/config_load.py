@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from .config import (
@@ -51,32 +52,40 @@ def load(
     contents = read(os.fspath(path), environ) if path is not None else {}
     where = f"{os.fspath(path)}: " if path is not None else ""
     file = parse(FileSection, contents, where)
-    exporters = _Exporters(environment, where)
-    if output is not None:
-        exporters.add_output(output)
-    else:
+    declared = _Exporters(environment, where)
+    if file.exporters is not None or output is None:
         for component, value in _declared_exporters(file, environment).items():
-            exporters.add(component, value)
-    values: dict[str, Any] = {"exporters": exporters.by_id, "signal_exporters": exporters.by_signal}
+            declared.add(component, value)
+    values: dict[str, Any] = {}
     if file.receivers is not None:
         values["receivers"] = _components(RECEIVERS, file.receivers, f"{where}receivers")
     if file.processors is not None:
         values["processors"] = _components(PROCESSORS, file.processors, f"{where}processors")
-    values["pipelines"] = {
-        pipeline: _pipeline(section, f"{where}service.pipelines.{pipeline}", exporters.by_id if output else None)
+    pipelines = {
+        pipeline: _pipeline(section, f"{where}service.pipelines.{pipeline}")
         for pipeline, section in file.service.pipelines.items()
     }
+    discovery = parse(Discovery, file.discovery, f"{where}discovery")
     values |= {
         "extensions": _extensions(file, where),
-        "discovery": Discovery(pids) if pids else parse(Discovery, file.discovery, f"{where}discovery"),
+        "discovery": Discovery(pids) if pids else discovery,
         "interval_s": _interval_s(file, environment, where),
         "duration_s": duration_s,
         "log_level": file.service.telemetry.logs.level or environment.log_level or "info",
         "resource_attributes": environment.resource_attributes,
         "disabled": environment.disabled,
     }
+    instead = _Exporters(environment, where)
+    if output is not None:
+        instead.add_output(output)
     try:
-        return Config(**values)
+        if output is None:
+            return Config(**values, **declared.values(), pipelines=pipelines)
+        if file.exporters is not None:
+            # What stands in a file is right or wrong, whatever goes before it this time.
+            Config(**values, **declared.values(), pipelines=pipelines)
+        there = {name: replace(pipeline, exporters=tuple(instead.by_id)) for name, pipeline in pipelines.items()}
+        return Config(**values, **instead.values(), pipelines=there)
     except ConfigError as e:
         raise ConfigError(f"{where}{e}") from e
 
@@ -123,13 +132,12 @@ def _type_of(component: str, types: Mapping[str, _Settings], where: str) -> _Set
     return types[kind]
 
 
-def _pipeline(section: object, where: str, output: Mapping[str, object] | None) -> Pipeline:
+def _pipeline(section: object, where: str) -> Pipeline:
     parsed = parse(PipelineSection, section, where)
-    exporters = parsed.exporters if output is None else tuple(output)
-    for kind, components in (("receivers", parsed.receivers), ("exporters", exporters)):
+    for kind, components in (("receivers", parsed.receivers), ("exporters", parsed.exporters)):
         if not components:
             raise ConfigError(f"{where}.{kind}: a pipeline needs at least one; name one that is declared")
-    return Pipeline(parsed.receivers, parsed.processors, exporters)
+    return Pipeline(parsed.receivers, parsed.processors, parsed.exporters)
 
 
 class _Exporters:
@@ -140,6 +148,10 @@ class _Exporters:
         self._where = where
         self.by_id: dict[str, ExporterSettings] = {}
         self.by_signal: dict[tuple[str, str], ExporterSettings] = {}
+
+    def values(self) -> dict[str, Any]:
+        """Return what a Config takes of them."""
+        return {"exporters": self.by_id, "signal_exporters": self.by_signal}
 
     def add_output(self, output: str) -> None:
         """Add what `--output` names."""

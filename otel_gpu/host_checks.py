@@ -131,7 +131,7 @@ def _placing(config: Config, features: Features) -> Iterator[Check]:
         "nothing, with uprobe_multi; else give CAP_SYS_ADMIN, which kernels with the fix of CVE-2025-38466 want for them",
         required=False,
     )
-    cuda = next((s for s in config.used_receivers if isinstance(s, CudaSettings)), CudaSettings())
+    cuda = next((s for s in config.used_receivers.values() if isinstance(s, CudaSettings)), CudaSettings())
     try:
         mode = usable_mode(cuda.link, features)
         refused = multi if mode == "multi" else perf

@@ -1,11 +1,15 @@
-"""How does a measurement reach the exporters? Receivers, processors, the store, once an interval."""
+"""How does a measurement reach the exporters? Through the processors and the store of each pipeline, once an interval.
+
+A receiver is read once, however many pipelines it is in; each of them has a store of its own, for what one leaves out or
+renames another carries as it was.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from . import telemetry
@@ -36,7 +40,25 @@ class Point:
 
 
 class Pipeline:
-    """Carries metrics from receivers to exporters. Safe to use from several threads.
+    """What some receivers measure, on its way through some processors to some exporters. Used by one graph."""
+
+    def __init__(
+        self,
+        receivers: Collection[str],
+        processors: Sequence[Processor],
+        exporters: Sequence[MetricsExporter],
+        limits: SeriesLimits | None = None,
+    ) -> None:
+        """`receivers` are names; processors are asked in their order."""
+        self.receivers = frozenset(receivers)
+        self.processors = processors
+        self.exporters = exporters
+        self.limits = limits or SeriesLimits()
+        self.store = SeriesStore(self.limits)
+
+
+class Graph:
+    """Carries metrics from receivers to exporters, through all pipelines. Safe to use from several threads.
 
     What one of its parts raises is noted as that component's failure, and costs the others nothing.
     """
@@ -44,19 +66,21 @@ class Pipeline:
     def __init__(
         self,
         receivers: Mapping[str, Receiver],
-        processors: Sequence[Processor],
-        exporters: Sequence[MetricsExporter],
+        pipelines: Sequence[Pipeline],
         *,
-        limits: SeriesLimits | None = None,
+        completed_by: Sequence[Processor] = (),
         timeline: Timeline | None = None,
     ) -> None:
-        """`receivers` are read in their order; each is a component of its own, by its name."""
-        self._receivers = [(Component(name), receiver) for name, receiver in receivers.items()]
-        self._processors = processors
+        """`receivers` are read in their order; each is a component of its own, by its name.
+
+        What they measured is `completed_by` what only several of them know together, for every pipeline alike.
+        """
+        self._receivers = [(Component(name), name, receiver) for name, receiver in receivers.items()]
+        self._completed_by = completed_by
+        self._pipelines = pipelines
         self._processing = Component("processors")
-        self._exporters = [(Component(f"export {e.name}"), e) for e in exporters]
-        self._limits = limits or SeriesLimits()
-        self._store = SeriesStore(self._limits)
+        exporters = {e.name: e for pipeline in pipelines for e in pipeline.exporters}
+        self._exporters = {name: Component(f"export {name}") for name in exporters}
         self._said = 0
         self._folding = Component("series")
         # A receiver that hangs must not keep from being exported what is known.
@@ -68,7 +92,7 @@ class Pipeline:
 
     def health(self) -> list[Health]:
         """Say how the receivers, the processors and the exporters are."""
-        parts = [part for part, _ in self._receivers] + [part for part, _ in self._exporters]
+        parts = [part for part, _, _ in self._receivers] + list(self._exporters.values())
         return [part.health() for part in (*parts, self._processing, self._folding)]
 
     def collect(self, ended: Sequence[Resource] = ()) -> bool:
@@ -82,38 +106,47 @@ class Pipeline:
                     self._begin_anew()
                 now = self._timeline.next()
             unread = len(self._receivers)
-            for component, receiver in self._receivers:
+            for component, name, receiver in self._receivers:
                 with component:
                     measurements = receiver.collect()
                     unread -= 1
-                    self._take_in(measurements)
+                    self._take_in(name, measurements)
             self._since_ns = now
             if unread:
                 return False
             with self._lock:
-                self._note_overflow()
-                for resource in ended:
-                    self._store.end(resource)
+                for pipeline in self._pipelines:
+                    self._note_overflow(pipeline)
+                    for resource in ended:
+                        pipeline.store.end(resource)
             return True
 
-    def _take_in(self, measurements: list[Measurement]) -> None:
-        for processor in self._processors:
+    def _take_in(self, receiver: str, measurements: list[Measurement]) -> None:
+        measurements = self._processed(self._completed_by, measurements)
+        for pipeline in self._pipelines:
+            if receiver not in pipeline.receivers:
+                continue
+            processed = self._processed(pipeline.processors, measurements)
+            rest = iter(processed)
+            with self._lock:
+                for _ in range(len(processed) + 1):
+                    with self._folding:
+                        pipeline.store.fold(rest, self._since_ns)
+                        break
+                    # One that cannot be added is left out; the others follow it.
+
+    def _processed(self, processors: Sequence[Processor], measurements: list[Measurement]) -> list[Measurement]:
+        for processor in processors:
             # What it would have added is missing then, and not what was measured.
             with self._processing:
                 measurements = processor.process(measurements)
-        rest = iter(measurements)
-        with self._lock:
-            for _ in range(len(measurements) + 1):
-                with self._folding:
-                    self._store.fold(rest, self._since_ns)
-                    break
-                # One that cannot be added is left out; the others follow it.
+        return measurements
 
-    def _note_overflow(self) -> None:
+    def _note_overflow(self, pipeline: Pipeline) -> None:
         """Let each process say how much of its detail was lost, and the log once of each."""
-        for resource, count, is_news in self._store.take_overflowed():
+        for resource, count, is_news in pipeline.store.take_overflowed():
             lost = Measurement(resource, telemetry.SERIES_OVERFLOW, (), count)
-            self._store.fold([lost], self._since_ns, limited=False)
+            pipeline.store.fold([lost], self._since_ns, limited=False)
             if is_news and self._said < _MAX_SAID:
                 self._said += 1
                 known = dict(resource.attributes)
@@ -122,25 +155,30 @@ class Pipeline:
                     "with otel.metric.overflow",
                     known.get("process.pid", "?"),
                     escaped(str(known.get("service.name", "?"))),
-                    self._limits.per_metric,
-                    self._limits.per_resource,
+                    pipeline.limits.per_metric,
+                    pipeline.limits.per_resource,
                 )
 
     def export(self) -> None:
-        """Hand every series to every exporter, and drop those that have ended."""
+        """Hand every series to every exporter of its pipeline, and drop those that have ended."""
         with self._lock:
             self._export(self._timeline.next())
-            for resource in self._store.sweep():
-                for processor in self._processors:
+            gone = [
+                (pipeline.processors, resource) for pipeline in self._pipelines for resource in pipeline.store.sweep()
+            ]
+            gone += [(self._completed_by, resource) for resource in dict.fromkeys(resource for _, resource in gone)]
+            for processors, resource in gone:
+                for processor in processors:
                     with self._processing:
                         processor.forget(resource)
 
     def _export(self, now: int) -> None:
-        for component, exporter in self._exporters:
-            began = time.perf_counter()
-            with component:
-                exporter.export_metrics(self._store, now)
-            self._durations.append((exporter.name, time.perf_counter() - began))
+        for pipeline in self._pipelines:
+            for exporter in pipeline.exporters:
+                began = time.perf_counter()
+                with self._exporters[exporter.name]:
+                    exporter.export_metrics(pipeline.store, now)
+                self._durations.append((exporter.name, time.perf_counter() - began))
 
     def _begin_anew(self) -> None:
         """Let all that is counted begin at a time of the clock as it is set now.
@@ -151,7 +189,8 @@ class Pipeline:
         _log.warning("the clock was set back: counters and histograms begin anew")
         last_ns, self._since_ns = self._timeline.begin_anew()
         self._export(last_ns)
-        self._store.restart(self._since_ns)
+        for pipeline in self._pipelines:
+            pipeline.store.restart(self._since_ns)
 
     def take_durations(self) -> list[tuple[str, float]]:
         """Return how long each export took, in seconds, by exporter; once."""
@@ -159,16 +198,21 @@ class Pipeline:
         return taken
 
     def snapshot(self) -> list[Point]:
-        """Return every series as it stands."""
+        """Return every series as it stands, once where several pipelines have the same."""
         with self._lock:
+            found = {
+                (owner.resource, name, series.attributes): series
+                for pipeline in self._pipelines
+                for owner in pipeline.store
+                for (name, _), series in owner.series.items()
+            }
             return [
                 Point(
-                    owner.resource,
-                    series.metric.name,
+                    resource,
+                    name,
                     series.metric.unit,
-                    series.attributes,
+                    attributes,
                     series.value.copy() if isinstance(series.value, Buckets) else series.value,
                 )
-                for owner in self._store
-                for series in owner.series.values()
+                for (resource, name, attributes), series in found.items()
             ]

@@ -23,9 +23,12 @@ def types_of(settings: ProfileSettings) -> list[ProfileType]:
 class ProfilePipeline:
     """Carries profiles from the receiver to exporters. Used by one thread at a time."""
 
-    def __init__(self, receiver: ProfileReceiver, exporters: Sequence[SignalExporter], max_request_bytes: int) -> None:
+    def __init__(
+        self, receiver: ProfileReceiver, pipelines: Sequence[Sequence[SignalExporter]], max_request_bytes: int
+    ) -> None:
+        """`pipelines` are the exporters of each."""
         self._receiver = receiver
-        self._exporters = exporters
+        self._exporters = [exporter for pipeline in pipelines for exporter in pipeline]
         self._max_request_bytes = max_request_bytes
         self._component = Component("profiles")
 

@@ -50,7 +50,7 @@ class Rights:
 
 def of_run(config: Config) -> Rights:
     """Return what the agent needs; UnsupportedKernelError where probes cannot be placed as it is configured."""
-    used = config.used_receivers
+    used = config.used_receivers.values()
     written = [e.path for e in config.exporters.values() if isinstance(e, FileSettings)]
     cuda = next((s for s in used if isinstance(s, CudaSettings)), None)
     if cuda is not None or any(isinstance(s, ProfileSettings) for s in used):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,15 +23,19 @@ _GRACE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Exporters:
-    """The exporters of each signal's pipelines. One that several signals use in the same way is there once."""
+    """The exporters of each signal's pipelines, by id. One that several signals use in the same way is there once."""
 
-    metrics: Sequence[MetricsExporter]
-    profiles: Sequence[SignalExporter]
+    metrics: Mapping[str, MetricsExporter]
+    profiles: Mapping[str, SignalExporter]
+
+    def _all(self) -> list[MetricsExporter | SignalExporter]:
+        everything: list[MetricsExporter | SignalExporter] = [*self.metrics.values(), *self.profiles.values()]
+        return list({id(exporter): exporter for exporter in everything}.values())
 
     def stats(self) -> dict[str, ExporterStats]:
         """Return what became of the points, by the exporter's id."""
         found: dict[str, ExporterStats] = {}
-        for exporter in _once([*self.metrics, *self.profiles]):
+        for exporter in self._all():
             found[exporter.name] = found.get(exporter.name, ExporterStats()) + exporter.stats()
         return found
 
@@ -39,7 +43,7 @@ class Exporters:
         """Say how the threads are that deliver, by the exporter's id."""
         return [
             replace(worker.health(), component=f"export {exporter.name}")
-            for exporter in _once([*self.metrics, *self.profiles])
+            for exporter in self._all()
             for worker in exporter.workers()
         ]
 
@@ -47,7 +51,7 @@ class Exporters:
         """Let the exporters finish, all at once and within one deadline, whatever one of them waits for."""
         deadline = time.monotonic() + timeout_s
         closing = []
-        for exporter in _once([*self.metrics, *self.profiles]):
+        for exporter in self._all():
             name = f"otel-gpu-end-{exporter.name}"
             thread = threading.Thread(target=_end, args=(exporter, timeout_s), name=name, daemon=True)
             try:
@@ -66,12 +70,12 @@ def build(config: Config) -> Exporters:
         component: _metrics_exporter(config.exporter(component, "metrics"), component)
         for component in _wanted(config, "metrics")
     }
-    profiles: list[SignalExporter] = []
+    profiles: dict[str, SignalExporter] = {}
     for component in _wanted(config, "profiles"):
         settings = config.exporter(component, "profiles")
         shared = metrics.get(component) if settings == config.exporter(component, "metrics") else None
-        profiles.append(_signal_exporter(settings, component, shared))
-    return Exporters(tuple(metrics.values()), tuple(profiles))
+        profiles[component] = _signal_exporter(settings, component, shared)
+    return Exporters(metrics, profiles)
 
 
 def _end(exporter: MetricsExporter | SignalExporter, timeout_s: float) -> None:
@@ -88,10 +92,6 @@ def _wanted(config: Config, signal: Signal) -> list[str]:
             for component in pipeline.exporters
         )
     )
-
-
-def _once(exporters: Sequence[MetricsExporter | SignalExporter]) -> list[MetricsExporter | SignalExporter]:
-    return list({id(e): e for e in exporters}.values())
 
 
 def _signal_exporter(settings: object, name: str, shared: MetricsExporter | None) -> SignalExporter:

@@ -6,9 +6,10 @@ import io
 import logging
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
+from weakref import WeakKeyDictionary
 
 from ..model import Buckets, Instrument
 from ..printable import one_line
@@ -19,7 +20,7 @@ from .statistics import Tally
 from .terminal import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ..model import Resource, ResourceSeries, Series, SeriesStore
     from .settings import ConsoleSettings
@@ -47,6 +48,14 @@ class Row:
         return self.metric, self.attributes, self.total, self.rate, self.count
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The table before."""
+
+    totals: Mapping[Series, float] = field(default_factory=dict)
+    when_ns: int = 0
+
+
 class ConsoleExporter:
     """Prints the series of every process, the largest first, and their rates since the table before."""
 
@@ -55,8 +64,8 @@ class ConsoleExporter:
         self._name = name
         self._stream = sys.stdout if stream is None else stream
         self._tally = Tally("export to the console", _log)
-        self._before: dict[Series, float] = {}
-        self._before_ns = 0
+        self._before: WeakKeyDictionary[SeriesStore, _Before] = WeakKeyDictionary()
+        """What was printed last of each pipeline."""
 
     @property
     def name(self) -> str:
@@ -66,9 +75,9 @@ class ConsoleExporter:
         """Print the tables of now."""
         began = time.monotonic()
         points = len(store)
-        tables = [(title(owner.resource), list(self._rows(owner, now_ns))) for owner in store if owner.series]
-        self._before = {s: _total(s) for owner in store for s in owner.series.values()}
-        self._before_ns = now_ns
+        before = self._before.get(store, _Before())
+        tables = [(title(owner.resource), list(self._rows(owner, before, now_ns))) for owner in store if owner.series]
+        self._before[store] = _Before({s: _total(s) for owner in store for s in owner.series.values()}, now_ns)
         at = time.strftime("%H:%M:%S", time.localtime(now_ns / 1e9))
         try:
             text = _rich(at, tables) if self._stream.isatty() else _plain(at, tables)
@@ -89,24 +98,24 @@ class ConsoleExporter:
     def workers(self) -> list[Worker]:
         return []
 
-    def _rows(self, owner: ResourceSeries, now_ns: int) -> Iterator[Row]:
+    def _rows(self, owner: ResourceSeries, before: _Before, now_ns: int) -> Iterator[Row]:
         by_size = sorted(owner.series.values(), key=lambda s: (s.metric.name, -_total(s), s.attributes))
         for _, group in groupby(by_size, key=lambda s: s.metric.name):
             series = list(group)
             for one in series[: self._rows_per_metric]:
-                yield self._row(one, now_ns)
+                yield self._row(one, before, now_ns)
             if (more := len(series) - self._rows_per_metric) > 0:
                 yield Row("", f"… {more:,} more", "", "", "")
 
-    def _row(self, series: Series, now_ns: int) -> Row:
+    def _row(self, series: Series, before: _Before, now_ns: int) -> Row:
         metric, value = series.metric, series.value
         shown = " ".join(
             f"{one_line(key, _MAX_ATTRIBUTE)}={one_line(str(v), _MAX_ATTRIBUTE)}" for key, v in series.attributes
         )
         rate = ""
-        seconds = (now_ns - self._before_ns) / 1e9
-        if metric.instrument in (Instrument.COUNTER, Instrument.HISTOGRAM) and self._before_ns and seconds > 0:
-            per_second = (_total(series) - self._before.get(series, 0)) / seconds
+        seconds = (now_ns - before.when_ns) / 1e9
+        if metric.instrument in (Instrument.COUNTER, Instrument.HISTOGRAM) and before.when_ns and seconds > 0:
+            per_second = (_total(series) - before.totals.get(series, 0)) / seconds
             # Seconds each second are a share of time.
             rate = f"{per_second:.1%}" if metric.unit == "s" else quantity(per_second, metric.unit) + "/s"
         if isinstance(value, Buckets):

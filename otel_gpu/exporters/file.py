@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from typing import TYPE_CHECKING, get_args
+from weakref import WeakKeyDictionary
 
 from ..errors import OtelGpuError
 from ..printable import escaped
@@ -38,7 +39,9 @@ class FileExporter:
         """Make the directory; raises OtelGpuError when that cannot be, or when a stranger has prepared a file in it."""
         self._path = settings.path
         self._name = name
-        self._encoder = JsonMetricsEncoder(settings.temporality)
+        self._temporality = settings.temporality
+        self._encoders: WeakKeyDictionary[SeriesStore, JsonMetricsEncoder] = WeakKeyDictionary()
+        """By pipeline: what was built of the series of each is kept."""
         self._tally = Tally(f"export to {escaped(self._path)}", _log)
         self._lock = threading.Lock()  # signals come from different threads
         self._files = {
@@ -63,7 +66,10 @@ class FileExporter:
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Append the state of every series."""
-        lines = self._encoder.encode(store, now_ns)
+        encoder = self._encoders.get(store)
+        if encoder is None:
+            encoder = self._encoders[store] = JsonMetricsEncoder(self._temporality)
+        lines = encoder.encode(store, now_ns)
         written = 0
         for some in self._portions(lines):
             if not self._write("metrics", b"".join([line.body for line in some]), sum(line.points for line in some)):
@@ -72,7 +78,7 @@ class FileExporter:
             written += len(some)
         if written:
             # Deltas that could not be written come with the next export, but not when others of this one were.
-            self._encoder.commit()
+            encoder.commit()
 
     def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
         """Append one serialized `Export…ServiceRequest` of the signal."""

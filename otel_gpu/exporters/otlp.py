@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from ..redaction import endpoint_without_credentials
 from ..supervision import Worker
@@ -29,7 +30,8 @@ class OtlpExporter:
         # What is wrong with an endpoint, a header or a certificate is said now, not at the first export.
         for signal in ("metrics", "traces", "profiles"):
             target(settings, signal)
-        self._encoder = MetricsEncoder(settings.temporality, max_bytes=settings.max_request_bytes)
+        self._encoders: WeakKeyDictionary[SeriesStore, MetricsEncoder] = WeakKeyDictionary()
+        """By pipeline: what was built of the series of each is kept."""
         self._lock = threading.Lock()  # signals come from different threads
         self._senders: dict[Signal, Sender[bytes]] = {"metrics": self._sender("metrics")}
 
@@ -39,9 +41,13 @@ class OtlpExporter:
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Encode the store and queue the requests."""
-        for payload in self._encoder.encode(store, now_ns):
+        encoder = self._encoders.get(store)
+        if encoder is None:
+            encoder = MetricsEncoder(self._settings.temporality, max_bytes=self._settings.max_request_bytes)
+            self._encoders[store] = encoder
+        for payload in encoder.encode(store, now_ns):
             self.submit("metrics", payload)
-        self._encoder.commit()  # in the queue: delivered or counted as lost from here on
+        encoder.commit()  # in the queue: delivered or counted as lost from here on
 
     def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
         """Queue one serialized `Export…ServiceRequest` of the signal."""

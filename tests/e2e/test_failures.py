@@ -15,7 +15,7 @@ from otel_gpu import Agent, Config
 from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.exporters.file import FileExporter
 from otel_gpu.exporters.profile_read import read_profiles
-from otel_gpu.pipeline import Pipeline
+from otel_gpu.pipeline import Graph
 from otel_gpu.processors.kernel_names import KernelNames
 from otel_gpu.profiles import GPU_ALLOC_SPACE, GPU_COPY, GPU_LAUNCHES, merge
 from otel_gpu.profiling import ProfilePipeline
@@ -45,8 +45,8 @@ _STEPS: tuple[tuple[type, str], ...] = (
     (CudaFacts, "kernel_name"),
     (SelfReceiver, "collect"),
     (KernelNames, "process"),
-    (Pipeline, "collect"),
-    (Pipeline, "export"),
+    (Graph, "collect"),
+    (Graph, "export"),
     (FileExporter, "export_metrics"),
     (RingReader, "drain"),
     (RingReader, "_gather"),

@@ -96,7 +96,7 @@ def test_batches_of_one_site_tell_how_long_it_took(told: dict[str, Told]) -> Non
 
 def test_the_agents_profiles_have_the_time_of_its_metrics(tmp_path: Path) -> None:
     config = tmp_path / "agent.yaml"
-    config.write_text("receivers: {cuda: {}, profile: {types: [gputime]}}\nservice: {interval: 500ms}\n")
+    config.write_text("receivers: {cuda: {}, self: {}, profile: {types: [gputime]}}\nservice: {interval: 500ms}\n")
     command = [sys.executable, ground.PROGRAMS / "busy_sites.py", "alternating", "2"]
     with Program(command, tmp_path, CLOCK) as program:
         program.ready()

@@ -165,7 +165,7 @@ def test_metrics_go_on_beside_profiles(tmp_path: Path) -> None:
 
 
 _ALL = """
-receivers: {{cuda: {{}}, profile: {{types: [launch, wait, copy, alloc, cpu, offcpu, gputime]}}}}
+receivers: {{cuda: {{}}, self: {{}}, profile: {{types: [launch, wait, copy, alloc, cpu, offcpu, gputime]}}}}
 exporters: {{file: {{path: {out}}}}}
 """
 

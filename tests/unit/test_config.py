@@ -117,8 +117,8 @@ class TestWithoutAFile:
     def test_only_receivers_in_a_pipeline_are_used(self) -> None:
         config = Config(pipelines={"metrics": Pipeline(("self",), (), ("otlp",))})
 
-        assert config.used_receivers == [SelfSettings()]
-        assert Config().used_receivers == [CudaSettings(), NvmlSettings(), SelfSettings()]
+        assert config.used_receivers == {"self": SelfSettings()}
+        assert list(Config().used_receivers.values()) == [CudaSettings(), NvmlSettings(), SelfSettings()]
 
     def test_a_config_made_in_code_is_checked_too(self) -> None:
         with pytest.raises(ConfigError, match=r"service\.pipelines\.metrics\.exporters: 'otpl'.*'otlp'"):
@@ -165,6 +165,41 @@ class TestFile:
 
         assert set(config.exporters) == {"console"}
         assert {p.exporters for p in config.pipelines.values()} == {("console",)}
+
+    @pytest.mark.parametrize(
+        ("text", "key"),
+        [
+            ("exporters: {otlp: {timeout: 10x}}", "exporters.otlp.timeout"),
+            ("exporters: {otlp: {endpoint: 'ftp://host'}}", "exporters.otlp"),
+            ("discovery: {pid: [1]}", "discovery.pid"),
+            (
+                "exporters: {file: {path: out}}\nservice: {pipelines: {metrics: {receivers: [cuda], exporters: [fiel]}}}",
+                "service.pipelines.metrics.exporters",
+            ),
+        ],
+    )
+    def test_what_stands_in_the_file_is_checked_whatever_goes_before_it(self, load, text: str, key: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(key)):
+            load(text, output="console", pids=(1,))
+
+    def test_a_mistake_in_the_output_option_is_not_the_files(self, load) -> None:
+        with pytest.raises(ConfigError, match=r"^--output"):
+            load("processors: {}", output="nowhere")
+
+    def test_receivers_of_a_type_that_can_be_there_once(self, load) -> None:
+        pipelines = "service: {pipelines: {metrics: {receivers: [cuda, %s], exporters: [otlp]}}}"
+        with pytest.raises(
+            ConfigError, match=r"receivers\.cuda/b: there can be one receiver of this type.*name cuda in"
+        ):
+            load("receivers: {cuda: , cuda/b: }\n" + pipelines % "cuda/b")
+
+        assert load("receivers: {cuda: , cuda/b: }\n" + pipelines % "cuda").used_receivers.keys() == {"cuda"}
+
+    def test_no_receiver_gives_traces(self, load) -> None:
+        with pytest.raises(
+            ConfigError, match=r"service\.pipelines\.traces\.receivers: cuda gives no traces, but metrics"
+        ):
+            load("service: {pipelines: {traces: {receivers: [cuda], exporters: [otlp]}}}")
 
     def test_the_pid_option_goes_before_the_file(self, load) -> None:
         assert load(FULL, {"TOKEN": ""}, pids=(1,)).discovery == Discovery((1,))
@@ -459,10 +494,13 @@ class TestProfiles:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("service: {pipelines: {profiles: {receivers: [cuda], exporters: [otlp]}}}", "cuda gives metrics"),
+            (
+                "service: {pipelines: {profiles: {receivers: [cuda], exporters: [otlp]}}}",
+                "cuda gives no profiles, but metrics",
+            ),
             (
                 "receivers: {profile: }\nservice: {pipelines: {metrics: {receivers: [profile], exporters: [otlp]}}}",
-                "profile gives profiles",
+                "profile gives no metrics, but profiles",
             ),
             (
                 (

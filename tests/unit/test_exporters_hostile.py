@@ -516,7 +516,7 @@ def test_an_exporter_that_never_ends_takes_nobody_elses_time() -> None:
     exporters = [Failing(), Stuck(), Quick(), Stuck(), Quick()]
     began = time.monotonic()
 
-    Exporters(exporters, []).shutdown(0.2)  # type: ignore[arg-type]
+    Exporters({str(n): e for n, e in enumerate(exporters)}, {}).shutdown(0.2)  # type: ignore[misc]
 
     assert time.monotonic() - began < ENOUGH_S
     assert all(exporter.told.is_set() for exporter in exporters)

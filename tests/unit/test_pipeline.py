@@ -9,9 +9,10 @@ import pytest
 
 from otel_gpu.exporters import ExporterStats
 from otel_gpu.model import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, Value, attributes
-from otel_gpu.pipeline import Pipeline
+from otel_gpu.pipeline import Graph
 from otel_gpu.processors.kernel_names import KernelNames
 from otel_gpu.telemetry import KERNEL_LAUNCH_CALLS
+from tests.unit.graphs import one_pipeline
 
 CALLS = MetricSpec("calls", "{call}", Instrument.COUNTER, "Calls.")
 LEVEL = MetricSpec("level", "1", Instrument.GAUGE, "A level.")
@@ -57,9 +58,9 @@ def measure(metric: MetricSpec, value: Value, resource: Resource = ONE, **attrs:
     return Measurement(resource, metric, attributes(attrs), value)
 
 
-def run(*batches: list[Measurement] | Exception) -> tuple[Pipeline, Sink]:
+def run(*batches: list[Measurement] | Exception) -> tuple[Graph, Sink]:
     sink = Sink()
-    pipeline = Pipeline({"cuda": Source(*batches)}, [], [sink])
+    pipeline = one_pipeline({"cuda": Source(*batches)}, [], [sink])
     for _ in batches:
         pipeline.collect()
     return pipeline, sink
@@ -78,7 +79,7 @@ def test_counters_add_up_gauges_do_not_and_histograms_merge() -> None:
 
 def test_a_snapshot_does_not_change_with_what_comes_later() -> None:
     sizes = Buckets({3: 1}, 9)
-    pipeline = Pipeline({"cuda": Source([measure(SIZES, sizes)], [measure(SIZES, Buckets({3: 4}, 36))])}, [], [])
+    pipeline = one_pipeline({"cuda": Source([measure(SIZES, sizes)], [measure(SIZES, Buckets({3: 4}, 36))])}, [], [])
     pipeline.collect()
     (before,) = pipeline.snapshot()
 
@@ -103,7 +104,7 @@ def test_processors_forget_what_has_ended() -> None:
     name = "cuda.kernel.name"
     launches = [Measurement(ONE, KERNEL_LAUNCH_CALLS, attributes({name: f"k{n}"}), 1) for n in range(3)]
     names = KernelNames(1)
-    pipeline = Pipeline({"cuda": Source(launches)}, [names], [Sink()])
+    pipeline = one_pipeline({"cuda": Source(launches)}, [names], [Sink()])
     pipeline.collect([ONE])
 
     pipeline.export()
@@ -125,7 +126,7 @@ def test_processors_see_the_measurements_in_their_order() -> None:
         def forget(self, resource: Resource) -> None:
             pass
 
-    pipeline = Pipeline(
+    pipeline = one_pipeline(
         {"cuda": Source([measure(CALLS, 5)])}, [Note("add", lambda v: v + 1), Note("double", lambda v: v * 2)], []
     )
     pipeline.collect()
@@ -139,7 +140,7 @@ def test_a_receiver_that_cannot_be_read_once_costs_nothing_of_the_others(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = Source(error, [measure(CALLS, 4, TWO)])
-    pipeline = Pipeline({"cuda": broken, "self": Source([measure(CALLS, 1)], [measure(CALLS, 1)])}, [], [])
+    pipeline = one_pipeline({"cuda": broken, "self": Source([measure(CALLS, 1)], [measure(CALLS, 1)])}, [], [])
 
     with caplog.at_level(logging.ERROR):
         pipeline.collect()
@@ -160,7 +161,7 @@ def test_what_a_processor_cannot_do_is_missing_and_nothing_else() -> None:
             raise KeyError(resource)
 
     sink = Sink()
-    pipeline = Pipeline({"cuda": Source([measure(CALLS, 5)], [measure(CALLS, 2)])}, [Broken()], [sink])
+    pipeline = one_pipeline({"cuda": Source([measure(CALLS, 5)], [measure(CALLS, 2)])}, [Broken()], [sink])
     pipeline.collect([ONE])
     pipeline.export()
     pipeline.collect()
@@ -173,7 +174,7 @@ def test_what_a_processor_cannot_do_is_missing_and_nothing_else() -> None:
 def test_a_measurement_that_cannot_be_added_costs_none_of_the_others() -> None:
     good, bad = measure(CALLS, 1), measure(SIZES, Buckets({0: 1}, 1.0))
     spoilt = Measurement(ONE, SIZES, bad.attributes, "text")
-    pipeline = Pipeline({"cuda": Source([bad], [good, spoilt, good, spoilt, good])}, [], [])
+    pipeline = one_pipeline({"cuda": Source([bad], [good, spoilt, good, spoilt, good])}, [], [])
     pipeline.collect()
     pipeline.collect()
 
@@ -189,7 +190,7 @@ def test_an_exporter_that_fails_keeps_nothing_from_the_others() -> None:
             raise MemoryError
 
     sink = Sink()
-    pipeline = Pipeline({"cuda": Source([measure(CALLS, 5)])}, [], [Broken(), sink])
+    pipeline = one_pipeline({"cuda": Source([measure(CALLS, 5)])}, [], [Broken(), sink])
     pipeline.collect()
     pipeline.export()
 
@@ -197,12 +198,12 @@ def test_an_exporter_that_fails_keeps_nothing_from_the_others() -> None:
     assert _trouble(pipeline) == ["export broken"]
 
 
-def _trouble(pipeline: Pipeline) -> list[str]:
+def _trouble(pipeline: Graph) -> list[str]:
     return [health.component for health in pipeline.health() if not health.is_good]
 
 
 def test_exports_are_timed_by_exporter() -> None:
-    pipeline = Pipeline({}, [], [Sink(), Sink()])
+    pipeline = one_pipeline({}, [], [Sink(), Sink()])
     pipeline.export()
 
     assert [name for name, seconds in pipeline.take_durations() if seconds >= 0] == ["sink", "sink"]

@@ -16,9 +16,9 @@ from otel_gpu.model import (
     SeriesStore,
     attributes,
 )
-from otel_gpu.pipeline import Pipeline
 from otel_gpu.series_limits import SeriesLimits
 from otel_gpu.telemetry import SERIES_OVERFLOW
+from tests.unit.graphs import one_pipeline
 
 CALLS = MetricSpec("calls", "{call}", Instrument.COUNTER, "Calls.")
 SIZES = MetricSpec("sizes", "By", Instrument.HISTOGRAM, "Sizes.")
@@ -143,7 +143,7 @@ def test_a_restart_changes_no_limit() -> None:
 
 def test_the_loss_is_counted_by_the_process_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
     batches = [[*many(CALLS, 100), *many(CALLS, 3, MODEST)] for _ in range(3)]
-    pipeline = Pipeline({"cuda": Source(*batches)}, [], [], limits=SMALL)
+    pipeline = one_pipeline({"cuda": Source(*batches)}, [], [], limits=SMALL)
 
     for _ in batches:
         pipeline.collect()

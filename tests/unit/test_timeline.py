@@ -18,8 +18,8 @@ from otel_gpu.exporters.file import FileExporter
 from otel_gpu.exporters.sdk import metrics_data
 from otel_gpu.exporters.settings import FileSettings
 from otel_gpu.model import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
-from otel_gpu.pipeline import Pipeline
 from otel_gpu.timeline import Timeline
+from tests.unit.graphs import one_pipeline
 
 SECOND = 1_000_000_000
 NOON = 1_795_262_400 * SECOND
@@ -90,7 +90,7 @@ class Sink:
 def run(sets: list[float], temporality="cumulative") -> tuple[Sink, Clocks]:
     """Collect and export after each time that the clock is set by so many seconds."""
     clocks, sink = Clocks(), Sink(temporality)
-    pipeline = Pipeline({"cuda": Source()}, [], [sink], timeline=clocks.timeline)
+    pipeline = one_pipeline({"cuda": Source()}, [], [sink], timeline=clocks.timeline)
     for by_s in sets:
         clocks.pass_by(10)
         clocks.day_ns += int(by_s * SECOND)
@@ -136,7 +136,7 @@ def test_a_clock_that_is_set_forward_is_followed(caplog: pytest.LogCaptureFixtur
 
 def test_what_was_collected_but_not_exported_is_not_lost() -> None:
     clocks, sink = Clocks(), Sink("delta")
-    pipeline = Pipeline({"cuda": Source()}, [], [sink], timeline=clocks.timeline)
+    pipeline = one_pipeline({"cuda": Source()}, [], [sink], timeline=clocks.timeline)
     for by_s in (0, -3600, 0):
         clocks.pass_by(10)
         clocks.day_ns += by_s * SECOND
@@ -148,7 +148,7 @@ def test_what_was_collected_but_not_exported_is_not_lost() -> None:
 
 def test_a_clock_that_is_set_back_between_collection_and_export_makes_no_time_come_twice() -> None:
     clocks, sink = Clocks(), Sink("cumulative")
-    pipeline = Pipeline({"cuda": Source()}, [], [sink], timeline=clocks.timeline)
+    pipeline = one_pipeline({"cuda": Source()}, [], [sink], timeline=clocks.timeline)
     for _ in range(3):
         clocks.pass_by(10)
         pipeline.collect()
@@ -160,7 +160,7 @@ def test_a_clock_that_is_set_back_between_collection_and_export_makes_no_time_co
 
 def test_a_clock_that_stands_still_makes_no_time_come_twice() -> None:
     clocks, sink = Clocks(), Sink("cumulative")
-    pipeline = Pipeline({"cuda": Source()}, [], [sink], timeline=clocks.timeline)
+    pipeline = one_pipeline({"cuda": Source()}, [], [sink], timeline=clocks.timeline)
     for _ in range(5):
         pipeline.collect()
         pipeline.export()
@@ -200,7 +200,7 @@ def test_however_the_clock_is_set_points_are_sound_and_nothing_is_lost(sets: lis
 def test_files_say_the_same(tmp_path: Path, temporality) -> None:
     clocks = Clocks()
     exporter = FileExporter(FileSettings(str(tmp_path), temporality))
-    pipeline = Pipeline({"cuda": Source()}, [], [exporter], timeline=clocks.timeline)
+    pipeline = one_pipeline({"cuda": Source()}, [], [exporter], timeline=clocks.timeline)
     for by_s in (0, -3600, 0):
         clocks.pass_by(10)
         clocks.day_ns += by_s * SECOND

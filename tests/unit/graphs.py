@@ -1,0 +1,24 @@
+"""A graph of one pipeline, which carries all that its receivers measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from otel_gpu.exporters import MetricsExporter
+from otel_gpu.pipeline import Graph, Pipeline
+from otel_gpu.processors import Processor
+from otel_gpu.receivers import Receiver
+from otel_gpu.series_limits import SeriesLimits
+from otel_gpu.timeline import Timeline
+
+
+def one_pipeline(
+    receivers: Mapping[str, Receiver],
+    processors: Sequence[Processor],
+    exporters: Sequence[MetricsExporter],
+    *,
+    limits: SeriesLimits | None = None,
+    timeline: Timeline | None = None,
+) -> Graph:
+    """Make it; the arguments are those of `Pipeline` and `Graph`."""
+    return Graph(receivers, [Pipeline(receivers, processors, exporters, limits)], timeline=timeline)
