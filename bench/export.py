@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING
 from otel_gpu.exporters.encode import MetricsEncoder
 from otel_gpu.exporters.encode_json import JsonMetricsEncoder
 from otel_gpu.exporters.otlp_json import request_type, to_json
-from otel_gpu.model import Attributes, Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.signals.metrics import (
+    Attributes,
+    Buckets,
+    Instrument,
+    Measurement,
+    MetricSpec,
+    Resource,
+    SeriesStore,
+    attributes,
+)
 
 if TYPE_CHECKING:
     from bench.results import Result

@@ -15,8 +15,8 @@ from otel_gpu.exporters.profile_html import encode_html
 from otel_gpu.exporters.profile_otlp import encode_profiles, profile_payloads
 from otel_gpu.exporters.profile_pprof import encode_pprof
 from otel_gpu.exporters.profile_speedscope import encode_speedscope
-from otel_gpu.model import Resource, attributes
-from otel_gpu.profiles import GPU_LAUNCHES, FileMapping, Frame, FrameKind, Profile, ProfileBuilder, Stack
+from otel_gpu.signals.metrics import Resource, attributes
+from otel_gpu.signals.profiles import GPU_LAUNCHES, FileMapping, Frame, FrameKind, Profile, ProfileBuilder, Stack
 
 _RESOURCE = Resource(attributes({"service.name": "bench", "process.pid": 1}))
 

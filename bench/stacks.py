@@ -23,8 +23,8 @@ from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import AttachedLibrary, plan
 from otel_gpu.probes.profile import hooks_for
 from otel_gpu.probes.sites import SiteRules
-from otel_gpu.profiles import CPU, GPU_LAUNCHES, GPU_TIMES, Profile, ProfileType
 from otel_gpu.receivers.profile import ProfileReceiver
+from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, GPU_TIMES, Profile, ProfileType
 
 _CALLS = 600
 _EVERY_CALL = 4_000_000_000

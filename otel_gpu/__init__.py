@@ -1,4 +1,4 @@
-"""What can another program use of otel-gpu? `Agent`, `Config` and the errors they raise.
+"""What can another program use of otel-gpu? `Agent`, `Config`, `Recorder`, what they give, and the errors they raise.
 
     from otel_gpu import Agent, Config
 
@@ -16,17 +16,43 @@ if TYPE_CHECKING:
     from .agent import Agent
     from .config import Config
     from .errors import ConfigError, OtelGpuError
+    from .recorder import Recorder
+    from .signals.metrics import Buckets, Point, Resource
 
 __version__ = "0.1.0"
-__all__ = ["Agent", "Config", "ConfigError", "OtelGpuError", "__version__"]
+__all__ = [
+    "Agent",
+    "Buckets",
+    "Config",
+    "ConfigError",
+    "OtelGpuError",
+    "Point",
+    "Recorder",
+    "Resource",
+    "__version__",
+    "exporters",
+    "profiles",
+]
 
-_HOMES = {"Agent": ".agent", "Config": ".config", "ConfigError": ".errors", "OtelGpuError": ".errors"}
+_HOMES = {
+    "Agent": ".agent",
+    "Buckets": ".signals.metrics",
+    "Config": ".config",
+    "ConfigError": ".errors",
+    "OtelGpuError": ".errors",
+    "Point": ".signals.metrics",
+    "Recorder": ".recorder",
+    "Resource": ".signals.metrics",
+}
+_MODULES = ("exporters", "profiles")
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(home, __name__), name)

@@ -22,14 +22,14 @@ from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
 from .discovery.watch import Watcher
 from .ending import Ending
-from .errors import UnsupportedKernelError
+from .errors import OtelGpuError, UnsupportedKernelError
 from .exporters import ExporterStats
 from .exporters.build import Exporters, build
+from .exporters.objects import ObjectExporter
 from .exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
 from .lateness import Lateness
 from .memory_limit import table_share
-from .model import Resource, attributes
-from .pipeline import Graph, Pipeline, Point
+from .pipeline import Graph, Pipeline
 from .probes.table import Counted
 from .process.files import MappedFile
 from .process.parsers import Parsers
@@ -47,6 +47,7 @@ from .receivers.nvml_apart import NvmlApart
 from .receivers.process_devices import DeviceBook
 from .series_limits import SeriesLimits
 from .shortage import require_descriptors
+from .signals.metrics import Point, Resource, attributes
 from .supervision import Health, Worker
 
 if TYPE_CHECKING:
@@ -75,9 +76,18 @@ _EXIT_COLLECT_S = 0.25
 class Agent:
     """Observes GPU programs until it is stopped. A context manager; also for use inside other programs."""
 
-    def __init__(self, config: Config | None = None) -> None:
-        """Take the configuration; nothing is touched before `start`."""
+    def __init__(self, config: Config | None = None, exporters: Sequence[object] = ()) -> None:
+        """Take the configuration; nothing is touched before `start`.
+
+        `exporters` are objects that get what is observed beside the configured ones: OpenTelemetry SDK exporters of
+        metrics, or anything with a method of `otel_gpu.exporters.Exporter`. Whoever made them ends them.
+        """
         self._config = config or Config()
+        self._objects = tuple(exporters)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Forget all of a run before: an agent may be started again."""
         self._parsers = Parsers()
         self._processes = ProcessTable(self._config.shared_attributes, self._parsers)
         self._cuda: CudaReceiver | None = None
@@ -109,7 +119,11 @@ class Agent:
         self.stop()
 
     def start(self) -> None:
-        """Attach to what runs and begin to follow the rest; OtelGpuError where that cannot be."""
+        """Attach to what runs and begin to follow the rest; OtelGpuError where that cannot be, or where it runs already."""
+        if self._is_observing:
+            raise OtelGpuError("this agent is started already; stop it first, or make another one")
+        if self._finished.is_set():
+            self._begin_anew()
         if self._config.disabled:
             _log.info("OTEL_SDK_DISABLED is set: nothing is observed")
             self._finished.set()
@@ -174,7 +188,7 @@ class Agent:
             self._watcher.scan()
             self._watcher.start()
         # The exporters come last: their libraries take longer to load than everything above.
-        exporters = self._exporters = build(config)
+        exporters = self._exporters = build(config, self._objects)
         self._pipeline = Graph(
             self._receivers(),
             [self._metrics_pipeline(p, exporters) for p in config.pipelines_of("metrics")],
@@ -183,8 +197,9 @@ class Agent:
         if self._profile is not None:
             from .profiling import ProfilePipeline
 
-            to = [[exporters.profiles[e] for e in p.exporters] for p in config.pipelines_of("profiles")]
-            self._profiling = ProfilePipeline(self._profile, to, self._max_request_bytes())
+            pipelines = [[exporters.profiles[e] for e in p.exporters] for p in config.pipelines_of("profiles")]
+            objects = [e for e in exporters.objects if isinstance(e, ObjectExporter)]
+            self._profiling = ProfilePipeline(self._profile, pipelines, objects, self._max_request_bytes())
         self._next_export = time.monotonic() + config.interval_s
         self._collector.start()
         self._is_observing = True
@@ -208,7 +223,7 @@ class Agent:
         return Pipeline(
             asked.receivers,
             [KernelNames(s.top, s.demangle) for s in settings],
-            [exporters.metrics[e] for e in asked.exporters],
+            [*(exporters.metrics[e] for e in asked.exporters), *exporters.objects],
             SeriesLimits.for_kernels(max((s.top for s in settings), default=0)),
         )
 

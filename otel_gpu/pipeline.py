@@ -10,15 +10,14 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from . import telemetry
 from .exporters import MetricsExporter
-from .model import Attributes, Buckets, Measurement, Resource, SeriesStore, Value
 from .printable import escaped
 from .processors import Processor
 from .receivers import Receiver
 from .series_limits import SeriesLimits
+from .signals.metrics import Measurement, Point, Resource, SeriesStore, points
 from .supervision import Component, Health
 from .timeline import Timeline
 
@@ -26,17 +25,6 @@ _log = logging.getLogger(__name__)
 
 _MAX_SAID = 100
 """Processes of which the log says that they have too many series."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One series as it stands, for programs that use the library."""
-
-    resource: Resource
-    name: str
-    unit: str
-    attributes: Attributes
-    value: Value
 
 
 class Pipeline:
@@ -200,19 +188,6 @@ class Graph:
     def snapshot(self) -> list[Point]:
         """Return every series as it stands, once where several pipelines have the same."""
         with self._lock:
-            found = {
-                (owner.resource, name, series.attributes): series
-                for pipeline in self._pipelines
-                for owner in pipeline.store
-                for (name, _), series in owner.series.items()
-            }
-            return [
-                Point(
-                    resource,
-                    name,
-                    series.metric.unit,
-                    attributes,
-                    series.value.copy() if isinstance(series.value, Buckets) else series.value,
-                )
-                for (resource, name, attributes), series in found.items()
-            ]
+            # Once where several pipelines have the same.
+            found = {(p.resource, p.name, p.attributes): p for one in self._pipelines for p in points(one.store)}
+            return list(found.values())

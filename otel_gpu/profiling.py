@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from .config import ProfileSettings
 from .exporters import Payload, SignalExporter
+from .exporters.objects import ObjectExporter
 from .exporters.profile_otlp import profile_payloads
-from .profiles import CHOICES, Profile, ProfileType
 from .receivers.profile import ProfileReceiver
+from .signals.profiles import CHOICES, Profile, ProfileType
 from .supervision import Component, Health
 
 _log = logging.getLogger(__name__)
@@ -24,9 +25,14 @@ class ProfilePipeline:
     """Carries profiles from the receiver to exporters. Used by one thread at a time."""
 
     def __init__(
-        self, receiver: ProfileReceiver, pipelines: Sequence[Sequence[SignalExporter]], max_request_bytes: int
+        self,
+        receiver: ProfileReceiver,
+        pipelines: Sequence[Sequence[SignalExporter]],
+        objects: Sequence[ObjectExporter],
+        max_request_bytes: int,
     ) -> None:
-        """`pipelines` are the exporters of each."""
+        """`pipelines` are the exporters of each; `objects` get profiles as they are."""
+        self._objects = objects
         self._receiver = receiver
         self._exporters = [exporter for pipeline in pipelines for exporter in pipeline]
         self._max_request_bytes = max_request_bytes
@@ -40,6 +46,11 @@ class ProfilePipeline:
         """Hand what was sampled since the last export to every exporter; with `last`, all that there is."""
         with self._component:
             profiles = self._receiver.profiles(last=last)
+            for one in self._objects:
+                with self._component:
+                    one.export_profiles(profiles)
+            if not self._exporters:
+                return
             try:
                 payloads = profile_payloads(profiles, self._max_request_bytes)
             except Exception as e:  # noqa: BLE001 - one profile that cannot be encoded must not cost the others

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
-from .model import Instrument, MetricSpec
-from .profiles import CHOICES
 from .receivers import nvml_metrics
+from .signals.metrics import Instrument, MetricSpec
+from .signals.profiles import CHOICES
 
 
 @dataclass(frozen=True, slots=True)

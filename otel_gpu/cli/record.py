@@ -15,7 +15,7 @@ from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
 from ..printable import escaped
 from ..process.parsers import Parsers
-from ..profiles import CHOICES
+from ..signals.profiles import CHOICES
 from .letting_go import keep_only
 from .progress import Bar, bar
 from .run import pid, seconds
@@ -23,7 +23,7 @@ from .signals import LastResort, stop_signals
 
 if TYPE_CHECKING:
     from ..receivers.profile import Progress
-    from ..recorder import Recorder
+    from ..recording import Recording
 
 _TOLD_NAMES_S = 3.0
 """How long names are waited for by a recording that is told to stop."""
@@ -81,12 +81,12 @@ def run(arguments: argparse.Namespace) -> int:
     # A child gets ready while everything else is imported.
     parsers = Parsers()
     parsers.start()
-    from ..recorder import Recorder
+    from ..recording import Recording
 
     with (
         LastResort() as last_resort,
         parsers,
-        Recorder(pids, CHOICES[arguments.type], cuda, parsers=parsers) as recorder,
+        Recording(pids, CHOICES[arguments.type], cuda, parsers=parsers) as recorder,
         stop_signals(last_resort.arm) as told_to_stop,
     ):
         privileges.settle(needed.placing)
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _record(recorder: Recorder, what: str, duration_s: float, told_to_stop: threading.Event, shown: Bar) -> None:
+def _record(recorder: Recording, what: str, duration_s: float, told_to_stop: threading.Event, shown: Bar) -> None:
     """Record for so long from when the first stack can be taken."""
     recorder.prepare(told_to_stop, lambda progress: shown.update(f"preparing: {_reading(progress)}"))
     recorder.start()

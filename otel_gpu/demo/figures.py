@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..model import Buckets
-from ..pipeline import Point
+from ..signals.metrics import Buckets, Point
 
 
 @dataclass(slots=True)

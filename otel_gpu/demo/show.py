@@ -18,8 +18,8 @@ from ..agent import Agent
 from ..config import Config, CudaSettings, Discovery, NvmlSettings, ReceiverSettings, SelfSettings
 from ..errors import UnsupportedKernelError
 from ..exporters.profile_file import write_profile
-from ..profiles import CPU, GPU_ALLOC_SPACE, GPU_COPY, GPU_INUSE_SPACE, GPU_LAUNCHES, GPU_WAIT
-from ..recorder import Recorder
+from ..recording import Recording
+from ..signals.profiles import CPU, GPU_ALLOC_SPACE, GPU_COPY, GPU_INUSE_SPACE, GPU_LAUNCHES, GPU_WAIT
 from . import ground, screen
 from .figures import Figures, figures
 from .ground import Ground
@@ -68,9 +68,9 @@ def _config(found: Ground, pid: int) -> Config:
     return Config(receivers=receivers, exporters={}, discovery=Discovery(pids=(pid,)))
 
 
-def _recorder(console: Console, pid: int) -> Recorder | None:
+def _recorder(console: Console, pid: int) -> Recording | None:
     try:
-        return Recorder(pid, _RECORDED)
+        return Recording(pid, _RECORDED)
     except UnsupportedKernelError as error:
         console.print(f"no flame graph: {error}")
         return None
@@ -95,7 +95,7 @@ def _watch(console: Console, agent: Agent, program: Program, duration_s: float, 
                 before, before_at = current, now
 
 
-def _keep(console: Console, recorder: Recorder, output: Path | None) -> None:
+def _keep(console: Console, recorder: Recording, output: Path | None) -> None:
     """Write the flame graph and say where."""
     profiles = sorted(recorder.finish(), key=lambda p: _RECORDED.index(p.type))
     complete, truncated = recorder.truncated

@@ -6,7 +6,7 @@ import platform
 from functools import cache
 from pathlib import Path
 
-from ..model import AttributeValue
+from ..signals.metrics import AttributeValue
 
 _MAX_ID = 64
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ..model import Resource
+from ..signals.metrics import Resource
 from .facts import ProcessFacts, Unread
 
 _PATIENCE_S = 5.0

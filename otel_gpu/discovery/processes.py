@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..errors import ProcessGoneError
-from ..model import Resource
 from ..process.parsers import Parsers
+from ..signals.metrics import Resource
 from ..supervision import Health
 from . import procfs
 from .facts import FactReader, ProcessFacts, Unread, facts_of_kernel

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..model import AttributeValue, Resource, attributes
 from ..printable import escaped
+from ..signals.metrics import AttributeValue, Resource, attributes
 from .facts import ProcessFacts, Unread
 from .host import host
 from .resource_variables import MAX_VALUE, Cut, said

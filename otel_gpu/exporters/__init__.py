@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from ..model import SeriesStore
+from ..signals.metrics import Point, SeriesStore
+from ..signals.profiles import Profile
 from ..supervision import Worker
 from .settings import Signal
 from .statistics import ExporterStats
 
-__all__ = ["ExporterStats", "MetricsExporter", "Payload", "SignalExporter"]
+__all__ = ["Exporter", "ExporterStats", "MetricsExporter", "Payload", "SignalExporter"]
 
 Body = TypeVar("Body")
 
@@ -62,3 +63,18 @@ class SignalExporter(Protocol):
     def stats(self) -> ExporterStats: ...
 
     def workers(self) -> Sequence[Worker]: ...
+
+
+class Exporter:
+    """What a program makes a class of, to be handed what is observed: `Agent(exporters=[MyExporter()])`.
+
+    Whatever has one of these methods will do, whether or not it is of this class. They are called from one thread of the
+    exporter's own, in order: a slow one holds up nothing, and what it is too slow for is dropped and counted. One that
+    raises costs what it was handed, and is told of in the log. Who made the exporter ends it.
+    """
+
+    def export_metrics(self, points: Sequence[Point]) -> None:
+        """Take every series of a pipeline as it stands, once an interval, and a last time at the agent's end."""
+
+    def export_profiles(self, profiles: Sequence[Profile]) -> None:
+        """Take what was sampled in an interval, one profile for each process and type."""

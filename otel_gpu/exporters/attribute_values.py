@@ -7,7 +7,7 @@ from typing import Protocol
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-from ..model import AttributeValue
+from ..signals.metrics import AttributeValue
 from .utf8 import INT64, utf8
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..supervision import Component, Health
 from . import ExporterStats
+from .objects import wrapped
 from .settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
 
 if TYPE_CHECKING:
@@ -27,9 +28,15 @@ class Exporters:
 
     metrics: Mapping[str, MetricsExporter]
     profiles: Mapping[str, SignalExporter]
+    objects: Sequence[MetricsExporter] = ()
+    """What hands on to objects of the program that runs the agent: beside those of every pipeline."""
 
     def _all(self) -> list[MetricsExporter | SignalExporter]:
-        everything: list[MetricsExporter | SignalExporter] = [*self.metrics.values(), *self.profiles.values()]
+        everything: list[MetricsExporter | SignalExporter] = [
+            *self.metrics.values(),
+            *self.profiles.values(),
+            *self.objects,
+        ]
         return list({id(exporter): exporter for exporter in everything}.values())
 
     def stats(self) -> dict[str, ExporterStats]:
@@ -64,8 +71,8 @@ class Exporters:
             thread.join(max(deadline + _GRACE_S - time.monotonic(), 0.1))
 
 
-def build(config: Config) -> Exporters:
-    """Make the exporters of every pipeline; ConfigError where one cannot be."""
+def build(config: Config, objects: Sequence[object] = ()) -> Exporters:
+    """Make the exporters of every pipeline, and what hands on to objects; ConfigError where one cannot be."""
     metrics: dict[str, MetricsExporter] = {
         component: _metrics_exporter(config.exporter(component, "metrics"), component)
         for component in _wanted(config, "metrics")
@@ -75,7 +82,7 @@ def build(config: Config) -> Exporters:
         settings = config.exporter(component, "profiles")
         shared = metrics.get(component) if settings == config.exporter(component, "metrics") else None
         profiles[component] = _signal_exporter(settings, component, shared)
-    return Exporters(metrics, profiles)
+    return Exporters(metrics, profiles, wrapped(objects))
 
 
 def _end(exporter: MetricsExporter | SignalExporter, timeout_s: float) -> None:
@@ -124,5 +131,5 @@ def _metrics_exporter(settings: object, name: str) -> MetricsExporter:
         case SdkSettings():
             from .sdk import SdkExporter
 
-            return SdkExporter(settings, name)
+            return SdkExporter.installed(settings, name)
     raise ConfigError(f"exporters.{name}: nothing is known about exporters of this type")

@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 from weakref import WeakKeyDictionary
 
-from ..model import Buckets, Instrument
 from ..printable import one_line
+from ..signals.metrics import Buckets, Instrument
 from ..supervision import Worker
 from . import ExporterStats
 from .quantities import quantity
@@ -22,7 +22,7 @@ from .terminal import write_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..model import Resource, ResourceSeries, Series, SeriesStore
+    from ..signals.metrics import Resource, ResourceSeries, Series, SeriesStore
     from .settings import ConsoleSettings
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
 from .. import __version__
-from ..model import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series
+from ..signals.metrics import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series
 from . import Payload
 from .attribute_values import add_attributes
 from .identity import SCHEMA_URL, SCOPE_NAME

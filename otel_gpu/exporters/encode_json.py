@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import __version__
-from ..model import AttributeValue, Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series, Value
+from ..signals.metrics import AttributeValue, Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series, Value
 from . import Payload
 from .identity import SCHEMA_URL, SCOPE_NAME
 from .series_requests import Baseline, Baselines, SeriesRequests

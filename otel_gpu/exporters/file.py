@@ -22,7 +22,7 @@ from .statistics import Tally
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..model import SeriesStore
+    from ..signals.metrics import SeriesStore
 
 _log = logging.getLogger(__name__)
 _MODE = 0o755

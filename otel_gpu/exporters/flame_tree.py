@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..profiles import Frame, FrameKind, Profile
+from ..signals.profiles import Frame, FrameKind, Profile
 from .profile_names import clean, label
 
 MAX_NODES = 40_000

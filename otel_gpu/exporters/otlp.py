@@ -16,7 +16,7 @@ from .sender import Sender
 from .settings import OtlpSettings, Signal
 
 if TYPE_CHECKING:
-    from ..model import SeriesStore
+    from ..signals.metrics import SeriesStore
     from .sender import Transport
 
 

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Sequence
 
 from ..errors import ConfigError, OtelGpuError
-from ..profiles import Profile, ProfileType, counterparts, difference, merge
+from ..signals.profiles import Profile, ProfileType, counterparts, difference, merge
 from ..trusted_paths import open_directory, replace_file, try_out
 
 Path = str | os.PathLike[str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..profiles import Frame, FrameKind, Profile
+from ..signals.profiles import Frame, FrameKind, Profile
 from .profile_names import distinct_process_names, label
 
 _ANNOTATIONS = {FrameKind.KERNEL: "_[k]"}

@@ -14,8 +14,8 @@ from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
 
-from ..model import Resource
-from ..profiles import FrameKind, Profile, ProfileType, counterparts
+from ..signals.metrics import Resource
+from ..signals.profiles import FrameKind, Profile, ProfileType, counterparts
 from .flame_tree import FlameTree, flame_tree, top_lines
 from .profile_names import clean, distinct_process_names
 

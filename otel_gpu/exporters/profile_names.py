@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from ..model import Resource
-from ..profiles import FileMapping, Frame, Profile
+from ..signals.metrics import Resource
+from ..signals.profiles import FileMapping, Frame, Profile
 
 MAX_NAME = 4096
 """Characters kept of a name: longer than any real C++ symbol that a reader would read to its end."""

@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Sequence
 from typing import Any
 
-from ..profiles import FileMapping, Frame, FrameKind, Profile, SampleKey, Stack, marker
+from ..signals.profiles import FileMapping, Frame, FrameKind, Profile, SampleKey, Stack, marker
 from .pprof_schema import profile_class
 from .profile_names import clean, distinct_process_names
 

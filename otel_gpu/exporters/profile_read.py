@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..errors import ConfigError
-from ..model import AttributeValue, Resource, attributes
-from ..profiles import (
+from ..signals.metrics import AttributeValue, Resource, attributes
+from ..signals.profiles import (
     PROFILE_TYPES,
     FileMapping,
     Frame,

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import ConfigError
-from ..profiles import Frame, Profile
+from ..signals.profiles import Frame, Profile
 from .profile_names import clean, distinct_process_names, file_name, label
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"

@@ -15,9 +15,9 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from .. import __version__
 from ..errors import ConfigError
-from ..model import Buckets, Instrument
 from ..printable import one_line
 from ..redaction import without_credentials
+from ..signals.metrics import Buckets, Instrument
 from ..supervision import Worker
 from . import ExporterStats, Payload
 from .identity import SCHEMA_URL, SCOPE_NAME
@@ -27,7 +27,7 @@ from .settings import RetrySettings, SdkSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..model import MetricSpec, Resource, Series, SeriesStore
+    from ..signals.metrics import MetricSpec, Resource, Series, SeriesStore
 
 _GROUP = "opentelemetry_metrics_exporter"
 _POINT_BYTES = 1_000
@@ -38,16 +38,30 @@ _CUMULATIVE = sdk.AggregationTemporality.CUMULATIVE
 class SdkExporter:
     """Hands cumulative metrics to an SDK exporter, from a thread of its own."""
 
-    def __init__(self, settings: SdkSettings, name: str = "sdk") -> None:
-        """Find and make the exporter, which takes its settings from its environment; raises ConfigError."""
+    def __init__(
+        self,
+        exporter: sdk.MetricExporter,
+        name: str = "sdk",
+        *,
+        timeout_s: float = 10.0,
+        queue_size: int = 10,
+        is_ours: bool = True,
+    ) -> None:
+        """`is_ours` says that it is shut down at the end; else it is flushed, and ended by whoever made it."""
         self._name = name
         self._sender: Sender[sdk.MetricsData] = Sender(
-            f"metrics to the SDK exporter {settings.exporter}",
-            _SdkTransport(_load(settings.exporter)),
-            timeout_s=settings.timeout_s,
+            f"metrics to the SDK exporter {name}",
+            _SdkTransport(exporter, is_ours),
+            timeout_s=timeout_s,
             retry=RetrySettings(enabled=False),  # SDK exporters retry by themselves
-            queue_size=settings.queue_size,
+            queue_size=queue_size,
         )
+
+    @classmethod
+    def installed(cls, settings: SdkSettings, name: str) -> SdkExporter:
+        """Find and make an exporter, which takes its settings from its environment; raises ConfigError."""
+        exporter = _load(settings.exporter)
+        return cls(exporter, name, timeout_s=settings.timeout_s, queue_size=settings.queue_size)
 
     @property
     def name(self) -> str:
@@ -70,8 +84,9 @@ class SdkExporter:
 
 
 class _SdkTransport:
-    def __init__(self, exporter: sdk.MetricExporter) -> None:
+    def __init__(self, exporter: sdk.MetricExporter, is_ours: bool) -> None:
         self._exporter = exporter
+        self._is_ours = is_ours
 
     def send(self, body: sdk.MetricsData, timeout_s: float) -> Accepted | Refused:
         if self._exporter.export(body, timeout_millis=timeout_s * 1e3) is sdk.MetricExportResult.SUCCESS:
@@ -79,7 +94,10 @@ class _SdkTransport:
         return Refused("the SDK exporter reports failure; its own log says more", retryable=False)
 
     def close(self) -> None:
-        self._exporter.shutdown(timeout_millis=0)
+        if self._is_ours:
+            self._exporter.shutdown(timeout_millis=0)
+        else:
+            self._exporter.force_flush(timeout_millis=0)
 
 
 def _load(name: str) -> sdk.MetricExporter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from ..model import Buckets, Instrument, Resource, ResourceSeries, Series, Value
+from ..signals.metrics import Buckets, Instrument, Resource, ResourceSeries, Series, Value
 from .settings import Temporality
 
 

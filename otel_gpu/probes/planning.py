@@ -10,7 +10,7 @@ from ..discovery.libraries import LibraryKind
 from ..elf import ElfFile
 from ..process.confinement import Limits
 from ..process.work import OpenFile, work
-from ..profiles import ProfileType
+from ..signals.profiles import ProfileType
 from .attach import PlannedProbe, plan
 from .hook import Hook
 from .profile import hooks_for

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..abi import Submitted
 from ..discovery.libraries import LibraryKind
-from ..profiles import (
+from ..signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,
     GPU_COPY,

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import abi
 from ..elf import EM_AARCH64, EM_X86_64, SHT_NOBITS, STT_FUNC, ElfFile, Symbol
-from ..profiles import TENSOR_ALLOC_SPACE, TENSOR_INUSE_SPACE, ProfileType
+from ..signals.profiles import TENSOR_ALLOC_SPACE, TENSOR_INUSE_SPACE, ProfileType
 from .attach import PlannedProbe
 from .sites import Cost, SiteRules, site_for_symbol
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..model import Measurement, Resource
+from ..signals.metrics import Measurement, Resource
 
 
 class Processor(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..model import Attributes, AttributeValue, Measurement, Resource, attributes
+from ..signals.metrics import Attributes, AttributeValue, Measurement, Resource, attributes
 
 INDEX, MODEL, UUID = "cuda.device.index", "cuda.device.model", "cuda.device.uuid"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from ..model import Measurement, Resource, attributes
+from ..signals.metrics import Measurement, Resource, attributes
 
 INDEX, UUID = "hip.device.index", "hip.device.uuid"
 

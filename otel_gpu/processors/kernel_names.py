@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .. import telemetry
-from ..model import Attributes, Buckets, Measurement, Resource
+from ..signals.metrics import Attributes, Buckets, Measurement, Resource
 from ..symbols.demangle import demangle, shorten
 
 NAME = "cuda.kernel.name"

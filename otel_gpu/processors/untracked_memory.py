@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from .. import telemetry
-from ..model import Attributes, Measurement, Resource, attributes
+from ..signals.metrics import Attributes, Measurement, Resource, attributes
 from .devices import INDEX, MODEL, UUID
 
 _ON_THE_GPU = ("device", "async", "virtual")

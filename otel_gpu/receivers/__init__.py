@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..model import Measurement
+from ..signals.metrics import Measurement
 
 
 class Receiver(Protocol):

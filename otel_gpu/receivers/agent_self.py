@@ -13,7 +13,7 @@ from .. import telemetry
 from ..abi import Loss
 from ..discovery.host import host
 from ..exporters.statistics import ExporterStats
-from ..model import AttributeValue, Buckets, Measurement, MetricSpec, Resource, Value, attributes
+from ..signals.metrics import AttributeValue, Buckets, Measurement, MetricSpec, Resource, Value, attributes
 from ..supervision import Health
 
 if TYPE_CHECKING:

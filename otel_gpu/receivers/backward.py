@@ -9,7 +9,7 @@ itself, as checkpointing does, waits on behalf of the caller it works for, and i
 
 from __future__ import annotations
 
-from ..profiles import Frame, Stack, marker
+from ..signals.profiles import Frame, Stack, marker
 
 BACKWARD = marker("[backward]")
 _ENGINE_THREAD = "torch::autograd::Engine::thread_main"

@@ -17,7 +17,6 @@ from ..bpf.ringbuf import RingReader
 from ..bpf.tracepoints import TracepointLinks
 from ..discovery.libraries import Library, LibraryKind
 from ..discovery.processes import Began, Process, ProcessTable
-from ..model import Measurement, attributes
 from ..probes.attach import AttachedLibrary, PlannedProbe
 from ..probes.libraries import ProbedLibraries
 from ..probes.planning import PlanRequest
@@ -25,6 +24,7 @@ from ..probes.sites import Policy, SiteRules
 from ..probes.table import TABLES
 from ..process.files import File, MappedFile
 from ..process.parsers import Parsers
+from ..signals.metrics import Measurement, attributes
 from ..supervision import Component, Health
 from ..symbols.kernels import KernelBook
 from ..symbols.origins import Origins

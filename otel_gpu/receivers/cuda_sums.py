@@ -9,7 +9,8 @@ from types import MappingProxyType
 from .. import abi, telemetry
 from ..abi import Allocation, CopyKind, Family, FreeCause, HostMemory, MemoryType, NodeType
 from ..discovery.processes import Process
-from ..model import (
+from ..probes.table import FUNCTIONS
+from ..signals.metrics import (
     Attributes,
     AttributeValue,
     Buckets,
@@ -20,7 +21,6 @@ from ..model import (
     attributes,
     bucket_index,
 )
-from ..probes.table import FUNCTIONS
 from .cuda_busy import BusyDelta
 from .cuda_graphs import Contents, copies
 from .rows import RowDelta

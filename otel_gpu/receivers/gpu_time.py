@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..abi import WORK_DEVICE_SHIFT, part_of
 from ..discovery.processes import Process
 from ..probes.table import FUNCTIONS
-from ..profiles import Frame, FrameKind, Stack, marker
+from ..signals.profiles import Frame, FrameKind, Stack, marker
 from ..symbols.demangle import demangle
 from .cuda_busy import DeviceTime
 from .gpu_time_split import Work, split

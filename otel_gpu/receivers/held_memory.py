@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..profiles import Stack
+from ..signals.profiles import Stack
 
 
 @dataclass(frozen=True, slots=True)

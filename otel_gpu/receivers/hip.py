@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from .. import abi, telemetry
 from ..abi import CopyKind
 from ..discovery.processes import Process
-from ..model import Measurement, attributes
+from ..signals.metrics import Measurement, attributes
 from .rows import RowDelta
 
 _COPY_SIDES = {

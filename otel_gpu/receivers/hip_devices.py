@@ -15,9 +15,9 @@ from ..discovery import kfd
 from ..discovery.fact_work import are_there
 from ..discovery.kfd import AmdGpu
 from ..discovery.processes import Process, ProcessTable
-from ..model import Resource
 from ..process.files import RootedFile
 from ..process.parsers import Parsers, WorkError
+from ..signals.metrics import Resource
 
 _ROCR, _HIP, _CUDA, _OTHER = (
     "ROCR_VISIBLE_DEVICES",

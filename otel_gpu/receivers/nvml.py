@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..model import Attributes, AttributeValue, Instrument, Measurement, MetricSpec, Resource, attributes
 from ..processors.devices import Gpu
+from ..signals.metrics import Attributes, AttributeValue, Instrument, Measurement, MetricSpec, Resource, attributes
 from ..supervision import Health
 from . import nvml_metrics as metrics
 from .nvml_events import XidEvent, XidWatch

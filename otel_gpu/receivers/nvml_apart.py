@@ -7,8 +7,8 @@ import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 
-from ..model import Measurement
 from ..processors.devices import Gpu
+from ..signals.metrics import Measurement
 from ..supervision import Health, Worker
 from .nvml import NvmlReceiver
 

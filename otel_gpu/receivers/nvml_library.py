@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import OtelGpuError
-from ..model import AttributeValue
 from ..processors.devices import Gpu
+from ..signals.metrics import AttributeValue
 
 LIBRARY = "libnvidia-ml.so.1"
 _MAX_GPUS = 256

@@ -6,7 +6,7 @@ Where the semantic conventions have no name (clocks, throttling, per-process sha
 
 from __future__ import annotations
 
-from ..model import Instrument, MetricSpec
+from ..signals.metrics import Instrument, MetricSpec
 
 _COUNTER, _LEVEL, _GAUGE = Instrument.COUNTER, Instrument.UPDOWNCOUNTER, Instrument.GAUGE
 _GPU = ("hw.driver_version", "hw.id", "hw.model", "hw.name", "hw.parent", "hw.serial_number", "hw.vendor")

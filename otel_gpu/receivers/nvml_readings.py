@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..model import AttributeValue, MetricSpec
+from ..signals.metrics import AttributeValue, MetricSpec
 from . import nvml_metrics as metrics
 from .nvml_library import Device, Nvml
 

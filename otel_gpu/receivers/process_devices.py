@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..discovery.processes import Process, ProcessTable
-from ..model import Resource
 from ..processors.devices import Gpu, ProcessDevices, visible_devices
+from ..signals.metrics import Resource
 
 Uuids = Callable[[Process], Mapping[int, str]]
 """What a process asked of the driver: UUIDs in hexadecimal digits, by ordinal."""

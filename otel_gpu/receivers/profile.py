@@ -33,7 +33,7 @@ from ..probes.profile import (
 from ..probes.sites import Policy, SiteRules
 from ..process.files import File
 from ..process.parsers import Parsers
-from ..profiles import CPU, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, shows_gpu_time
+from ..signals.profiles import CPU, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, shows_gpu_time
 from ..supervision import Component, Health
 from ..symbols.stacks import COMPLETE, NO_MAPPING, NO_TABLE, NOT_LEARNT, STOPS
 from ..unwind.cache import TableCache

@@ -14,7 +14,7 @@ from ..probes.sites import SiteRules
 from ..probes.torch import torch_hooks
 from ..process.files import File
 from ..process.parsers import Parsers
-from ..profiles import ProfileType
+from ..signals.profiles import ProfileType
 
 
 class ProfileSites:

@@ -11,7 +11,7 @@ from .. import abi
 from ..abi import SampleType
 from ..discovery.processes import Process
 from ..probes.table import FUNCTIONS
-from ..profiles import (
+from ..signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,
     GPU_COPY,

@@ -11,7 +11,7 @@ from functools import partial
 
 from ..fair_pool import FairPool
 from ..process.parsers import Parsers
-from ..profiles import Stack, truncation
+from ..signals.profiles import Stack, truncation
 from ..supervision import Health
 from ..symbols.file_names import FileNames
 from ..symbols.python_names import PythonNames

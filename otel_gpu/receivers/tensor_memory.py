@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import abi
 from ..bpf.maps import BpfMap
-from ..profiles import Stack, marker
+from ..signals.profiles import Stack, marker
 from .owners import Program
 
 _NOT_SAMPLED: Stack = (marker("[not sampled]"),)

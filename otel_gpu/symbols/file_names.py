@@ -20,7 +20,7 @@ from ..fair_pool import FairPool
 from ..process.files import File, MappedFile, RootedFile
 from ..process.parsers import Job, Parsers, WorkError
 from ..process.work import GONE
-from ..profiles import FileMapping, Frame, FrameKind
+from ..signals.profiles import FileMapping, Frame, FrameKind
 from ..supervision import Worker
 from ..unwind.address_space import FileKey, Region
 from ..unwind.loader import WalkedProcess

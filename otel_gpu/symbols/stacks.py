@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..profiles import FileMapping, Frame, FrameKind, Stack, truncation
+from ..signals.profiles import FileMapping, Frame, FrameKind, Stack, truncation
 from ..unwind.address_space import RegionIndex
 from ..unwind.loader import WalkedProcess
 from ..unwind.python_layout import PythonLayout

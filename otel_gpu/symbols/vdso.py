@@ -6,7 +6,7 @@ from functools import cache
 
 from ..elf import ElfFile
 from ..errors import ElfError
-from ..profiles import FileMapping, Frame, FrameKind
+from ..signals.profiles import FileMapping, Frame, FrameKind
 from ..unwind.address_space import own_vdso
 from .function_index import FunctionIndex
 from .native import NativeSymbols

@@ -17,8 +17,7 @@ from otel_gpu.agent import Agent
 from otel_gpu.bpf.maps import BpfMap
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.config import Config, CudaSettings
-from otel_gpu.model import Buckets
-from otel_gpu.pipeline import Point
+from otel_gpu.signals.metrics import Buckets, Point
 from tests.e2e import ground
 from tests.e2e.processes import PATIENCE_S, Program
 

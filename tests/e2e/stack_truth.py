@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import ElfFile
-from otel_gpu.profiles import GPU_LAUNCHES, Frame, FrameKind, Profile, Stack, is_truncated
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import GPU_LAUNCHES, Frame, FrameKind, Profile, Stack, is_truncated
 from otel_gpu.unwind.table_work import shape_of
 from tests import cpythons
 from tests.cpythons import Interpreter
@@ -99,7 +99,7 @@ def captured(profiles: Iterable[Profile]) -> dict[str, Stack]:
 
 def one_phase(program: Program) -> tuple[dict[str, list[int]], dict[str, Stack]]:
     """Record a phase: what the program says of its stacks, as addresses, and what was captured, by kernel."""
-    with Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+    with Recording(program.pid, (GPU_LAUNCHES,)) as recorder:
         assert recorder.settle()
         recorder.start()
         said = program.run_phase()["stacks"]

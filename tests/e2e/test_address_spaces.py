@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import ElfFile
-from otel_gpu.profiles import CPU, FrameKind, Stack, is_truncated
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import CPU, FrameKind, Stack, is_truncated
 from otel_gpu.symbols.stacks import STOPS
 from tests.e2e.native_builds import Build
 from tests.e2e.processes import Program
@@ -71,7 +71,7 @@ def _on_cpu(tmp_path: Path, what: str) -> tuple[list[int], list[Stack], Places, 
     program_file = BUILD.make(tmp_path)
     with Program([program_file, what, "30"], tmp_path) as program:
         said = program.event("spinning")["stack"]
-        with Recorder(program.pid, (CPU,)) as recorder:
+        with Recording(program.pid, (CPU,)) as recorder:
             profiles = recorder.record(3)
         assert isinstance(said, list)
         return said, [s.stack for p in profiles for s in p.samples], Places(program.pid), program_file
@@ -109,7 +109,7 @@ def test_a_stack_taken_in_a_linkage_stub_goes_on_to_its_caller(tmp_path: Path) -
     assert in_stub
 
 
-def _wait_for_python(recorder: Recorder) -> None:
+def _wait_for_python(recorder: Recording) -> None:
     for _ in range(60):
         if any(f.kind is FrameKind.CPYTHON for p in recorder.record(0.5) for s in p.samples for f in s.stack):
             return
@@ -123,7 +123,7 @@ def test_an_interpreter_that_starts_late_is_found_then(tmp_path: Path) -> None:
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     with Program([sys.executable, "-c", _BUSY], tmp_path, {"LD_PRELOAD": str(library)}) as program:
         program.ready()
-        with Recorder(program.pid, (CPU,)) as recorder:
+        with Recording(program.pid, (CPU,)) as recorder:
             early = recorder.record(1)
             program.go()
             _wait_for_python(recorder)

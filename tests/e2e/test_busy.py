@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import GPU_TIME_LOWER, GPU_TIME_UPPER, FrameKind
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import GPU_TIME_LOWER, GPU_TIME_UPPER, FrameKind
 from tests.e2e import comparison, ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import Agent, Program
@@ -136,7 +136,7 @@ def test_a_recording_splits_what_lies_between_the_bounds(tmp_path: Path) -> None
     program = ground.part("programs") / "busy_mix"
     with Program([program, "--batch", "takes_500us:10", "--rounds", "100"], tmp_path, CLOCK) as observed:
         observed.ready()
-        with Recorder(observed.pid, (GPU_TIME_UPPER, GPU_TIME_LOWER)) as recorder:
+        with Recording(observed.pid, (GPU_TIME_UPPER, GPU_TIME_LOWER)) as recorder:
             recorder.start()
             observed.run_phase()
             profiles = {p.type.name: p for p in recorder.finish()}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import CPU, FrameKind, is_truncated
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import CPU, FrameKind, is_truncated
 from tests.cpythons import Interpreter, interpreters
 from tests.e2e import ground
 from tests.e2e.processes import Program
@@ -21,7 +21,7 @@ _MARKED = 10
 def test_almost_every_tick_gives_a_whole_stack(interpreter: Interpreter, tmp_path: Path) -> None:
     with Program([*interpreter.command, ground.PROGRAMS / "busy.py", "1"], tmp_path) as program:
         program.ready()
-        with Recorder(program.pid, (CPU,)) as recorder:
+        with Recording(program.pid, (CPU,)) as recorder:
             (profile,) = recorder.record(4)
 
     assert profile.total > 40
@@ -48,7 +48,7 @@ _BELOW = {
 def test_ticks_in_any_interpreter_give_the_frames_of_each_in_order(interpreter: Interpreter, tmp_path: Path) -> None:
     with Program([*interpreter.command, ground.PROGRAMS / "busy_interpreters.py"], tmp_path) as program:
         program.ready()
-        with Recorder(program.pid, (CPU,)) as recorder:
+        with Recording(program.pid, (CPU,)) as recorder:
             (profile,) = recorder.record(5)
 
     assert profile.total > 40

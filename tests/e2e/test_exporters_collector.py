@@ -10,7 +10,7 @@ import pytest
 from otel_gpu.exporters.file import FileExporter
 from otel_gpu.exporters.otlp import OtlpExporter
 from otel_gpu.exporters.settings import Compression, FileSettings, OtlpSettings, Protocol, Temporality
-from otel_gpu.model import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from tests.e2e.collector import Collector
 
 _NOW_NS = 1_800_000_000_000_000_000

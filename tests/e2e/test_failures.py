@@ -17,7 +17,6 @@ from otel_gpu.exporters.file import FileExporter
 from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.pipeline import Graph
 from otel_gpu.processors.kernel_names import KernelNames
-from otel_gpu.profiles import GPU_ALLOC_SPACE, GPU_COPY, GPU_LAUNCHES, merge
 from otel_gpu.profiling import ProfilePipeline
 from otel_gpu.receivers.agent_self import SelfReceiver
 from otel_gpu.receivers.cuda import CudaReceiver
@@ -25,6 +24,7 @@ from otel_gpu.receivers.cuda_facts import CudaFacts
 from otel_gpu.receivers.profile import ProfileReceiver
 from otel_gpu.receivers.profile_sums import ProfileSums
 from otel_gpu.receivers.resting import RestingThreads
+from otel_gpu.signals.profiles import GPU_ALLOC_SPACE, GPU_COPY, GPU_LAUNCHES, merge
 from otel_gpu.symbols.stacks import StackNamer
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import GPU_LAUNCHES, is_truncated
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import GPU_LAUNCHES, is_truncated
 from tests.e2e import ground
 from tests.e2e.processes import Program
 from tests.e2e.stack_truth import captured
@@ -43,7 +43,7 @@ def _build(directory: Path) -> Path:
 def test_a_launch_through_cgo_hangs_below_gos_functions(tmp_path: Path) -> None:
     with Program([_build(tmp_path)], tmp_path) as program:
         program.ready()
-        with Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+        with Recording(program.pid, (GPU_LAUNCHES,)) as recorder:
             assert recorder.settle()
             recorder.start()
             program.run_phase()

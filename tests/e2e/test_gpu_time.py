@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.exporters.profile_read import read_profiles
-from otel_gpu.profiles import GPU_TIMES, merge
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import GPU_TIMES, merge
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import Agent, Program
@@ -35,7 +35,7 @@ class Told:
 def _record(way: str, directory: Path) -> Told:
     with Program([sys.executable, ground.PROGRAMS / "busy_sites.py", way], directory, CLOCK) as program:
         program.ready()
-        with Recorder(program.pid, GPU_TIMES) as recorder:
+        with Recording(program.pid, GPU_TIMES) as recorder:
             assert recorder.settle()
             recorder.start()
             took = program.run_phase()["sites"]

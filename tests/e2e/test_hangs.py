@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from otel_gpu.profiles import GPU_WAIT, OFF_CPU, Profile, is_truncated
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import GPU_WAIT, OFF_CPU, Profile, is_truncated
 from tests.e2e import ground
 from tests.e2e.processes import Program
 
@@ -28,7 +28,7 @@ def _by_function(profile: Profile) -> Counter[str]:
 def test_threads_that_hang_are_off_their_cpu_for_the_whole_recording(tmp_path: Path) -> None:
     with Program([sys.executable, ground.PROGRAMS / "hangs.py"], tmp_path) as program:
         program.ready()
-        with Recorder(program.pid, (OFF_CPU,)) as recorder:
+        with Recording(program.pid, (OFF_CPU,)) as recorder:
             assert recorder.settle()
             for _ in range(2):
                 began = time.monotonic_ns()
@@ -49,7 +49,7 @@ def test_a_call_that_waits_for_the_device_counts_until_the_end(tmp_path: Path) -
     slow = {"MOCKCUDA_KERNEL_RULES": "takes_5ms=1500000000"}
     with Program([sys.executable, ground.PROGRAMS / "hangs.py", "device"], tmp_path, slow) as program:
         program.ready()
-        with Recorder(program.pid, (GPU_WAIT,)) as recorder:
+        with Recording(program.pid, (GPU_WAIT,)) as recorder:
             assert recorder.settle()
             recorder.start()
             began = time.monotonic_ns()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import (
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import (
     GPU_ALLOC_SPACE,
     GPU_COPY,
     GPU_INUSE_SPACE,
@@ -15,7 +16,6 @@ from otel_gpu.profiles import (
     GPU_WAIT,
     Profile,
 )
-from otel_gpu.recorder import Recorder
 from tests.e2e.processes import Program
 from tests.e2e.test_hip import built  # noqa: F401
 
@@ -28,7 +28,7 @@ def test_a_program_on_hip_is_recorded(release: int, built: Path, tmp_path: Path)
     environment = {"LD_LIBRARY_PATH": str(built / f"rocm{release}"), "MOCKHIP_TRUTH": str(truth_file)}
     with Program([built / f"hip_calls_{release}", "2", "200"], tmp_path, environment) as program:
         program.ready()
-        with Recorder(program.pid, TYPES) as recorder:
+        with Recording(program.pid, TYPES) as recorder:
             assert recorder.prepare()
             recorder.start()
             program.run_phase()

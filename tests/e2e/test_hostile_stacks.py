@@ -15,11 +15,11 @@ import pytest
 
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.profiles import CPU, GPU_LAUNCHES, FrameKind, is_truncated
 from otel_gpu.receivers.cuda import CudaReceiver
 from otel_gpu.receivers.cuda_programs import CudaPrograms
 from otel_gpu.receivers.profile import ProfileReceiver
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, FrameKind, is_truncated
 from otel_gpu.symbols.stacks import STOPS
 from tests.cpythons import Interpreter, interpreters
 from tests.e2e import ground
@@ -48,7 +48,7 @@ def test_nonsense_in_frames_ends_a_stack_with_a_reason(interpreter: Interpreter,
     command = [*interpreter.command, ground.PROGRAMS / "hostile_frames.py", helper, json.dumps(offsets)]
     with Program(command, tmp_path) as program:
         program.ready()
-        with Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+        with Recording(program.pid, (GPU_LAUNCHES,)) as recorder:
             recorder.start()
             program.run_phase()  # tables of what it imports at first
             assert recorder.settle()
@@ -74,7 +74,7 @@ def test_a_library_that_only_says_it_is_python_costs_its_process_no_stack(tmp_pa
     code = f'import ctypes\nf = ctypes.PyDLL({str(library)!r}).run\nprint(\'{{"event": "ready"}}\', flush=True)\nwhile 1: f(9999)'
     with Program([sys.executable, "-c", code], tmp_path) as program:
         program.ready()
-        with Recorder(program.pid, (CPU,)) as recorder:
+        with Recording(program.pid, (CPU,)) as recorder:
             profiles = recorder.record(2)
 
     stacks = [s.stack for p in profiles for s in p.samples]

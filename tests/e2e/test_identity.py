@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.agent import Agent
-from otel_gpu.pipeline import Point
+from otel_gpu.signals.metrics import Point
 from tests.e2e import liar
 from tests.e2e.liar import LAUNCHES, Said
 from tests.e2e.processes import PATIENCE_S

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import CPU, Profile, Stack, is_truncated
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import CPU, Profile, Stack, is_truncated
 from tests.e2e.native_builds import BARE, Build, lld, without_both, without_sections
 from tests.e2e.processes import Program
 from tests.e2e.stack_truth import Address, Places
@@ -53,7 +53,7 @@ def _stacks(build: Build, directory: Path) -> tuple[list[Address], list[Stack]]:
     program_file = build.make(directory)
     with Program([program_file, "spin", str(_SPIN_S)], directory) as program:
         said = program.event("spinning")["stack"]
-        with Recorder(program.pid, (CPU,)) as recorder:
+        with Recording(program.pid, (CPU,)) as recorder:
             profiles = recorder.record(1.5)
         places = Places(program.pid)
         assert isinstance(said, list)

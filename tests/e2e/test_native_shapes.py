@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import Stack, is_truncated
+from otel_gpu.signals.profiles import Stack, is_truncated
 from tests.e2e.native_builds import Build, lld, without_both, without_frame_header, without_sections
 from tests.e2e.processes import Program
 from tests.e2e.stack_truth import Address, Places, one_phase

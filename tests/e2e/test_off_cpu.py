@@ -6,8 +6,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from otel_gpu.profiles import OFF_CPU, is_truncated
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import OFF_CPU, is_truncated
 from tests.e2e import ground
 from tests.e2e.processes import Program
 
@@ -18,7 +18,7 @@ def test_waits_are_charged_to_the_function_that_waits(tmp_path: Path) -> None:
     command = [sys.executable, ground.PROGRAMS / "waits.py"]
     with Program(command, tmp_path, {"MOCKCUDA_COPY_GBPS": "0.01"}) as program:
         program.ready()
-        with Recorder(program.pid, (OFF_CPU,)) as recorder:
+        with Recording(program.pid, (OFF_CPU,)) as recorder:
             program.run_phase()
             assert recorder.settle()
             recorder.start()

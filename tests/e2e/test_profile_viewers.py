@@ -15,7 +15,7 @@ import pytest
 
 from otel_gpu.exporters.flame_tree import flame_tree
 from otel_gpu.exporters.profile_file import write_difference, write_profile
-from otel_gpu.profiles import GPU_ALLOC_OBJECTS, GPU_ALLOC_SPACE, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
+from otel_gpu.signals.profiles import GPU_ALLOC_OBJECTS, GPU_ALLOC_SPACE, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
 from tests.unit.profile_examples import HOSTILE_NAMES, START_NS, hostile, python, resource, training
 
 _BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable")

@@ -15,7 +15,7 @@ import pytest
 
 from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.exporters.settings import Protocol
-from otel_gpu.profiles import (
+from otel_gpu.signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,
     GPU_COPY,

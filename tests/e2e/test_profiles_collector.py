@@ -14,7 +14,7 @@ from otel_gpu.exporters.profile_file import write_profile
 from otel_gpu.exporters.profile_otlp import profile_payloads
 from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.exporters.settings import Compression, OtlpSettings, Protocol
-from otel_gpu.profiles import CPU, GPU_INUSE_SPACE, OFF_CPU, Profile, merge
+from otel_gpu.signals.profiles import CPU, GPU_INUSE_SPACE, OFF_CPU, Profile, merge
 from tests.e2e.collector import Collector
 from tests.unit.profile_examples import hostile, training
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.exporters.profile_read import read_profiles
-from otel_gpu.profiles import is_truncated
+from otel_gpu.signals.profiles import is_truncated
 from tests import cpythons
 from tests.e2e import ground
 from tests.e2e.processes import PATIENCE_S, Program

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import ElfFile
-from otel_gpu.profiles import GPU_LAUNCHES, FrameKind, Stack, is_truncated
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import GPU_LAUNCHES, FrameKind, Stack, is_truncated
 from tests.cpythons import Interpreter, interpreters
 from tests.e2e import ground
 from tests.e2e.processes import Program
@@ -44,7 +44,7 @@ def _order(program: Program, order: str) -> dict[str, object]:
     return program.event("phase")
 
 
-def _launch(program: Program, recorder: Recorder, order: str = "launch") -> tuple[dict[str, Truth], dict[str, Stack]]:
+def _launch(program: Program, recorder: Recording, order: str = "launch") -> tuple[dict[str, Truth], dict[str, Stack]]:
     recorder.start()
     truth = truths(_order(program, order))
     stacks = captured(recorder.finish())
@@ -75,7 +75,7 @@ def _assert_all(
 
 @EVERY
 def test_every_stack_is_what_the_program_says(interpreter: Interpreter, tmp_path: Path) -> None:
-    with launching(interpreter, tmp_path) as program, Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+    with launching(interpreter, tmp_path) as program, Recording(program.pid, (GPU_LAUNCHES,)) as recorder:
         _order(program, "load")
         assert recorder.settle()
 
@@ -114,7 +114,7 @@ def _assert_order(stack: Stack) -> None:
 
 @pytest.mark.parametrize("interpreter", _JITS, ids=lambda i: i.name)
 def test_code_that_the_jit_made_does_not_end_a_stack(interpreter: Interpreter, tmp_path: Path) -> None:
-    with launching(interpreter, tmp_path) as program, Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+    with launching(interpreter, tmp_path) as program, Recording(program.pid, (GPU_LAUNCHES,)) as recorder:
         _order(program, "load")
         assert recorder.settle()
 
@@ -132,7 +132,7 @@ def test_a_greenlet_has_its_own_frames_and_the_stack_says_that_they_end(
     packages = ground.greenlet(interpreter.minor)
     with (
         launching(interpreter, tmp_path, packages) as program,
-        Recorder(program.pid, (GPU_LAUNCHES,)) as recorder,
+        Recording(program.pid, (GPU_LAUNCHES,)) as recorder,
     ):
         _order(program, "load")
         assert recorder.settle()
@@ -156,7 +156,7 @@ def test_a_forked_child_has_stacks_of_its_own(interpreter: Interpreter, tmp_path
     with launching(interpreter, tmp_path) as program:
         child = _order(program, "fork")["pid"]
         assert isinstance(child, int)
-        with Recorder(child, (GPU_LAUNCHES,)) as recorder:
+        with Recording(child, (GPU_LAUNCHES,)) as recorder:
             _order(program, "load")
             assert recorder.settle()
 
@@ -180,7 +180,7 @@ def test_a_build_that_cannot_be_walked_has_native_stacks_and_says_why(
     with (
         caplog.at_level(logging.WARNING),
         launching(interpreter, tmp_path, tmp_path / "patched") as program,
-        Recorder(program.pid, (GPU_LAUNCHES,)) as recorder,
+        Recording(program.pid, (GPU_LAUNCHES,)) as recorder,
     ):
         _order(program, "load")
         assert recorder.settle()
@@ -209,7 +209,7 @@ def _describe_as_free_threaded(library: Path, patched: Path) -> None:
 
 def test_a_process_that_becomes_another_program_is_walked_anew(tmp_path: Path) -> None:
     interpreter = next(i for i in _ALL if i.minor == 11 and "chroot" not in i.command)
-    with launching(interpreter, tmp_path) as program, Recorder(program.pid, (GPU_LAUNCHES,)) as recorder:
+    with launching(interpreter, tmp_path) as program, Recording(program.pid, (GPU_LAUNCHES,)) as recorder:
         program.process.stdin.write("exec\n")
         program.process.stdin.flush()
         program.ready()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.profiles import (
+from otel_gpu.recording import Recording
+from otel_gpu.signals.profiles import (
     GPU_ALLOC_SPACE,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
@@ -20,7 +21,6 @@ from otel_gpu.profiles import (
     Sample,
     is_truncated,
 )
-from otel_gpu.recorder import Recorder
 from tests.e2e import ground
 from tests.e2e.processes import Program
 from tests.e2e.truth import Truth
@@ -72,7 +72,7 @@ def _record(directory: Path, *what: str, stacks_per_second: int = EVERY_STACK) -
     command = [ground.torch_python(), ground.PROGRAMS / "torch_profile.py", "--phases", "2", "--what", *what]
     with Program(command, directory, _environment(directory)) as program:
         program.ready(STARTS_S)
-        with Recorder(program.pid, TYPES, stacks_per_second=stacks_per_second) as recorder:
+        with Recording(program.pid, TYPES, stacks_per_second=stacks_per_second) as recorder:
             program.run_phase(STARTS_S)
             program.ready()
             assert recorder.settle(TABLES_S)

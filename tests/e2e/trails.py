@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from otel_gpu.profiles import Frame, FrameKind, Stack, is_truncated
+from otel_gpu.signals.profiles import Frame, FrameKind, Stack, is_truncated
 from tests.e2e.stack_truth import Address
 
 

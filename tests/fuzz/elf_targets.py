@@ -14,7 +14,7 @@ from otel_gpu.probes.attach import plan
 from otel_gpu.probes.planning import PlanRequest, hooks_of
 from otel_gpu.probes.sites import SiteRules, find_site
 from otel_gpu.probes.torch import plan_torch, torch_hooks
-from otel_gpu.profiles import PROFILE_TYPES
+from otel_gpu.signals.profiles import PROFILE_TYPES
 from otel_gpu.symbols.build_id import build_id
 from otel_gpu.symbols.debuglink import belongs, candidates, read_link
 from otel_gpu.symbols.fatbin import MAX_KERNELS, FatbinError, decompress, kernels_of_image, kernels_of_library

@@ -17,8 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from otel_gpu import Agent, Config
-from otel_gpu.model import Buckets
-from otel_gpu.pipeline import Point
+from otel_gpu.signals.metrics import Buckets, Point
 from tests.gpu.hardware import Gpu
 
 _ROOT = Path(__file__).parent.parent.parent

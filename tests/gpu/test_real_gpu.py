@@ -18,7 +18,7 @@ from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.probes.attach import plan
 from otel_gpu.probes.sites import SiteRules
 from otel_gpu.probes.table import DRIVER
-from otel_gpu.profiles import GPU_LAUNCHES, FrameKind, is_truncated
+from otel_gpu.signals.profiles import GPU_LAUNCHES, FrameKind, is_truncated
 from tests.gpu.hardware import Gpu, missing
 from tests.gpu.observation import Program, Snapshot, observing, record
 

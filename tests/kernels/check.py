@@ -13,9 +13,9 @@ from otel_gpu.bpf.features import probe
 from otel_gpu.config import Config
 from otel_gpu.errors import OtelGpuError
 from otel_gpu.exporters.settings import FileSettings
-from otel_gpu.model import Buckets
-from otel_gpu.profiles import CPU, OFF_CPU
-from otel_gpu.recorder import Recorder
+from otel_gpu.recording import Recording
+from otel_gpu.signals.metrics import Buckets
+from otel_gpu.signals.profiles import CPU, OFF_CPU
 
 TRUTH = "/tmp/truth.json"
 
@@ -54,7 +54,7 @@ def check_stacks() -> None:
     """Walk a program that never rests, where the kernel can."""
     with subprocess.Popen([sys.executable, "-c", "while True: sorted(range(99), key=lambda n: -n)"]) as busy:
         try:
-            with Recorder(busy.pid, (CPU, OFF_CPU)) as recorder:
+            with Recording(busy.pid, (CPU, OFF_CPU)) as recorder:
                 time.sleep(2)
                 profiles = recorder.record(8)
                 complete, truncated = recorder.truncated

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from otel_gpu.model import Resource, attributes
-from otel_gpu.profiles import (
+from otel_gpu.signals.metrics import Resource, attributes
+from otel_gpu.signals.profiles import (
     GPU_LAUNCHES,
     FileMapping,
     Frame,

@@ -5,8 +5,7 @@ from rich.console import Console
 
 from otel_gpu.demo.figures import Figures, figures
 from otel_gpu.demo.screen import live, totals
-from otel_gpu.model import Buckets, Resource, Value, attributes
-from otel_gpu.pipeline import Point
+from otel_gpu.signals.metrics import Buckets, Point, Resource, Value, attributes
 
 
 def point(name: str, value: Value, **more: str) -> Point:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from otel_gpu.model import Instrument, Measurement, MetricSpec, Resource, attributes
 from otel_gpu.processors.devices import DeviceNames, Gpu, ProcessDevices, visible_devices
+from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, attributes
 
 A, B, C, D = (Gpu(n, f"GPU-{c}{c}{c}{c}-0001", "H200") for n, c in enumerate("abcd"))
 SLOW = Gpu(1, "GPU-eeee-0001", "L4")

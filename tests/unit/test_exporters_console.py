@@ -11,7 +11,7 @@ import pytest
 from otel_gpu.exporters.console import ConsoleExporter
 from otel_gpu.exporters.quantities import quantity
 from otel_gpu.exporters.settings import ConsoleSettings
-from otel_gpu.model import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 
 CALLS = MetricSpec("gpu.cuda.kernel.launch.calls", "{call}", Instrument.COUNTER, "Calls.")
 COPIES = MetricSpec("gpu.cuda.memory.copies", "By", Instrument.HISTOGRAM, "Copies.")

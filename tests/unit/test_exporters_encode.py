@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from otel_gpu.exporters.encode import MetricsEncoder
-from otel_gpu.model import (
+from otel_gpu.signals.metrics import (
     AttributeValue,
     Buckets,
     Instrument,

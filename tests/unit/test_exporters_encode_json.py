@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from otel_gpu.exporters.encode import MetricsEncoder
 from otel_gpu.exporters.encode_json import JsonMetricsEncoder
 from otel_gpu.exporters.otlp_json import to_json
-from otel_gpu.model import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 
 START, NOW = 1_000, 2_000
 SPECS = [

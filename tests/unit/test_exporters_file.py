@@ -21,7 +21,7 @@ from otel_gpu.exporters import Payload
 from otel_gpu.exporters.file import FileExporter
 from otel_gpu.exporters.line_file import LineFile
 from otel_gpu.exporters.settings import FileSettings, RotationSettings
-from otel_gpu.model import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from otel_gpu.trusted_paths import open_directory
 from tests.faults import failing
 

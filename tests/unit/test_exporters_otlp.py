@@ -26,7 +26,7 @@ from otel_gpu.errors import ConfigError
 from otel_gpu.exporters import Payload
 from otel_gpu.exporters.otlp import OtlpExporter
 from otel_gpu.exporters.settings import OtlpSettings, RetrySettings
-from otel_gpu.model import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 
 FAST = RetrySettings(initial_interval_s=0.01, max_interval_s=0.02, max_elapsed_time_s=5)
 ONCE = RetrySettings(enabled=False)

@@ -13,7 +13,7 @@ from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.encode import MetricsEncoder
 from otel_gpu.exporters.sdk import SdkExporter, metrics_data
 from otel_gpu.exporters.settings import SdkSettings
-from otel_gpu.model import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 
 SPECS = {
     "calls": MetricSpec("calls", "{call}", Instrument.COUNTER, "Calls."),
@@ -90,7 +90,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modul
 
 
 def test_installed_sdk_exporter_gets_the_metrics_and_its_failures_are_counted(installed: ModuleType) -> None:
-    exporter = SdkExporter(SdkSettings("vendor"))
+    exporter = SdkExporter.installed(SdkSettings("vendor"), "sdk")
 
     exporter.export_metrics(store(), 2_000)
     exporter.export_metrics(store(), 3_000)
@@ -104,11 +104,11 @@ def test_installed_sdk_exporter_gets_the_metrics_and_its_failures_are_counted(in
 @pytest.mark.parametrize("name", ["broken", "odd"])
 def test_sdk_exporter_that_cannot_be_made_is_a_configuration_error(installed: ModuleType, name: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        SdkExporter(SdkSettings(name))
+        SdkExporter.installed(SdkSettings(name), "sdk")
 
 
 def test_empty_store_is_not_handed_over() -> None:
-    exporter = SdkExporter(SdkSettings("console"))
+    exporter = SdkExporter.installed(SdkSettings("console"), "sdk")
 
     exporter.export_metrics(SeriesStore(), 2_000)
     exporter.shutdown(5)
@@ -118,4 +118,4 @@ def test_empty_store_is_not_handed_over() -> None:
 
 def test_exporter_that_is_not_installed_is_an_error_that_names_those_that_are() -> None:
     with pytest.raises(ConfigError, match=r"'nope'; installed are: .*console"):
-        SdkExporter(SdkSettings("nope"))
+        SdkExporter.installed(SdkSettings("nope"), "sdk")

@@ -19,8 +19,8 @@ import pytest
 from otel_gpu.discovery.facts import FactReader, ProcessFacts, Unread, facts_of_kernel
 from otel_gpu.discovery.identification import Identification
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.model import Resource, attributes
 from otel_gpu.process.parsers import Parsers
+from otel_gpu.signals.metrics import Resource, attributes
 
 PATIENCE_S = 60.0
 PROGRAMS = Path(__file__).parent.parent / "programs"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu import telemetry
-from otel_gpu.model import Buckets, Measurement, MetricSpec, Resource, SeriesStore, Value, attributes
 from otel_gpu.processors.kernel_names import KernelNames
+from otel_gpu.signals.metrics import Buckets, Measurement, MetricSpec, Resource, SeriesStore, Value, attributes
 
 PROCESS, ANOTHER = (Resource(attributes({"process.pid": n})) for n in (1, 2))
 AXPY = "_ZN4shop4axpyIfEEvifPKT_PS1_"

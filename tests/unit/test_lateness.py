@@ -10,7 +10,7 @@ import pytest
 from otel_gpu.discovery import procfs
 from otel_gpu.discovery.processes import Process
 from otel_gpu.lateness import Lateness
-from otel_gpu.model import Resource, attributes
+from otel_gpu.signals.metrics import Resource, attributes
 
 S = 1_000_000_000
 LIBRARY = SimpleNamespace(path="/x/libcuda.so.1\x1b")

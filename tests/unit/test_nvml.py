@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.model import Instrument, Measurement, Resource, SeriesStore, attributes
 from otel_gpu.receivers import nvml_metrics
 from otel_gpu.receivers.nvml import NvmlReceiver
+from otel_gpu.signals.metrics import Instrument, Measurement, Resource, SeriesStore, attributes
 
 STANDIN = Path(__file__).parent.parent / "standins" / "cuda"
 LIBRARY = STANDIN / "libnvidia-ml.so.1"

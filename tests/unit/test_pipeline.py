@@ -8,9 +8,18 @@ from collections.abc import Callable
 import pytest
 
 from otel_gpu.exporters import ExporterStats
-from otel_gpu.model import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, Value, attributes
 from otel_gpu.pipeline import Graph
 from otel_gpu.processors.kernel_names import KernelNames
+from otel_gpu.signals.metrics import (
+    Buckets,
+    Instrument,
+    Measurement,
+    MetricSpec,
+    Resource,
+    SeriesStore,
+    Value,
+    attributes,
+)
 from otel_gpu.telemetry import KERNEL_LAUNCH_CALLS
 from tests.unit.graphs import one_pipeline
 

@@ -18,8 +18,8 @@ from otel_gpu.exporters.console import ConsoleExporter
 from otel_gpu.exporters.settings import ConsoleSettings
 from otel_gpu.host_checks import Check
 from otel_gpu.inspection import InspectedProbe
-from otel_gpu.model import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from otel_gpu.printable import escaped, one_line
+from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 
 HOSTILE = "/tmp/\x1b[2Jlib\r\n2026-11-21 ERROR forged\u202e\u2028\x9b31m\udcff\x7f.so"
 ANY = st.text(st.characters(codec=None), max_size=40)

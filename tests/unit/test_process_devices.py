@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.discovery.processes import Process, ProcessTable
-from otel_gpu.model import Resource
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.processors.devices import Gpu, ProcessDevices
 from otel_gpu.receivers.process_devices import DeviceBook
+from otel_gpu.signals.metrics import Resource
 
 DIGITS = "0123456789abcdef0123456789abcdef"
 A = Gpu(0, "GPU-01234567-89ab-cdef-0123-456789abcdef", "H200")

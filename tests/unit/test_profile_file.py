@@ -19,7 +19,7 @@ from otel_gpu.exporters.profile_file import SUFFIXES, check_output, check_suffix
 from otel_gpu.exporters.profile_otlp import encode_profiles
 from otel_gpu.exporters.profile_pprof import encode_pprof
 from otel_gpu.exporters.profile_read import read_profiles
-from otel_gpu.profiles import (
+from otel_gpu.signals.profiles import (
     CPU,
     GPU_ALLOC_OBJECTS,
     GPU_ALLOC_SPACE,

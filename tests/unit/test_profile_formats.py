@@ -15,7 +15,7 @@ from otel_gpu.exporters.profile_folded import encode_folded, encode_folded_diffe
 from otel_gpu.exporters.profile_names import clean, label
 from otel_gpu.exporters.profile_pprof import encode_pprof
 from otel_gpu.exporters.profile_speedscope import encode_speedscope
-from otel_gpu.profiles import (
+from otel_gpu.signals.profiles import (
     GPU_ALLOC_OBJECTS,
     GPU_ALLOC_SPACE,
     GPU_LAUNCHES,

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 from otel_gpu.exporters.flame_tree import flame_tree
 from otel_gpu.exporters.profile_html import encode_html, encode_html_difference
-from otel_gpu.profiles import CPU, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
+from otel_gpu.signals.profiles import CPU, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
 from tests.unit.profile_examples import START_NS, hostile, python, resource, training
 
 

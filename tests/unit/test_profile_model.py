@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.profiles import (
+from otel_gpu.signals.profiles import (
     CPU,
     GPU_LAUNCHES,
     OFF_CPU,

@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
 
 from otel_gpu.exporters.profile_otlp import encode_profiles, profile_payloads
-from otel_gpu.model import attributes
-from otel_gpu.profiles import CPU, GPU_LAUNCHES, OFF_CPU, FileMapping, Frame, FrameKind, ProfileBuilder, SpanLink
+from otel_gpu.signals.metrics import attributes
+from otel_gpu.signals.profiles import (
+    CPU,
+    GPU_LAUNCHES,
+    OFF_CPU,
+    FileMapping,
+    Frame,
+    FrameKind,
+    ProfileBuilder,
+    SpanLink,
+)
 from tests.unit.otlp_profile_checker import violations
 from tests.unit.profile_examples import HOSTILE_NAMES, START_NS, hostile, native, python, resource, training
 

@@ -7,9 +7,11 @@ import pytest
 from otel_gpu import abi
 from otel_gpu.abi import SampleType
 from otel_gpu.discovery.processes import Process
-from otel_gpu.model import Resource, attributes
 from otel_gpu.probes.table import FUNCTIONS
-from otel_gpu.profiles import (
+from otel_gpu.receivers.held_memory import Held, HeldMemory
+from otel_gpu.receivers.profile_sums import NOT_SAMPLED, ProfileSums, SiteTime, StackSample
+from otel_gpu.signals.metrics import Resource, attributes
+from otel_gpu.signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,
     GPU_COPY,
@@ -26,8 +28,6 @@ from otel_gpu.profiles import (
     Profile,
     ProfileType,
 )
-from otel_gpu.receivers.held_memory import Held, HeldMemory
-from otel_gpu.receivers.profile_sums import NOT_SAMPLED, ProfileSums, SiteTime, StackSample
 
 TRAIN = (Frame(FrameKind.NATIVE, "gemm"), Frame(FrameKind.CPYTHON, "train"))
 EVERY = (

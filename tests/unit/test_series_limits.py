@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from otel_gpu.model import (
+from otel_gpu.series_limits import SeriesLimits
+from otel_gpu.signals.metrics import (
     OVERFLOW,
     Buckets,
     Instrument,
@@ -16,7 +17,6 @@ from otel_gpu.model import (
     SeriesStore,
     attributes,
 )
-from otel_gpu.series_limits import SeriesLimits
 from otel_gpu.telemetry import SERIES_OVERFLOW
 from tests.unit.graphs import one_pipeline
 

@@ -18,7 +18,7 @@ import pytest
 
 from otel_gpu.process.mappings import executable_mappings
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.profiles import FileMapping, FrameKind, Stack, is_truncated
+from otel_gpu.signals.profiles import FileMapping, FrameKind, Stack, is_truncated
 from otel_gpu.symbols.file_names import FileNames
 from otel_gpu.symbols.python_names import PythonNames
 from otel_gpu.symbols.stacks import (

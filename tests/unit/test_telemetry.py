@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu import telemetry
-from otel_gpu.model import Instrument, MetricSpec
+from otel_gpu.signals.metrics import Instrument, MetricSpec
 
 ROOT = Path(__file__).parents[2]
 SPECS = [spec for group in telemetry.GROUPS.values() for spec in group]

@@ -7,7 +7,7 @@ from pathlib import Path
 from otel_gpu.elf import ElfFile
 from otel_gpu.probes.sites import SiteRules
 from otel_gpu.probes.torch import plan_torch, torch_hooks
-from otel_gpu.profiles import CPU, GPU_LAUNCHES, TENSOR_INUSE_SPACE
+from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, TENSOR_INUSE_SPACE
 
 MALLOC = b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator6mallocEPPvamP11CUstream_st"
 FREE = b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator4freeEPv"

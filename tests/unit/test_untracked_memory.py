@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from otel_gpu import telemetry
-from otel_gpu.model import Measurement, Resource, attributes
 from otel_gpu.processors.untracked_memory import UntrackedMemory
+from otel_gpu.signals.metrics import Measurement, Resource, attributes
 
 PROCESS, OTHER = (Resource(attributes({"process.pid": n})) for n in (1, 2))
 DEVICE = {"cuda.device.index": 0, "cuda.device.uuid": "aaaa", "cuda.device.model": "H200"}

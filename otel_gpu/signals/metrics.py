@@ -244,3 +244,29 @@ class SeriesStore:
         for resource in gone:
             self._size -= len(self._resources.pop(resource).series)
         return gone
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One series as it stands, for programs that use the library."""
+
+    resource: Resource
+    name: str
+    unit: str
+    attributes: Attributes
+    value: Value
+    """Since `start_ns` of counters and histograms, the value now of all others; in the unit."""
+    instrument: Instrument = Instrument.GAUGE
+    start_ns: int = 0
+    """Unix time."""
+
+
+def points(store: SeriesStore) -> Iterator[Point]:
+    """Yield every series of a store as it stands."""
+    for owner in store:
+        for series in owner.series.values():
+            value = series.value.copy() if isinstance(series.value, Buckets) else series.value
+            metric = series.metric
+            yield Point(
+                owner.resource, metric.name, metric.unit, series.attributes, value, metric.instrument, series.start_ns
+            )

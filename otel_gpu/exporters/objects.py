@@ -1,0 +1,107 @@
+"""How does what is observed reach objects of the program that runs the agent? From a thread for each, in order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ..errors import ConfigError
+from ..printable import one_line
+from ..redaction import without_credentials
+from ..signals.metrics import SeriesStore, points
+from ..signals.profiles import Profile
+from ..supervision import Worker
+from . import Exporter, ExporterStats, MetricsExporter, Payload
+from .sender import Accepted, Refused, Sender
+from .settings import RetrySettings
+
+_TIMEOUT_S = 30.0
+_QUEUE_SIZE = 10
+_POINT_BYTES, _SAMPLE_BYTES = 300, 200
+"""Roughly what they take in memory while they wait; stacks are shared."""
+
+_Call = Callable[[], None]
+
+
+class ObjectExporter:
+    """Hands points and profiles to an object."""
+
+    def __init__(self, exporter: Exporter, name: str) -> None:
+        self._name = name
+        self._metrics = getattr(exporter, "export_metrics", None)
+        self._profiles = getattr(exporter, "export_profiles", None)
+        self._sender: Sender[_Call] = Sender(
+            name,
+            _Calls(),
+            timeout_s=_TIMEOUT_S,
+            retry=RetrySettings(enabled=False),
+            queue_size=_QUEUE_SIZE,
+        )
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def export_metrics(self, store: SeriesStore, now_ns: int) -> None:  # noqa: ARG002 - points say since when
+        """Copy the state of every series and queue it."""
+        if self._metrics is not None and (found := list(points(store))):
+            self._sender.submit(Payload(partial(self._metrics, found), len(found), len(found) * _POINT_BYTES))
+
+    def export_profiles(self, profiles: Sequence[Profile]) -> None:
+        """Queue profiles."""
+        if self._profiles is not None and profiles:
+            samples = sum(len(profile.samples) for profile in profiles)
+            self._sender.submit(Payload(partial(self._profiles, list(profiles)), samples, samples * _SAMPLE_BYTES))
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Deliver what is queued within the time given."""
+        self._sender.shutdown(timeout_s)
+
+    def stats(self) -> ExporterStats:
+        return self._sender.stats()
+
+    def workers(self) -> list[Worker]:
+        return [self._sender.worker]
+
+
+class _Calls:
+    """Makes the calls, in the sender's thread."""
+
+    def send(self, body: _Call, timeout_s: float) -> Accepted | Refused:  # noqa: ARG002 - nobody can interrupt it
+        try:
+            body()
+        except Exception as error:  # noqa: BLE001 - it is another program's
+            return Refused(one_line(without_credentials(f"{type(error).__name__}: {error}")), retryable=False)
+        return Accepted()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def wrapped(exporters: Sequence[object]) -> list[MetricsExporter]:
+    """Return what hands on to objects: OpenTelemetry SDK exporters of metrics, or whatever has a method of `Exporter`.
+
+    ConfigError for other objects. Span exporters are taken, and have nothing to do: no receiver gives spans yet.
+    """
+    found: list[MetricsExporter] = []
+    for number, exporter in enumerate(exporters):
+        name = f"{type(exporter).__name__}/{number}"
+        if _is_of_sdk(exporter, "opentelemetry.sdk.metrics.export", "MetricExporter"):
+            from .sdk import SdkExporter
+
+            found.append(SdkExporter(exporter, name, is_ours=False))  # type: ignore[arg-type]
+        elif hasattr(exporter, "export_metrics") or hasattr(exporter, "export_profiles"):
+            found.append(ObjectExporter(exporter, name))  # type: ignore[arg-type]
+        elif not _is_of_sdk(exporter, "opentelemetry.sdk.trace.export", "SpanExporter"):
+            raise ConfigError(
+                f"exporters[{number}]: a {type(exporter).__name__} is no exporter; give an OpenTelemetry SDK exporter, or "
+                "an object with a method of otel_gpu.exporters.Exporter"
+            )
+    return found
+
+
+def _is_of_sdk(exporter: object, module: str, name: str) -> bool:
+    """Tell whether an object is of one of the SDK's classes, without importing it: who has one has imported it."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(exporter, kind)

@@ -1,0 +1,1 @@
+"""What flows from receivers to exporters: metrics and profiles, as frozen values."""
