@@ -124,7 +124,7 @@ format: setup ## put code into the house's shape
 
 .PHONY: docs
 docs: $(VENV)/.complete ## write docs/telemetry.md from the registry
-	$(Q)$(BIN)/python -m otel_gpu.telemetry > docs/telemetry.md.new && mv docs/telemetry.md.new docs/telemetry.md
+	$(Q)$(BIN)/python -c "import sys; from otel_gpu.telemetry import render; sys.stdout.write(render())" > docs/telemetry.md.new && mv docs/telemetry.md.new docs/telemetry.md
 
 .PHONY: bench
 bench: ground ## measure, and print the table that the README quotes

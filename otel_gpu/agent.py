@@ -13,8 +13,17 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from . import __version__, heap, telemetry
-from .config import Config, CudaSettings, NvmlSettings, ProfileSettings, SelfSettings
+from . import __version__, heap, registry, telemetry
+from .components import Context
+from .config import (
+    Config,
+    CudaSettings,
+    KernelNamesSettings,
+    NvmlSettings,
+    ProfileSettings,
+    SelfSettings,
+    component_type,
+)
 from .config import Pipeline as PipelineSettings
 from .discovery import drivers
 from .discovery.host import host
@@ -22,7 +31,7 @@ from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable
 from .discovery.watch import Watcher
 from .ending import Ending
-from .errors import OtelGpuError, UnsupportedKernelError
+from .errors import ConfigError, OtelGpuError, UnsupportedKernelError
 from .exporters import ExporterStats
 from .exporters.build import Exporters, build
 from .exporters.objects import ObjectExporter
@@ -197,9 +206,9 @@ class Agent:
         if self._profile is not None:
             from .profiling import ProfilePipeline
 
-            pipelines = [[exporters.profiles[e] for e in p.exporters] for p in config.pipelines_of("profiles")]
-            objects = [e for e in exporters.objects if isinstance(e, ObjectExporter)]
-            self._profiling = ProfilePipeline(self._profile, pipelines, objects, self._max_request_bytes())
+            wanted = [exporters.profiles[e] for p in config.pipelines_of("profiles") for e in p.exporters]
+            wanted += [e for e in exporters.objects if isinstance(e, ObjectExporter)]
+            self._profiling = ProfilePipeline(self._profile, wanted, self._max_request_bytes())
         self._next_export = time.monotonic() + config.interval_s
         self._collector.start()
         self._is_observing = True
@@ -216,16 +225,24 @@ class Agent:
                 found[component] = self._self or self._open_self()
             elif isinstance(settings, NvmlSettings):
                 found[component] = self._open_nvml()
+            elif (factory := registry.find("receivers", component_type(component))) is not None:
+                found[component] = factory.create(Context(self._host_resource(), self._observed), settings)
         return {c: found[c] for c in sorted(found, key=lambda c: found[c] is not self._cuda)}
 
     def _metrics_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> Pipeline:
         settings = [self._config.processors[p] for p in asked.processors]
         return Pipeline(
             asked.receivers,
-            [KernelNames(s.top, s.demangle) for s in settings],
+            [_processor(p, s) for p, s in zip(asked.processors, settings, strict=True)],
             [*(exporters.metrics[e] for e in asked.exporters), *exporters.objects],
-            SeriesLimits.for_kernels(max((s.top for s in settings), default=0)),
+            SeriesLimits.for_kernels(max((s.top for s in settings if isinstance(s, KernelNamesSettings)), default=0)),
         )
+
+    def _host_resource(self) -> Resource:
+        return Resource(attributes({**host(), **self._config.shared_attributes}))
+
+    def _observed(self) -> list[Resource]:
+        return [process.resource for process in self._processes if not process.ended]
 
     def _completing(self) -> list[Processor]:
         """Return what adds what several receivers know together: which GPU it was, and what of its memory nobody saw."""
@@ -410,7 +427,7 @@ class Agent:
 
     def _open_nvml(self) -> NvmlApart:
         """Have NVIDIA's library loaded."""
-        shared = Resource(attributes({**host(), **self._config.shared_attributes}))
+        shared = self._host_resource()
         devices = self._devices
         self._nvml = NvmlApart(
             lambda: NvmlReceiver(shared, process_resource=devices.resource if devices else lambda _: None),
@@ -477,3 +494,11 @@ class Agent:
 
     def _exporter_stats(self) -> Sequence[tuple[str, ExporterStats]]:
         return [] if self._exporters is None else list(self._exporters.stats().items())
+
+
+def _processor(component: str, settings: object) -> Processor:
+    if isinstance(settings, KernelNamesSettings):
+        return KernelNames(settings.top, settings.demangle)
+    if (factory := registry.find("processors", component_type(component))) is not None:
+        return factory.create(settings)
+    raise ConfigError(f"processors.{component}: nothing is known about processors of this type")

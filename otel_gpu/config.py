@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from . import registry
 from .config_values import nearest
 from .errors import ConfigError
 from .exporters.endpoint import target
@@ -131,25 +132,26 @@ class Pipeline:
     exporters: tuple[str, ...]
 
 
-ReceiverSettings = CudaSettings | NvmlSettings | SelfSettings | ProfileSettings
-ProcessorSettings = KernelNamesSettings
-ExporterSettings = OtlpSettings | FileSettings | ConsoleSettings | SdkSettings
+ReceiverSettings = CudaSettings | NvmlSettings | SelfSettings | ProfileSettings | object
+ProcessorSettings = KernelNamesSettings | object
+ExporterSettings = OtlpSettings | FileSettings | ConsoleSettings | SdkSettings | object
+"""Ours, or those of other packages' components."""
 
 SIGNALS: tuple[Signal, ...] = ("metrics", "traces", "profiles")
-RECEIVERS: dict[str, type[ReceiverSettings]] = {
+RECEIVERS: dict[str, type] = {
     "cuda": CudaSettings,
     "nvml": NvmlSettings,
     "self": SelfSettings,
     "profile": ProfileSettings,
 }
-PROCESSORS: dict[str, type[ProcessorSettings]] = {"kernel_names": KernelNamesSettings}
-GIVES: dict[type[ReceiverSettings], Signal] = {
+PROCESSORS: dict[str, type] = {"kernel_names": KernelNamesSettings}
+GIVES: dict[type, Signal] = {
     CudaSettings: "metrics",
     NvmlSettings: "metrics",
     SelfSettings: "metrics",
     ProfileSettings: "profiles",
 }
-"""Which signal a receiver gives."""
+"""Which signal a receiver gives; those of other packages give metrics."""
 _ONE_ONLY = {
     CudaSettings: "its programs and tables are in the kernel once, and count for every pipeline",
     NvmlSettings: "another one would read the same GPUs",
@@ -223,24 +225,36 @@ class Config:
         return found
 
     def _givers(self, signal: Signal) -> tuple[str, ...]:
-        return tuple(r for r, settings in self.receivers.items() if GIVES[type(settings)] == signal)
+        return tuple(r for r, settings in self.receivers.items() if GIVES.get(type(settings), "metrics") == signal)
 
     def _check_receivers(self) -> None:
         """As in the Collector, what no pipeline names is not started, and may stand there."""
         used: dict[type, str] = {}
         for component in dict.fromkeys(r for pipeline in self.pipelines.values() for r in pipeline.receivers):
             kind = type(self.receivers[component])
-            if kind in used:
+            why_one = _ONE_ONLY.get(kind) or self._why_one(component)
+            if kind in used and why_one:
                 raise ConfigError(
-                    f"receivers.{component}: there can be one receiver of this type, and {used[kind]} is one: "
-                    f"{_ONE_ONLY[kind]}; name {used[kind]} in all pipelines that need it"
+                    f"receivers.{component}: there can be one receiver of this type, and {used[kind]} is one: {why_one}; "
+                    f"name {used[kind]} in all pipelines that need it"
                 )
             used[kind] = component
+
+    def _why_one(self, component: str) -> str | None:
+        factory = registry.find("receivers", component_type(component))
+        return None if factory is None else factory.why_one
+
+    def takes_profiles(self, component: str) -> bool:
+        """Say whether an exporter can carry profiles."""
+        if isinstance(self.exporters[component], OtlpSettings | FileSettings):
+            return True
+        factory = registry.find("exporters", component_type(component))
+        return factory is not None and factory.takes_profiles
 
     @property
     def profile_exporters(self) -> tuple[str, ...]:
         """Return the exporters that can carry profiles; ConfigError when there are only others."""
-        able = tuple(e for e, settings in self.exporters.items() if isinstance(settings, OtlpSettings | FileSettings))
+        able = tuple(filter(self.takes_profiles, self.exporters))
         if self.exporters and not able:
             raise ConfigError(f"profiles leave by OTLP or in files, not by {', '.join(self.exporters)}; {_ADD}")
         return able
@@ -259,7 +273,7 @@ class Config:
                     )
         where = f"service.pipelines.{pipeline_id}"
         for component in pipeline.receivers:
-            gives = GIVES[type(self.receivers[component])]
+            gives = GIVES.get(type(self.receivers[component]), "metrics")
             if gives != signal:
                 raise ConfigError(
                     f"{where}.receivers: {component} gives no {signal}, but {gives}; name it in a pipeline of those"
@@ -268,7 +282,7 @@ class Config:
             for component in pipeline.processors:
                 raise ConfigError(f"{where}.processors: {component} processes metrics; leave it out")
             for component in pipeline.exporters:
-                if not isinstance(self.exporters[component], OtlpSettings | FileSettings):
+                if not self.takes_profiles(component):
                     raise ConfigError(f"{where}.exporters: {component} takes no profiles; {_ADD}")
 
     def _check_endpoints(self, component: str) -> None:

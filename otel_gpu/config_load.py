@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
+from . import registry
 from .config import (
     DEFAULT_INTERVAL_S,
     EXTENSIONS,
@@ -27,8 +28,6 @@ from .config_values import nearest, parse_duration
 from .errors import ConfigError
 from .exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, Protocol, Signal
 
-_Settings = TypeVar("_Settings")
-
 _PLAIN_EXPORTERS: dict[str, type[FileSettings | ConsoleSettings]] = {"file": FileSettings, "console": ConsoleSettings}
 # Both of the Collector's spellings. None: as the variables say, gRPC where they do not.
 _OTLP_EXPORTERS: dict[str, Protocol | None] = {
@@ -36,6 +35,11 @@ _OTLP_EXPORTERS: dict[str, Protocol | None] = {
     "otlp_grpc": "grpc",
     "otlphttp": "http/protobuf",
     "otlp_http": "http/protobuf",
+}
+_EXPORTERS: dict[str, type[Any]] = {
+    **_PLAIN_EXPORTERS,
+    **dict.fromkeys(_OTLP_EXPORTERS, OtlpSection),
+    "sdk": SdkSection,
 }
 _SHORTEST_INTERVAL_S = 0.01
 
@@ -58,9 +62,9 @@ def load(
             declared.add(component, value)
     values: dict[str, Any] = {}
     if file.receivers is not None:
-        values["receivers"] = _components(RECEIVERS, file.receivers, f"{where}receivers")
+        values["receivers"] = _components(RECEIVERS, file.receivers, f"{where}receivers", "receivers")
     if file.processors is not None:
-        values["processors"] = _components(PROCESSORS, file.processors, f"{where}processors")
+        values["processors"] = _components(PROCESSORS, file.processors, f"{where}processors", "processors")
     pipelines = {
         pipeline: _pipeline(section, f"{where}service.pipelines.{pipeline}")
         for pipeline, section in file.service.pipelines.items()
@@ -120,16 +124,20 @@ def _extensions(file: FileSection, where: str) -> dict[str, HealthCheckSettings]
 
 
 def _components(
-    types: Mapping[str, type[_Settings]], declared: Mapping[str, object], where: str
-) -> dict[str, _Settings]:
-    return {c: parse(_type_of(c, types, where), value, f"{where}.{c}") for c, value in declared.items()}
+    types: Mapping[str, type[Any]], declared: Mapping[str, object], where: str, group: registry.Kind | None = None
+) -> dict[str, Any]:
+    return {c: parse(_settings_of(c, types, where, group), value, f"{where}.{c}") for c, value in declared.items()}
 
 
-def _type_of(component: str, types: Mapping[str, _Settings], where: str) -> _Settings:
+def _settings_of(component: str, types: Mapping[str, type[Any]], where: str, group: registry.Kind | None) -> type[Any]:
+    """Return what the settings of a component must be: of ours, or of one that another package has installed."""
     kind = component_type(component)
-    if kind not in types:
-        raise ConfigError(f"{where}.{component}: there is no such component; {nearest(kind, types)}")
-    return types[kind]
+    if kind in types:
+        return types[kind]
+    if group is not None and (factory := registry.find(group, kind)) is not None:
+        return factory.settings
+    known = [*types, *(registry.names(group) if group is not None else ())]
+    raise ConfigError(f"{where}.{component}: there is no such component; {nearest(kind, known)}")
 
 
 def _pipeline(section: object, where: str) -> Pipeline:
@@ -167,17 +175,17 @@ class _Exporters:
     def add(self, component: str, value: object) -> None:
         """Add one of the file's exporters."""
         where = f"{self._where}exporters"
-        kind = _type_of(component, {k: k for k in (*_PLAIN_EXPORTERS, *_OTLP_EXPORTERS, "sdk")}, where)
-        if kind in _PLAIN_EXPORTERS:
-            self.by_id[component] = parse(_PLAIN_EXPORTERS[kind], value, f"{where}.{component}")
-            return
-        if kind == "sdk":
+        schema = _settings_of(component, _EXPORTERS, where, "exporters")
+        if schema is SdkSection:
             self.by_id[component] = parse(SdkSection, value, f"{where}.{component}").settings(f"{where}.{component}")
+            return
+        if schema is not OtlpSection:
+            self.by_id[component] = parse(schema, value, f"{where}.{component}")
             return
         section = parse(OtlpSection, value, f"{where}.{component}")
         given = frozenset(value) if isinstance(value, dict) else frozenset()
         for signal in SIGNALS:
-            base = self._base(section, signal, _OTLP_EXPORTERS[kind])
+            base = self._base(section, signal, _OTLP_EXPORTERS[component_type(component)])
             settings = section.settings(base, given, f"{where}.{component}")
             if signal == "metrics":
                 self.by_id[component] = settings

@@ -39,7 +39,10 @@ def publish(agent: Agent, provider: MeterProvider) -> None:
         Instrument.UPDOWNCOUNTER: meter.create_observable_up_down_counter,
         Instrument.GAUGE: meter.create_observable_gauge,
     }
-    for metric in telemetry.ALL.values():
+    for metric in (
+        *telemetry.ALL.values(),
+        *(spec for factory in telemetry.installed().values() for spec in factory.metrics),
+    ):
         if (make := makers.get(metric.instrument)) is not None:
             make(metric.name, [_callback(snapshots, metric)], metric.unit, metric.description)
 

@@ -27,14 +27,13 @@ class ProfilePipeline:
     def __init__(
         self,
         receiver: ProfileReceiver,
-        pipelines: Sequence[Sequence[SignalExporter]],
-        objects: Sequence[ObjectExporter],
+        exporters: Sequence[SignalExporter | ObjectExporter],
         max_request_bytes: int,
     ) -> None:
-        """`pipelines` are the exporters of each; `objects` get profiles as they are."""
-        self._objects = objects
+        """`exporters` are those of all pipelines; objects get profiles as they are."""
+        self._objects = [e for e in exporters if isinstance(e, ObjectExporter)]
         self._receiver = receiver
-        self._exporters = [exporter for pipeline in pipelines for exporter in pipeline]
+        self._exporters = [e for e in exporters if not isinstance(e, ObjectExporter)]
         self._max_request_bytes = max_request_bytes
         self._component = Component("profiles")
 

@@ -7,22 +7,24 @@ semantic conventions' where they have one, units are UCUM, and no unit stands in
 
 from __future__ import annotations
 
+import logging
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from . import registry
+from .errors import ConfigError
 from .receivers import nvml_metrics
 from .signals.metrics import Instrument, MetricSpec
 from .signals.profiles import CHOICES
+from .signals.telemetry import AttributeSpec
+
+if TYPE_CHECKING:
+    from .components import ReceiverFactory
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeSpec:
-    """The declaration of one attribute; `values` lists them all where they are few."""
-
-    name: str
-    description: str
-    values: tuple[str, ...] = ()
-
+_log = logging.getLogger(__name__)
 
 _COPY_KINDS = (
     "MemcpyHostToDevice",
@@ -387,8 +389,22 @@ ALL: dict[str, MetricSpec] = {spec.name: spec for group in GROUPS.values() for s
 """Every metric by its name."""
 
 
-def render() -> str:
-    """Return docs/telemetry.md."""
+def installed() -> dict[str, ReceiverFactory]:
+    """Return the receivers that other packages have installed, by type: those that can be imported."""
+    found = {}
+    for name in registry.names("receivers"):
+        try:
+            factory = registry.find("receivers", name)
+        except ConfigError as e:
+            _log.warning("%s", e)
+            continue
+        if factory is not None:
+            found[name] = factory
+    return found
+
+
+def render(others: Mapping[str, ReceiverFactory] = {}) -> str:
+    """Return docs/telemetry.md, with what the receivers of other packages measure behind it."""
     lines = [
         "# Telemetry",
         "",
@@ -398,7 +414,8 @@ def render() -> str:
         "`k8s.*`, `host.*`. Sums are cumulative unless `temporality: delta` is asked for; histograms are exponential, at",
         "scale 0.",
     ]
-    for title, specs in GROUPS.items():
+    groups = {**GROUPS, **{f"`{name}`": factory.metrics for name, factory in others.items()}}
+    for title, specs in groups.items():
         lines += ["", f"## {title}", "", "| metric | instrument | unit | attributes | stability | what it says |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [
@@ -414,8 +431,9 @@ def render() -> str:
         for choice, types in CHOICES.items()
         for t in types
     ]
+    known = {**ATTRIBUTES, **{a.name: a for f in others.values() for a in f.attributes}}
     lines += ["", "## Attributes", "", "| attribute | what it says | values |", "|---|---|---|"]
-    lines += [f"| `{a.name}` | {a.description} | {_names(a.values)} |" for _, a in sorted(ATTRIBUTES.items())]
+    lines += [f"| `{a.name}` | {a.description} | {_names(a.values)} |" for _, a in sorted(known.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -424,4 +442,4 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    sys.stdout.write(render(installed()))

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from .. import registry
 from ..errors import ConfigError
 from ..supervision import Component, Health
 from . import ExporterStats
-from .objects import wrapped
+from .objects import ObjectExporter, wrapped, wrapped_one
 from .settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
 
 if TYPE_CHECKING:
@@ -27,12 +28,12 @@ class Exporters:
     """The exporters of each signal's pipelines, by id. One that several signals use in the same way is there once."""
 
     metrics: Mapping[str, MetricsExporter]
-    profiles: Mapping[str, SignalExporter]
+    profiles: Mapping[str, SignalExporter | ObjectExporter]
     objects: Sequence[MetricsExporter] = ()
     """What hands on to objects of the program that runs the agent: beside those of every pipeline."""
 
-    def _all(self) -> list[MetricsExporter | SignalExporter]:
-        everything: list[MetricsExporter | SignalExporter] = [
+    def _all(self) -> list[MetricsExporter | SignalExporter | ObjectExporter]:
+        everything: list[MetricsExporter | SignalExporter | ObjectExporter] = [
             *self.metrics.values(),
             *self.profiles.values(),
             *self.objects,
@@ -77,15 +78,17 @@ def build(config: Config, objects: Sequence[object] = ()) -> Exporters:
         component: _metrics_exporter(config.exporter(component, "metrics"), component)
         for component in _wanted(config, "metrics")
     }
-    profiles: dict[str, SignalExporter] = {}
+    profiles: dict[str, SignalExporter | ObjectExporter] = {}
     for component in _wanted(config, "profiles"):
         settings = config.exporter(component, "profiles")
         shared = metrics.get(component) if settings == config.exporter(component, "metrics") else None
+        if shared is None and not isinstance(settings, OtlpSettings | FileSettings):
+            shared = _metrics_exporter(settings, component)
         profiles[component] = _signal_exporter(settings, component, shared)
     return Exporters(metrics, profiles, wrapped(objects))
 
 
-def _end(exporter: MetricsExporter | SignalExporter, timeout_s: float) -> None:
+def _end(exporter: MetricsExporter | SignalExporter | ObjectExporter, timeout_s: float) -> None:
     with Component(f"end of {exporter.name}"):
         exporter.shutdown(timeout_s)
 
@@ -101,7 +104,7 @@ def _wanted(config: Config, signal: Signal) -> list[str]:
     )
 
 
-def _signal_exporter(settings: object, name: str, shared: MetricsExporter | None) -> SignalExporter:
+def _signal_exporter(settings: object, name: str, shared: MetricsExporter | None) -> SignalExporter | ObjectExporter:
     match settings:
         case OtlpSettings():
             from .otlp import OtlpExporter
@@ -111,6 +114,8 @@ def _signal_exporter(settings: object, name: str, shared: MetricsExporter | None
             from .file import FileExporter
 
             return shared if isinstance(shared, FileExporter) else FileExporter(settings, name)
+    if isinstance(shared, ObjectExporter):
+        return shared
     raise ConfigError(f"exporters.{name}: exporters of this type carry metrics only; use otlp or file")
 
 
@@ -132,4 +137,6 @@ def _metrics_exporter(settings: object, name: str) -> MetricsExporter:
             from .sdk import SdkExporter
 
             return SdkExporter.installed(settings, name)
+    if (factory := registry.find("exporters", name.partition("/")[0])) is not None:
+        return wrapped_one(factory.create(settings), name)
     raise ConfigError(f"exporters.{name}: nothing is known about exporters of this type")

@@ -84,21 +84,25 @@ def wrapped(exporters: Sequence[object]) -> list[MetricsExporter]:
 
     ConfigError for other objects. Span exporters are taken, and have nothing to do: no receiver gives spans yet.
     """
-    found: list[MetricsExporter] = []
-    for number, exporter in enumerate(exporters):
-        name = f"{type(exporter).__name__}/{number}"
-        if _is_of_sdk(exporter, "opentelemetry.sdk.metrics.export", "MetricExporter"):
-            from .sdk import SdkExporter
+    return [
+        wrapped_one(exporter, f"{type(exporter).__name__}/{number}")
+        for number, exporter in enumerate(exporters)
+        if not _is_of_sdk(exporter, "opentelemetry.sdk.trace.export", "SpanExporter")
+    ]
 
-            found.append(SdkExporter(exporter, name, is_ours=False))  # type: ignore[arg-type]
-        elif hasattr(exporter, "export_metrics") or hasattr(exporter, "export_profiles"):
-            found.append(ObjectExporter(exporter, name))  # type: ignore[arg-type]
-        elif not _is_of_sdk(exporter, "opentelemetry.sdk.trace.export", "SpanExporter"):
-            raise ConfigError(
-                f"exporters[{number}]: a {type(exporter).__name__} is no exporter; give an OpenTelemetry SDK exporter, or "
-                "an object with a method of otel_gpu.exporters.Exporter"
-            )
-    return found
+
+def wrapped_one(exporter: object, name: str) -> MetricsExporter:
+    """Return what hands on to an object under a name."""
+    if _is_of_sdk(exporter, "opentelemetry.sdk.metrics.export", "MetricExporter"):
+        from .sdk import SdkExporter
+
+        return SdkExporter(exporter, name, is_ours=False)  # type: ignore[arg-type]
+    if hasattr(exporter, "export_metrics") or hasattr(exporter, "export_profiles"):
+        return ObjectExporter(exporter, name)  # type: ignore[arg-type]
+    raise ConfigError(
+        f"exporters: {name}: a {type(exporter).__name__} is no exporter; give an OpenTelemetry SDK exporter, or an object "
+        "with a method of otel_gpu.exporters.Exporter"
+    )
 
 
 def _is_of_sdk(exporter: object, module: str, name: str) -> bool:

@@ -1,0 +1,60 @@
+"""Which components have other packages installed? Found by entry points, and imported only when a configuration names them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Literal, overload
+
+from .errors import ConfigError
+from .printable import one_line
+
+if TYPE_CHECKING:
+    from .components import ExporterFactory, ProcessorFactory, ReceiverFactory
+
+Kind = Literal["receivers", "processors", "exporters"]
+
+
+def names(kind: Kind) -> list[str]:
+    """Return the types that are installed."""
+    return sorted(_installed(kind))
+
+
+@overload
+def find(kind: Literal["receivers"], type_: str) -> ReceiverFactory | None: ...
+@overload
+def find(kind: Literal["processors"], type_: str) -> ProcessorFactory | None: ...
+@overload
+def find(kind: Literal["exporters"], type_: str) -> ExporterFactory | None: ...
+
+
+def find(kind: Kind, type_: str) -> ReceiverFactory | ProcessorFactory | ExporterFactory | None:
+    """Return an installed factory; None where there is none, ConfigError where it cannot be imported, or is none."""
+    entry = _installed(kind).get(type_)
+    return None if entry is None else _loaded(kind, entry)
+
+
+@cache
+def _installed(kind: Kind) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=f"otel_gpu.{kind}")}
+
+
+@cache
+def _loaded(kind: Kind, entry: EntryPoint) -> ReceiverFactory | ProcessorFactory | ExporterFactory:
+    from .components import ExporterFactory, ProcessorFactory, ReceiverFactory
+
+    wanted = {"receivers": ReceiverFactory, "processors": ProcessorFactory, "exporters": ExporterFactory}[kind]
+    package = entry.dist.name if entry.dist is not None else entry.value
+    try:
+        found: object = entry.load()
+    except Exception as e:
+        raise ConfigError(
+            f"{kind}: {entry.name} of the package {package} cannot be imported: {one_line(f'{type(e).__name__}: {e}')}; mend "
+            "or remove the package"
+        ) from e
+    if not isinstance(found, ReceiverFactory | ProcessorFactory | ExporterFactory) or not isinstance(found, wanted):
+        raise ConfigError(
+            f"{kind}: {entry.name} of the package {package} is a {type(found).__name__}, and no {wanted.__name__}; mend the "
+            "package"
+        )
+    return found

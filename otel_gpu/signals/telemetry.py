@@ -1,0 +1,14 @@
+"""How is declared what can be emitted? Metrics as `MetricSpec`, and what their attributes say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeSpec:
+    """The declaration of one attribute; `values` lists them all where they are few."""
+
+    name: str
+    description: str
+    values: tuple[str, ...] = ()

@@ -1,0 +1,186 @@
+"""A package of somebody else adds a receiver, a processor and an exporter, without a change to any file here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.exported import read_metrics
+
+_PACKAGE = """
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_gpu.components import (
+    AttributeSpec, ExporterFactory, Instrument, Measurement, MetricSpec, ProcessorFactory, ReceiverFactory, Resource, attributes,
+)
+
+SPEED = MetricSpec("fans.speed", "{revolution}/min", Instrument.GAUGE, "How fast a fan turns.", ("fan",))
+
+
+@dataclass(frozen=True)
+class FanSettings:
+    speed: int
+    fails: bool = False
+
+
+class Fans:
+    def __init__(self, context, settings):
+        self._context, self._settings = context, settings
+
+    def collect(self):
+        if self._settings.fails:
+            raise OSError("no fan turns")
+        return [Measurement(self._context.host, SPEED, attributes({"fan": "left"}), self._settings.speed)]
+
+    def close(self):
+        pass
+
+
+@dataclass(frozen=True)
+class RenameSettings:
+    to: str = "right"
+
+
+class Rename:
+    def __init__(self, settings):
+        self._settings = settings
+
+    def process(self, measurements):
+        return [
+            Measurement(m.resource, m.metric, attributes({**dict(m.attributes), "fan": self._settings.to}), m.value)
+            if m.metric is SPEED else m
+            for m in measurements
+        ]
+
+    def forget(self, resource):
+        pass
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    path: str
+
+
+class Text:
+    def __init__(self, settings):
+        self._settings = settings
+
+    def export_metrics(self, points):
+        Path(self._settings.path).write_text("".join(f"{p.name} {p.value}\\n" for p in points))
+
+
+RECEIVER = ReceiverFactory(FanSettings, Fans, (SPEED,), (AttributeSpec("fan", "Which fan.", ("left", "right")),))
+ONE_ONLY = ReceiverFactory(FanSettings, Fans, why_one="one is loud enough")
+PROCESSOR = ProcessorFactory(RenameSettings, Rename)
+EXPORTER = ExporterFactory(TextSettings, Text)
+"""
+_ENTRY_POINTS = """
+[otel_gpu.receivers]
+fans = fans_of_others:RECEIVER
+loud_fans = fans_of_others:ONE_ONLY
+broken_fans = fans_of_others:NOTHING
+[otel_gpu.processors]
+rename_fans = fans_of_others:PROCESSOR
+[otel_gpu.exporters]
+text = fans_of_others:EXPORTER
+"""
+_CONFIG = {
+    "receivers": {
+        "fans": {"speed": 900},
+        "fans/second": {"speed": 40},
+        "fans/broken": {"speed": 0, "fails": True},
+        "self": {},
+    },
+    "processors": {"rename_fans": {}},
+    "exporters": {"file": {"path": "out"}, "text": {"path": "fans.txt"}},
+    "service": {
+        "interval": "200ms",
+        "pipelines": {
+            "metrics": {
+                "receivers": ["fans", "fans/broken", "self"],
+                "processors": ["rename_fans"],
+                "exporters": ["file"],
+            },
+            "metrics/text": {"receivers": ["fans/second"], "exporters": ["text"]},
+        },
+    },
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> dict[str, str]:
+    """Install the package where `PYTHONPATH` says, and return the environment for that."""
+    place = tmp_path / "packages"
+    about = place / "fans_of_others-1.0.dist-info"
+    about.mkdir(parents=True)
+    (place / "fans_of_others.py").write_text(_PACKAGE)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fans-of-others\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(_ENTRY_POINTS)
+    return {**os.environ, "PYTHONPATH": str(place)}
+
+
+def _run(environment: dict[str, str], tmp_path: Path, config: object) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "agent.yaml").write_text(json.dumps(config))
+    return subprocess.run(
+        [sys.executable, "-m", "otel_gpu", "run", "--config", "agent.yaml", "--duration", "2"],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": f"{environment['PYTHONPATH']}:{Path(__file__).parent.parent.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_components_of_another_package_are_configured_routed_and_watched(
+    package: dict[str, str], tmp_path: Path
+) -> None:
+    done = _run(package, tmp_path, _CONFIG)
+
+    assert done.returncode == 0, done.stderr
+    exported = read_metrics(tmp_path / "out")
+    assert exported.by("fans.speed", "fan") == {"right": 900}
+    assert exported.by("otel_gpu.component.health", "component")["fans"] == 1
+    assert exported.by("otel_gpu.component.health", "component")["fans/broken"] == 0
+    assert exported.by("otel_gpu.component.failures", "component")["fans/broken"] > 0
+    [fan] = exported.named("fans.speed").samples
+    assert "host.name" in fan.resource
+    assert (tmp_path / "fans.txt").read_text() == "fans.speed 40\n"
+
+
+@pytest.mark.parametrize(
+    ("receivers", "said"),
+    [
+        ({"fans": {"spede": 1}}, "receivers.fans.spede: there is no such key; did you mean 'speed'"),
+        ({"fasn": {}}, "receivers.fasn: there is no such component; did you mean 'fans'"),
+        ({"broken_fans": {}}, "broken_fans of the package fans-of-others cannot be imported: AttributeError"),
+        ({"loud_fans": {"speed": 1}, "loud_fans/b": {"speed": 1}}, "one is loud enough"),
+    ],
+)
+def test_what_is_wrong_with_them_is_said(
+    package: dict[str, str], tmp_path: Path, receivers: dict[str, object], said: str
+) -> None:
+    done = _run(package, tmp_path, {"receivers": receivers, "exporters": {"file": {"path": "out"}}})
+
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_they_are_documented(package: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_gpu.telemetry"],
+        env=package,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert "| `fans.speed` | gauge | `{revolution}/min` | `fan` | development | How fast a fan turns. |" in done.stdout
+    assert "| `fan` | Which fan. | `left`, `right` |" in done.stdout
