@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Every struct and number that crosses between the kernel and otel_gpu/abi.py. Plain C, no kernel includes.
- * tests/unit/test_abi.py compares each offset with what the compiled objects say in their BTF. */
+ * tests/unit/test_abi.py compares each offset with what the compiled objects say in their BTF, tests/unit/test_border.py
+ * each number and size. */
 #ifndef OTEL_GPU_ABI_H
 #define OTEL_GPU_ABI_H
 

@@ -119,16 +119,16 @@ class NativeWalker:
                 case RowKind.SIGNAL:
                     pc, bp, sp, back = read(sp + _SIGNAL_RIP), read(sp + _SIGNAL_RBP), read(sp + _SIGNAL_RSP), 0
                     continue
-                case RowKind.RSP:
+                case RowKind.SP:
                     cfa = sp + cfa_offset
-                case RowKind.RSP_LARGE:
+                case RowKind.SP_LARGE:
                     cfa = sp + 8 * (cfa_offset & 0xFFFF)
-                case RowKind.RBP:
+                case RowKind.FP:
                     cfa = bp + cfa_offset
                 case RowKind.PLT:
                     cfa = sp + 8 + (8 if pc & 15 >= cfa_offset else 0)
-                case RowKind.DEREF_RSP | RowKind.DEREF_RBP:
-                    register = sp if kind is RowKind.DEREF_RSP else bp
+                case RowKind.DEREF_SP | RowKind.DEREF_FP:
+                    register = sp if kind is RowKind.DEREF_SP else bp
                     cfa = read(register + 8 * (cfa_offset >> 4)) + 8 * (cfa_offset & 15)
             if saved:
                 bp = read(bp if saved == RBP_AT_RBP else cfa + 8 * saved)

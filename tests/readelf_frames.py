@@ -23,7 +23,7 @@ from otel_gpu.unwind.rows import RowKind, UnwindTable
 _RECORD = re.compile(
     r"^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ (?:(CIE) \"(\w*)\"|FDE cie=([0-9a-f]+) pc=([0-9a-f]+)\.\.([0-9a-f]+))"
 )
-_EXPRESSIONS = {RowKind.PLT, RowKind.DEREF_RSP, RowKind.DEREF_RBP, RowKind.UNSUPPORTED}
+_EXPRESSIONS = {RowKind.PLT, RowKind.DEREF_SP, RowKind.DEREF_FP, RowKind.UNSUPPORTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ def _expected(first: int, last: int, row: dict[str, str], *, signal: bool) -> Ex
         words = int(offset) // 8
         if words >= 65536:
             return only(RowKind.UNSUPPORTED)
-        return only(RowKind.RSP_LARGE, words - 65536 if words >= 32768 else words, rbp)
+        return only(RowKind.SP_LARGE, words - 65536 if words >= 32768 else words, rbp)
     if register not in ("rsp", "rbp") or int(offset) >= 32768:
         return only(RowKind.UNSUPPORTED)
-    return only(RowKind.RSP if register == "rsp" else RowKind.RBP, int(offset), rbp)
+    return only(RowKind.SP if register == "rsp" else RowKind.FP, int(offset), rbp)
 
 
 def compare(elf: ElfFile, table: UnwindTable) -> tuple[int, list[str]]:
@@ -124,7 +124,7 @@ def compare(elf: ElfFile, table: UnwindTable) -> tuple[int, list[str]]:
             expected,
             found["kind"].tolist(),
             found["cfa_offset"].tolist(),
-            found["rbp_offset_div8"].tolist(),
+            found["fp_offset"].tolist(),
             strict=True,
         ):
             if (

@@ -35,7 +35,7 @@ from ..process.files import File
 from ..process.parsers import Parsers
 from ..signals.profiles import CPU, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, shows_gpu_time
 from ..supervision import Component, Health
-from ..symbols.stacks import COMPLETE, NO_MAPPING, NO_TABLE, NOT_LEARNT, STOPS
+from ..symbols.stacks import STOPS, Stop
 from ..unwind.cache import TableCache
 from ..unwind.loader import UnwindLoader
 from ..unwind.python_process import PythonProcess
@@ -285,7 +285,7 @@ class ProfileReceiver:
     @property
     def cut_for_tables(self) -> int:
         """How many stacks were cut short because something about their process had not been read yet."""
-        return sum(self.truncated.get(stop, 0) for stop in (NO_MAPPING, NO_TABLE, NOT_LEARNT))
+        return sum(self.truncated.get(stop, 0) for stop in (Stop.NO_MAPPING, Stop.NO_TABLE, Stop.UNKNOWN_PROCESS))
 
     def _gather_s(self) -> float:
         return _GATHER_NEW_S if time.monotonic() < self._new_until else _GATHER_S
@@ -371,7 +371,7 @@ class ProfileReceiver:
     def stacks(self) -> dict[str | None, int]:
         """Return how many stacks were taken, by why they were cut short; None: they are complete."""
         with self._lock:
-            return {None: self.complete, **{STOPS.get(stop, STOPS[0]): n for stop, n in self.truncated.items()}}
+            return {None: self.complete, **{STOPS.get(stop, STOPS[Stop.NONE]): n for stop, n in self.truncated.items()}}
 
     def losses(self) -> dict[Loss, int]:
         """Return how often each thing went wrong in the kernel, since the start."""
@@ -444,13 +444,13 @@ class ProfileReceiver:
 
     def _note_end(self, sample: StackSample, frames: bytes) -> None:
         """Count a stack, and have what it ended for want of read."""
-        if sample.stop == COMPLETE:
+        if sample.stop == Stop.OUTERMOST:
             self.complete += 1
         else:
             self.truncated[sample.stop] = self.truncated.get(sample.stop, 0) + 1
-        if sample.stop == NO_MAPPING:
+        if sample.stop == Stop.NO_MAPPING:
             self.loader.look_again(sample.tgid)
-        elif sample.stop == NO_TABLE and len(frames) >= abi.FRAME_SIZE:
+        elif sample.stop == Stop.NO_TABLE and len(frames) >= abi.FRAME_SIZE:
             self.loader.need(sample.tgid, int.from_bytes(frames[-abi.FRAME_SIZE :][:8], "little"))
 
     def _add_remainders(self, ended: Collection[Process] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -25,26 +26,47 @@ _SIGN = 1 << 31
 _FRAME = struct.Struct("<QQ")
 _MAX_STACKS = 20_000
 
-STOPS = {
-    0: "unknown reason",
-    2: "deeper than the walker follows",
-    3: "an address in no known mapping",
-    4: "no unwinding table for the file yet",
-    5: "no unwinding information for an address",
-    6: "an unwinding rule that is not supported",
-    7: "stack memory could not be read",
-    8: "the stack pointer would not rise",
-    9: "more interpreter activations than Python frames",
-    10: "code without tables and frame pointers",
-    11: "a process that is still being learnt",
-    12: "a return address that leads to no code",
-    13: "more interpreters and thread states than are looked at",
-    14: "an interpreter activation that no thread state owns",
-    15: "fewer interpreter activations than Python frames",
+
+class Stop(enum.IntEnum):
+    """Why a stack ends where it ends."""
+
+    NONE = 0
+    OUTERMOST = 1
+    """It is complete."""
+    FULL = 2
+    NO_MAPPING = 3
+    NO_TABLE = 4
+    NO_ROW = 5
+    UNSUPPORTED = 6
+    UNREADABLE = 7
+    STUCK = 8
+    CHAIN_ENDED = 9
+    FRAME_POINTER = 10
+    UNKNOWN_PROCESS = 11
+    NO_CODE = 12
+    STATES = 13
+    NO_OWNER = 14
+    FRAMES_LEFT = 15
+
+
+STOPS: dict[int, str] = {
+    Stop.NONE: "unknown reason",
+    Stop.FULL: "deeper than the walker follows",
+    Stop.NO_MAPPING: "an address in no known mapping",
+    Stop.NO_TABLE: "no unwinding table for the file yet",
+    Stop.NO_ROW: "no unwinding information for an address",
+    Stop.UNSUPPORTED: "an unwinding rule that is not supported",
+    Stop.UNREADABLE: "stack memory could not be read",
+    Stop.STUCK: "the stack pointer would not rise",
+    Stop.CHAIN_ENDED: "more interpreter activations than Python frames",
+    Stop.FRAME_POINTER: "code without tables and frame pointers",
+    Stop.UNKNOWN_PROCESS: "a process that is still being learnt",
+    Stop.NO_CODE: "a return address that leads to no code",
+    Stop.STATES: "more interpreters and thread states than are looked at",
+    Stop.NO_OWNER: "an interpreter activation that no thread state owns",
+    Stop.FRAMES_LEFT: "fewer interpreter activations than Python frames",
 }
-"""ebpf/abi.h: enum stop; 1 is a complete stack."""
-COMPLETE = 1
-NO_MAPPING, NO_TABLE, NOT_LEARNT = 3, 4, 11
+"""For people: of stacks that are not complete."""
 
 _MADE = Frame(FrameKind.NATIVE, "[code made at run time]")
 """Of a JIT: without a file, without a name, and elsewhere in every run."""
@@ -132,8 +154,8 @@ class StackNamer:
         if any(f.kind is FrameKind.CPYTHON for f in named):
             own = self._interpreter()
             named = [f for f in named if f.mapping is None or f.mapping.path != own or not is_glue(f.function)]
-        if stack.stop != COMPLETE:
-            named.append(truncation(STOPS.get(stack.stop, STOPS[0])))
+        if stack.stop != Stop.OUTERMOST:
+            named.append(truncation(STOPS.get(stack.stop, STOPS[Stop.NONE])))
         stack.named = tuple(named)
         return stack.named
 

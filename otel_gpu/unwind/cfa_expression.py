@@ -39,7 +39,7 @@ def recognise(expression: bytes) -> tuple[RowKind, int]:
                     return RowKind.UNSUPPORTED, 0
             packed = deref_offset(offset, addend)
             if packed is not None:
-                return (RowKind.DEREF_RSP if op == _BREG0 + _RSP else RowKind.DEREF_RBP), packed
+                return (RowKind.DEREF_SP if op == _BREG0 + _RSP else RowKind.DEREF_FP), packed
     return RowKind.UNSUPPORTED, 0
 
 

@@ -156,10 +156,10 @@ def _encode(rules: Rules, is_signal: Bools) -> Ints:
     """Turn rules into rows."""
     register, offset, rbp = rules.cfa_register, rules.cfa_offset, rules.rbp
     by_expression = register >= EXPRESSION
-    kind = np.where(register == RSP, RowKind.RSP, np.where(register == RBP, RowKind.RBP, RowKind.UNSUPPORTED))
+    kind = np.where(register == RSP, RowKind.SP, np.where(register == RBP, RowKind.FP, RowKind.UNSUPPORTED))
     short = (offset >= -32768) & (offset < 32768)
     large = (register == RSP) & ~short & (offset > 0) & (offset % 8 == 0) & (offset < 8 * 65536)
-    kind = np.where(large, RowKind.RSP_LARGE, np.where(short, kind, RowKind.UNSUPPORTED))
+    kind = np.where(large, RowKind.SP_LARGE, np.where(short, kind, RowKind.UNSUPPORTED))
     kind = np.where(by_expression, register >> 16 & 0xFF, kind)
     offset = np.where(by_expression, register & 0xFFFF, np.where(large, offset // 8, offset))
     # gcc leaves "rbp is saved where rbp points" standing after the leave that ends it; by then rsp gives the CFA.

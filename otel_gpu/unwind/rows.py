@@ -8,10 +8,10 @@ Where the caller's frame (CFA), its return address and its frame pointer are, by
 | kind | CFA | note |
 |---|---|---|
 | END | – | no unwinding information here: stop, the stack is cut |
-| RSP, RBP | register + cfa_offset | |
-| RSP_LARGE | rsp + 8 · (unsigned) cfa_offset | frames from 32 to 512 KiB |
+| SP, FP | register + cfa_offset | |
+| SP_LARGE | rsp + 8 · (unsigned) cfa_offset | frames from 32 to 512 KiB |
 | PLT | rsp + 8 + (8 if (pc & 15) >= cfa_offset else 0) | lazy binding stubs |
-| DEREF_RSP, DEREF_RBP | *(register + 8 · (cfa_offset >> 4)) + 8 · (cfa_offset & 15) | realigned stacks; arithmetic shift |
+| DEREF_SP, DEREF_FP | *(register + 8 · (cfa_offset >> 4)) + 8 · (cfa_offset & 15) | realigned stacks; arithmetic shift |
 | SIGNAL | registers in the rt_sigframe at rsp | |
 | UNSUPPORTED | – | a rule these rows cannot say: stop, the stack is cut |
 | OUTERMOST | – | the return address is marked undefined: the stack is complete |
@@ -31,26 +31,26 @@ import numpy.typing as npt
 
 from ..errors import OtelGpuError
 
-ROW = np.dtype([("pc", "<u4"), ("cfa_offset", "<i2"), ("kind", "u1"), ("rbp_offset_div8", "i1")])
+ROW = np.dtype([("pc", "<u4"), ("cfa_offset", "<i2"), ("kind", "u1"), ("fp_offset", "i1")])
 """One row as it crosses to the kernel."""
 
 RBP_AT_RBP = 1
-"""The value of `rbp_offset_div8` for a frame pointer saved where rbp points (no saved register is above the CFA)."""
+"""The value of `fp_offset` for a frame pointer saved where rbp points (no saved register is above the CFA)."""
 
 
 class RowKind(enum.IntEnum):
     """How the caller's frame is found; the values are part of the kernel boundary."""
 
     END = 0
-    RSP = 1
-    RBP = 2
+    SP = 1
+    FP = 2
     PLT = 3
     UNSUPPORTED = 4
-    DEREF_RSP = 5
-    DEREF_RBP = 6
+    DEREF_SP = 5
+    DEREF_FP = 6
     SIGNAL = 7
     OUTERMOST = 8
-    RSP_LARGE = 9
+    SP_LARGE = 9
     UNREAD = 10
 
 

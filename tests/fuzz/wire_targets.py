@@ -34,7 +34,7 @@ _ANSWERS: tuple[Any, ...] = (
 )  # fmt: skip
 _LIMITS = Limits(answer_s=0.01, answer_bytes=1 << 20)
 _ADDRESSES = [0, 1, 0x1000, 1 << 32, (1 << 64) - 1]
-_ROWS = np.array([(0, 8, RowKind.RSP, 0), (16, 16, RowKind.RSP, -2)], ROW).tobytes()
+_ROWS = np.array([(0, 8, RowKind.SP, 0), (16, 16, RowKind.SP, -2)], ROW).tobytes()
 
 
 def _say(data: bytes, answer: Any) -> Job[Any]:

@@ -62,12 +62,12 @@ def table_of(*functions: tuple[int, int, bytes], head: bytes | None = None) -> U
 def rules(table: UnwindTable) -> list[tuple[int, str, int, int]]:
     return [
         (int(pc) + CODE, RowKind(kind).name, int(cfa), int(rbp))
-        for pc, cfa, kind, rbp in table.rows[["pc", "cfa_offset", "kind", "rbp_offset_div8"]].tolist()
+        for pc, cfa, kind, rbp in table.rows[["pc", "cfa_offset", "kind", "fp_offset"]].tolist()
     ]
 
 
 def test_a_row_is_eight_bytes_in_the_kernels_order() -> None:
-    row = np.array([(0x01020304, -2, RowKind.RBP, -3)], ROW)
+    row = np.array([(0x01020304, -2, RowKind.FP, -3)], ROW)
 
     assert row.tobytes() == bytes([4, 3, 2, 1, 0xFE, 0xFF, 2, 0xFD])
 
@@ -77,10 +77,10 @@ def test_a_prologue_becomes_one_row_per_change() -> None:
     program = bytes([0x41, 0x0E, 16, 0x86, 2, 0x43, 0x0D, 6, 0x60, 0x0C, 7, 8, 0xC6])
 
     assert rules(table_of((CODE, 0x40, program))) == [
-        (CODE, "RSP", 8, 0),
-        (CODE + 1, "RSP", 16, -2),
-        (CODE + 4, "RBP", 16, -2),
-        (CODE + 0x24, "RSP", 8, 0),
+        (CODE, "SP", 8, 0),
+        (CODE + 1, "SP", 16, -2),
+        (CODE + 4, "FP", 16, -2),
+        (CODE + 0x24, "SP", 8, 0),
         (CODE + 0x40, "END", 0, 0),
     ]
 
@@ -111,9 +111,9 @@ def test_padding_between_functions_costs_no_row_and_a_hole_ends_the_rules() -> N
     table = table_of((CODE, 0x1A, b""), (CODE + 0x20, 0x10, b""), (CODE + 0x40, 0x10, b""))
 
     assert rules(table) == [
-        (CODE, "RSP", 8, 0),
+        (CODE, "SP", 8, 0),
         (CODE + 0x30, "END", 0, 0),
-        (CODE + 0x40, "RSP", 8, 0),
+        (CODE + 0x40, "SP", 8, 0),
         (CODE + 0x50, "END", 0, 0),
     ]
 
@@ -143,7 +143,7 @@ def test_an_entry_point_without_rules_is_the_outermost_frame(entry: int, expecte
 def test_functions_in_any_order_are_sorted() -> None:
     table = table_of((CODE + 0x100, 16, bytes([0x0E, 24])), (CODE, 16, bytes([0x0E, 16])))
 
-    assert [cfa for _pc, kind, cfa, _rbp in rules(table) if kind == "RSP"] == [16, 24]
+    assert [cfa for _pc, kind, cfa, _rbp in rules(table) if kind == "SP"] == [16, 24]
 
 
 def test_an_undefined_return_address_is_the_outermost_frame() -> None:
@@ -164,9 +164,9 @@ def test_a_signal_frame_is_marked_whatever_its_rules() -> None:
     [
         ("77 08 80 00 3f 1a 3b 2a 33 24 22", (RowKind.PLT, 11)),
         ("77 08 80 00 3f 1a 39 2a 33 24 22", (RowKind.PLT, 9)),
-        ("76 78 06", (RowKind.DEREF_RBP, deref_offset(-8, 0))),
-        ("77 28 06 23 08", (RowKind.DEREF_RSP, deref_offset(40, 8))),
-        ("77 a0 04 06 23 08", (RowKind.DEREF_RSP, deref_offset(544, 8))),
+        ("76 78 06", (RowKind.DEREF_FP, deref_offset(-8, 0))),
+        ("77 28 06 23 08", (RowKind.DEREF_SP, deref_offset(40, 8))),
+        ("77 a0 04 06 23 08", (RowKind.DEREF_SP, deref_offset(544, 8))),
         ("77 04 06", (RowKind.UNSUPPORTED, 0)),
         ("77 08 79 00 38 1e 22 06 23 08", (RowKind.UNSUPPORTED, 0)),
         ("77 88", (RowKind.UNSUPPORTED, 0)),
@@ -183,7 +183,7 @@ def test_a_realigned_stack_finds_its_frame_pointer_where_rbp_points() -> None:
     table = table_of((CODE, 64, program))
 
     assert is_at_rbp(bytes.fromhex("76 00"))
-    assert rules(table)[1] == (CODE + 1, "DEREF_RBP", deref_offset(-8, 0), RBP_AT_RBP)
+    assert rules(table)[1] == (CODE + 1, "DEREF_FP", deref_offset(-8, 0), RBP_AT_RBP)
 
 
 @pytest.mark.parametrize("offset", [-16384, -8, 0, 544, 16376])
@@ -197,7 +197,7 @@ def test_deref_offsets_unpack_by_an_arithmetic_shift(offset: int) -> None:
 
 def test_big_frames_are_counted_in_words() -> None:
     # def_cfa_offset 65,544
-    assert rules(table_of((CODE, 16, bytes([0x0E, 0x88, 0x80, 0x04]))))[0] == (CODE, "RSP_LARGE", 8193, 0)
+    assert rules(table_of((CODE, 16, bytes([0x0E, 0x88, 0x80, 0x04]))))[0] == (CODE, "SP_LARGE", 8193, 0)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_malformed_program_is_counted_and_harms_no_other(program: bytes) -> No
 
     assert table.skipped == {"its program is malformed": 1}
     assert table.functions == 1
-    assert rules(table)[:2] == [(CODE, "UNSUPPORTED", 0, 0), (CODE + 16, "RSP", 24, 0)]
+    assert rules(table)[:2] == [(CODE, "UNSUPPORTED", 0, 0), (CODE + 16, "SP", 24, 0)]
 
 
 def test_a_restore_does_not_reach_into_the_function_before() -> None:
@@ -244,8 +244,8 @@ def test_overlapping_functions_are_cut_where_the_next_begins() -> None:
 
     assert table.skipped == {"it overlaps another": 1}
     assert rules(table) == [
-        (CODE, "RSP", 16, 0),
-        (CODE + 32, "RSP", 24, 0),
+        (CODE, "SP", 16, 0),
+        (CODE + 32, "SP", 24, 0),
         (CODE + 48, "END", 0, 0),
     ]
 
@@ -350,7 +350,7 @@ def test_the_vdso_compiles_from_memory() -> None:
     table = compile_table(elf)
 
     assert table.functions > 3
-    assert RowKind.RSP in table.kinds()
+    assert RowKind.SP in table.kinds()
 
 
 @pytest.mark.parametrize("name", ["c", "m", "stdc++", "gcc_s"])

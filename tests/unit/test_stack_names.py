@@ -22,14 +22,13 @@ from otel_gpu.signals.profiles import FileMapping, FrameKind, Stack, is_truncate
 from otel_gpu.symbols.file_names import FileNames
 from otel_gpu.symbols.python_names import PythonNames
 from otel_gpu.symbols.stacks import (
-    COMPLETE,
     EXACT,
     MADE,
     NATIVE,
-    NO_MAPPING,
     PYTHON,
     STOPS,
     StackNamer,
+    Stop,
 )
 from otel_gpu.unwind.address_space import load_bias, open_root, regions
 from otel_gpu.unwind.loader import WalkedProcess
@@ -104,12 +103,12 @@ def _address(name: str) -> int:
 def test_a_return_address_is_named_by_the_call_before_it(names: Names, namer: StackNamer) -> None:
     start = _address("qsort")
 
-    exact, inside = names.stack(namer, _raw((start, EXACT), (start + 1, NATIVE)), COMPLETE)
+    exact, inside = names.stack(namer, _raw((start, EXACT), (start + 1, NATIVE)), Stop.OUTERMOST)
 
     assert exact.function == inside.function == "qsort"
     assert exact.address == inside.address
     # One that begins where a function does belongs to what lies before.
-    assert names.stack(namer, _raw((start, NATIVE)), COMPLETE)[0].function != "qsort"
+    assert names.stack(namer, _raw((start, NATIVE)), Stop.OUTERMOST)[0].function != "qsort"
 
 
 @pytest.mark.parametrize("has_root", [True, False])
@@ -129,10 +128,10 @@ def test_the_files_of_a_process_that_has_ended_still_name_its_frames(
         process.root = None
     region = next(r for r in process.biases if r.raw_path == os.fsencode(program))
     raw = _raw((region.start + 64, EXACT))
-    (frame,) = names.stack(names.namer(process), raw, COMPLETE)
+    (frame,) = names.stack(names.namer(process), raw, Stop.OUTERMOST)
     names.files.release(process.pid)
     program.unlink()
-    (unknown,) = names.stack(names.namer(process), raw, COMPLETE)
+    (unknown,) = names.stack(names.namer(process), raw, Stop.OUTERMOST)
     names.files.release(process.pid)
 
     assert frame.mapping is not None
@@ -146,24 +145,24 @@ def test_why_a_stack_ends_early_is_its_root(names: Names, namer: StackNamer) -> 
 
         assert is_truncated(stack)
         assert stack[-1].function == f"[truncated: {reason}]"
-    assert STOPS[NO_MAPPING] == "an address in no known mapping"
+    assert STOPS[Stop.NO_MAPPING] == "an address in no known mapping"
 
 
 def test_code_made_at_run_time_has_one_name_wherever_it_is(names: Names, namer: StackNamer) -> None:
-    first, second = names.stack(namer, _raw((0x1000, MADE), (0x2000, MADE)), COMPLETE)
+    first, second = names.stack(namer, _raw((0x1000, MADE), (0x2000, MADE)), Stop.OUTERMOST)
 
     assert first == second
     assert first.function == "[code made at run time]"
 
 
 def test_an_address_that_is_nowhere_keeps_its_number(names: Names, namer: StackNamer) -> None:
-    (frame,) = names.stack(namer, _raw((0x1234, NATIVE)), COMPLETE)
+    (frame,) = names.stack(namer, _raw((0x1234, NATIVE)), Stop.OUTERMOST)
 
     assert (frame.function, frame.address, frame.kind) == ("", 0x1234, FrameKind.NATIVE)
 
 
 def test_a_python_frame_of_a_process_whose_python_is_unknown_says_so(names: Names, namer: StackNamer) -> None:
-    (frame,) = names.stack(namer, _raw((id(sys._getframe().f_code), PYTHON)), COMPLETE)
+    (frame,) = names.stack(namer, _raw((id(sys._getframe().f_code), PYTHON)), Stop.OUTERMOST)
 
     assert frame.kind is FrameKind.CPYTHON
     assert "unreadable" in frame.function
@@ -183,12 +182,12 @@ def test_a_code_object_is_known_by_its_checksum(names: Names) -> None:
         return struct.pack("<QQ", id(code) | checksum >> 16 << 48, PYTHON << 56 | (checksum & 0xFFFF) << 32 | lasti)
 
     checksum = code_checksum(code.co_argcount, code.co_kwonlyargcount, code.co_flags, code.co_firstlineno)
-    (named,) = names.stack(namer, raw(checksum), COMPLETE)
-    (other,) = names.stack(namer, raw(checksum ^ 1), COMPLETE)
+    (named,) = names.stack(namer, raw(checksum), Stop.OUTERMOST)
+    (other,) = names.stack(namer, raw(checksum ^ 1), Stop.OUTERMOST)
 
     assert (named.function, named.filename) == (code.co_qualname, code.co_filename)
     assert code.co_firstlineno < named.line <= frame.f_lineno
     # Another object's: the address has been given away since.
     assert other.function == "[unreadable Python frame: stale]"
     namer.forget_python()
-    assert names.stack(namer, raw(checksum), COMPLETE) == (named,)
+    assert names.stack(namer, raw(checksum), Stop.OUTERMOST) == (named,)
