@@ -26,8 +26,8 @@ from otel_gpu.bpf.placed import placed_programs
 from otel_gpu.discovery.drivers import libraries_at
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.receivers.cuda import CudaReceiver
-from otel_gpu.receivers.cuda_programs import CudaPrograms
+from otel_gpu.receivers.cuda.loading import CudaPrograms
+from otel_gpu.receivers.cuda.receiver import CudaReceiver
 
 _SEEN, _UNSEEN = 100, 10
 _ROWS = 65_536

@@ -30,8 +30,8 @@ from otel_gpu.probes.attach import AttachedLibrary, PlannedProbe, plan
 from otel_gpu.probes.sites import Policy, SiteRules
 from otel_gpu.probes.table import DRIVER
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.receivers.cuda import CudaReceiver, CudaTables
-from otel_gpu.receivers.cuda_programs import CudaPrograms
+from otel_gpu.receivers.cuda.loading import CudaPrograms
+from otel_gpu.receivers.cuda.receiver import CudaReceiver, CudaTables
 
 Placed = AbstractContextManager[object]
 RECORD_SIZE = 80 + 8  # and the ring's own header

@@ -48,12 +48,12 @@ from .processors.hip_devices import HipDeviceNames
 from .processors.kernel_names import KernelNames
 from .processors.untracked_memory import UntrackedMemory
 from .receivers import Receiver
-from .receivers.agent_self import SelfReceiver
-from .receivers.cuda_programs import CudaPrograms
-from .receivers.hip_devices import HipDeviceBook
-from .receivers.nvml import NvmlReceiver
-from .receivers.nvml_apart import NvmlApart
-from .receivers.process_devices import DeviceBook
+from .receivers.cuda.devices import DeviceBook
+from .receivers.cuda.loading import CudaPrograms
+from .receivers.hip.devices import HipDeviceBook
+from .receivers.nvml.apart import NvmlApart
+from .receivers.nvml.receiver import NvmlReceiver
+from .receivers.self.receiver import SelfReceiver
 from .series_limits import SeriesLimits
 from .shortage import require_descriptors
 from .signals.metrics import Point, Resource, attributes
@@ -62,8 +62,8 @@ from .supervision import Health, Worker
 if TYPE_CHECKING:
     from .health_check import HealthCheck
     from .profiling import ProfilePipeline
-    from .receivers.cuda import CudaReceiver
-    from .receivers.profile import ProfileReceiver
+    from .receivers.cuda.receiver import CudaReceiver
+    from .receivers.profiles.receiver import ProfileReceiver
 
 _log = logging.getLogger(__name__)
 STOP_S = 8.0
@@ -167,7 +167,7 @@ class Agent:
                     table_share=share,
                 )
                 # What the programs are read with is imported while the kernel checks them.
-                from .receivers.cuda import CudaReceiver
+                from .receivers.cuda.receiver import CudaReceiver
             self._cuda = CudaReceiver(
                 self._processes,
                 self._parsers,
@@ -279,7 +279,7 @@ class Agent:
     ) -> None:
         """Load what walks stacks, which metrics do without."""
         from .profiling import types_of
-        from .receivers.profile import ProfileReceiver
+        from .receivers.profiles.receiver import ProfileReceiver
 
         assert self._cuda is not None
         try:

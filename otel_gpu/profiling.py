@@ -9,7 +9,7 @@ from .config import ProfileSettings
 from .exporters import Payload, SignalExporter
 from .exporters.objects import ObjectExporter
 from .exporters.profile_otlp import profile_payloads
-from .receivers.profile import ProfileReceiver
+from .receivers.profiles.receiver import ProfileReceiver
 from .signals.profiles import CHOICES, Profile, ProfileType
 from .supervision import Component, Health
 

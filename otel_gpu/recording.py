@@ -24,13 +24,13 @@ from .probes.table import Counted
 from .process.files import MappedFile
 from .process.mappings import executable_mappings
 from .process.parsers import Parsers
-from .receivers.cuda_programs import CudaPrograms
+from .receivers.cuda.loading import CudaPrograms
 from .shortage import require_descriptors
 from .signals.profiles import Profile, ProfileType, merge, shows_gpu_time
 
 if TYPE_CHECKING:
-    from .receivers.cuda import CudaReceiver
-    from .receivers.profile import ProfileReceiver, Progress
+    from .receivers.cuda.receiver import CudaReceiver
+    from .receivers.profiles.receiver import ProfileReceiver, Progress
 
 _log = logging.getLogger(__name__)
 _SLICE_S = 0.25
@@ -84,8 +84,8 @@ class Recording:
                 table_share=share,
             )
             # What the programs are read with is imported while the kernel checks them.
-            from .receivers.cuda import CudaReceiver
-            from .receivers.profile import ProfileReceiver
+            from .receivers.cuda.receiver import CudaReceiver
+            from .receivers.profiles.receiver import ProfileReceiver
         self._cuda: CudaReceiver = CudaReceiver(
             self._processes,
             self._parsers,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from . import registry
 from .errors import ConfigError
-from .receivers import nvml_metrics
+from .receivers.nvml import metrics as nvml_metrics
 from .signals.metrics import Instrument, MetricSpec
 from .signals.profiles import CHOICES
 from .signals.telemetry import AttributeSpec

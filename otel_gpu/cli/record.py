@@ -22,7 +22,7 @@ from .run import pid, seconds
 from .signals import LastResort, stop_signals
 
 if TYPE_CHECKING:
-    from ..receivers.profile import Progress
+    from ..receivers.profiles.receiver import Progress
     from ..recording import Recording
 
 _TOLD_NAMES_S = 3.0

@@ -13,9 +13,9 @@ from otel_gpu.discovery.drivers import libraries_at
 from otel_gpu.discovery.libraries import LibraryKind
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.receivers.cuda import CudaReceiver
-from otel_gpu.receivers.cuda_programs import CudaPrograms
-from otel_gpu.receivers.rows import RowDelta
+from otel_gpu.receivers.cuda.loading import CudaPrograms
+from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.receivers.cuda.rows import RowDelta
 from tests.e2e import ground
 from tests.e2e.abi_calls import Call
 from tests.e2e.processes import Program

@@ -13,7 +13,7 @@ import pytest
 from otel_gpu.abi import BUCKET_NONE, Family, MemoryType
 from otel_gpu.probes.hook import Hook
 from otel_gpu.probes.table import DRIVER, FUNCTIONS
-from otel_gpu.receivers.rows import RowDelta
+from otel_gpu.receivers.cuda.rows import RowDelta
 from tests.e2e import abi_calls, ground
 from tests.e2e.abi_calls import BYTES, PITCH, STREAM, Call, Row
 from tests.e2e.call_bench import Bench, open_bench

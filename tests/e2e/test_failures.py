@@ -18,12 +18,12 @@ from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.pipeline import Graph
 from otel_gpu.processors.kernel_names import KernelNames
 from otel_gpu.profiling import ProfilePipeline
-from otel_gpu.receivers.agent_self import SelfReceiver
-from otel_gpu.receivers.cuda import CudaReceiver
-from otel_gpu.receivers.cuda_facts import CudaFacts
-from otel_gpu.receivers.profile import ProfileReceiver
-from otel_gpu.receivers.profile_sums import ProfileSums
-from otel_gpu.receivers.resting import RestingThreads
+from otel_gpu.receivers.cuda.facts import CudaFacts
+from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.receivers.profiles.receiver import ProfileReceiver
+from otel_gpu.receivers.profiles.resting import RestingThreads
+from otel_gpu.receivers.profiles.sums import ProfileSums
+from otel_gpu.receivers.self.receiver import SelfReceiver
 from otel_gpu.signals.profiles import GPU_ALLOC_SPACE, GPU_COPY, GPU_LAUNCHES, merge
 from otel_gpu.symbols.stacks import StackNamer
 from tests.e2e import ground

@@ -15,9 +15,9 @@ import pytest
 
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.receivers.cuda import CudaReceiver
-from otel_gpu.receivers.cuda_programs import CudaPrograms
-from otel_gpu.receivers.profile import ProfileReceiver
+from otel_gpu.receivers.cuda.loading import CudaPrograms
+from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.receivers.profiles.receiver import ProfileReceiver
 from otel_gpu.recording import Recording
 from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, FrameKind, is_truncated
 from otel_gpu.symbols.stacks import STOPS

@@ -11,14 +11,14 @@ from otel_gpu.agent import Agent
 from otel_gpu.bpf.features import probe
 from otel_gpu.config import Config, Discovery
 from otel_gpu.exporters.settings import FileSettings
-from otel_gpu.receivers import cuda_programs
+from otel_gpu.receivers.cuda import loading
 from tests.e2e import comparison, ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import Program
 
 
 def test_plain_loops_count_what_bpf_loop_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_programs, "probe", lambda: replace(probe(), bpf_loop=False))
+    monkeypatch.setattr(loading, "probe", lambda: replace(probe(), bpf_loop=False))
     storm = [ground.part("programs") / "launch_storm", "--gate", "--threads", "4", "--launches", "10000"]
     with Program([*storm, "--memory", "8", "--graphs", "3"], tmp_path) as program:
         program.ready()

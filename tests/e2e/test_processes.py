@@ -15,8 +15,8 @@ from otel_gpu.discovery.processes import Process, ProcessTable
 from otel_gpu.discovery.watch import Watcher
 from otel_gpu.process.files import MappedFile
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.receivers.cuda import CudaReceiver
-from otel_gpu.receivers.cuda_programs import CudaPrograms
+from otel_gpu.receivers.cuda.loading import CudaPrograms
+from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from tests.e2e import comparison, ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import PATIENCE_S, Agent, Program, starved_for_cpu_s

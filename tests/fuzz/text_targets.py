@@ -17,7 +17,7 @@ from otel_gpu.exporters.rpc_status import read_status
 from otel_gpu.printable import MAX_SHOWN, escaped, one_line
 from otel_gpu.process.mappings import mapped_file, parse_executable
 from otel_gpu.processors.devices import Gpu, visible_devices
-from otel_gpu.receivers import hip_devices
+from otel_gpu.receivers.hip import devices as hip_devices
 from otel_gpu.redaction import endpoint_without_credentials, without_credentials
 from otel_gpu.symbols.demangle import demangle, shorten
 from otel_gpu.symbols.kernels import printable

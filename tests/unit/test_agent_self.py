@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from otel_gpu.receivers.agent_self import SelfReceiver
+from otel_gpu.receivers.self.receiver import SelfReceiver
 
 
 def test_the_agents_own_variables_name_it() -> None:

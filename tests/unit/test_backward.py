@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_gpu.receivers.backward import BACKWARD, BackwardCallers
+from otel_gpu.receivers.profiles.backward import BACKWARD, BackwardCallers
 from otel_gpu.signals.profiles import Frame, FrameKind, Stack
 
 MAIN, OTHER, ENGINE, POOL = 1, 2, 100, 101

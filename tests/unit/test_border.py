@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu import abi
-from otel_gpu.receivers import kernel_handles
+from otel_gpu.receivers.cuda import kernel_handles
 from otel_gpu.symbols import stacks
 from otel_gpu.unwind import loader, python_layout, python_process, rows
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_gpu.abi import ROW_KEY, Family
-from otel_gpu.receivers.crowds import MOST, Crowds
+from otel_gpu.receivers.cuda.crowds import MOST, Crowds
 
 CROWD, OTHER = (10, 1), (11, 1)
 

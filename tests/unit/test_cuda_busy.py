@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.discovery.processes import Process
-from otel_gpu.receivers.cuda_busy import Batch, BatchSum, BusyDelta, BusyTimes, bounds, present_batch
+from otel_gpu.receivers.cuda.busy import Batch, BatchSum, BusyDelta, BusyTimes, bounds, present_batch
 from otel_gpu.signals.metrics import Resource
 
 FIRST, NOW = 1_000, 10_000

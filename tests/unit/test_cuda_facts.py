@@ -9,7 +9,7 @@ import pytest
 
 from otel_gpu.discovery.processes import Process
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.receivers.cuda_facts import CudaFacts
+from otel_gpu.receivers.cuda.facts import CudaFacts
 from otel_gpu.signals.metrics import Resource, attributes
 from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.kernels import KernelBook

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.abi import CopyKind, HostMemory, NodeType
-from otel_gpu.receivers import cuda_graphs
-from otel_gpu.receivers.cuda_graphs import Contents, Graphs, Node, copies
+from otel_gpu.receivers.cuda import graphs as cuda_graphs
+from otel_gpu.receivers.cuda.graphs import Contents, Graphs, Node, copies
 
 GRAPH, OTHER, EXEC, NODE, NODE2, CHILD = 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000
 ONE = Node(NodeType.KERNEL, 0xA1, 0)

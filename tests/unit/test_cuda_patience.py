@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from otel_gpu.abi import Family
-from otel_gpu.receivers.cuda_patience import Patience
-from otel_gpu.receivers.rows import RowDelta
+from otel_gpu.receivers.cuda.patience import Patience
+from otel_gpu.receivers.cuda.rows import RowDelta
 
 
 def row(subject: int, count: int = 1, tgid: int = 10) -> RowDelta:

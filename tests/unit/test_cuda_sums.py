@@ -8,10 +8,10 @@ from otel_gpu import abi, telemetry
 from otel_gpu.abi import CopyKind, Family, FreeCause, HostMemory, MemoryType, NodeType
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
-from otel_gpu.receivers.cuda_graphs import Contents, Node
-from otel_gpu.receivers.cuda_sums import CudaSums
-from otel_gpu.receivers.error_types import ErrorTypes
-from otel_gpu.receivers.rows import RowDelta
+from otel_gpu.receivers.cuda.error_types import ErrorTypes
+from otel_gpu.receivers.cuda.graphs import Contents, Node
+from otel_gpu.receivers.cuda.rows import RowDelta
+from otel_gpu.receivers.cuda.sums import CudaSums
 from otel_gpu.signals.metrics import Buckets, Measurement, Resource, attributes
 
 PROCESS = Process(10, Resource(attributes({"process.pid": 10})), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_gpu.discovery.processes import Process
-from otel_gpu.receivers.error_types import OTHER, ErrorTypes
+from otel_gpu.receivers.cuda.error_types import OTHER, ErrorTypes
 from otel_gpu.signals.metrics import Resource
 
 ONE, ANOTHER = Process(1, Resource(()), 0), Process(2, Resource(()), 0)

@@ -13,10 +13,10 @@ from otel_gpu import abi
 from otel_gpu.abi import SampleType
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
-from otel_gpu.receivers.cuda_busy import Batch, BatchSum, DeviceTime, Parts
-from otel_gpu.receivers.gpu_time import LAUNCHED_BEFORE, GpuTime
-from otel_gpu.receivers.gpu_time_split import Shares, Work, split
-from otel_gpu.receivers.profile_sums import GRAPH, NOT_SAMPLED, StackSample
+from otel_gpu.receivers.cuda.busy import Batch, BatchSum, DeviceTime, Parts
+from otel_gpu.receivers.profiles.gpu_time import LAUNCHED_BEFORE, GpuTime
+from otel_gpu.receivers.profiles.gpu_time_split import Shares, Work, split
+from otel_gpu.receivers.profiles.sums import GRAPH, NOT_SAMPLED, StackSample
 from otel_gpu.signals.metrics import Resource
 from otel_gpu.signals.profiles import Frame, FrameKind
 

@@ -9,8 +9,8 @@ import pytest
 from otel_gpu import abi, telemetry
 from otel_gpu.abi import CopyKind, NodeType
 from otel_gpu.discovery.processes import Process
-from otel_gpu.receivers import hip
-from otel_gpu.receivers.cuda_graphs import Graphs, Node
+from otel_gpu.receivers.cuda.graphs import Graphs, Node
+from otel_gpu.receivers.hip import rows as hip
 from otel_gpu.signals.metrics import Measurement, Resource, attributes
 
 GRAPH, NODE, EXEC, VERSION = 0x10, 0x20, 0x30, 99

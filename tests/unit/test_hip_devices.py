@@ -16,7 +16,7 @@ from otel_gpu.discovery.identification import Known
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.processors.hip_devices import HipDeviceNames
-from otel_gpu.receivers.hip_devices import HipDeviceBook, visible_devices
+from otel_gpu.receivers.hip.devices import HipDeviceBook, visible_devices
 from otel_gpu.signals.metrics import Measurement, Resource, attributes
 
 UNIQUE = (0xA1B2C3D4E5F60718, 0x9000000000000001, 0)

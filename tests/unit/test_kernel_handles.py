@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_gpu.receivers.kernel_handles import KernelHandles, handle_of
+from otel_gpu.receivers.cuda.kernel_handles import KernelHandles, handle_of
 
 PROGRAM, ANOTHER = (4711, 1), (4711, 2)
 HANDLE, OTHER = 0x7F00_1234_5670, 0x7F00_1234_5680

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.receivers import nvml_metrics
-from otel_gpu.receivers.nvml import NvmlReceiver
+from otel_gpu.receivers.nvml import metrics as nvml_metrics
+from otel_gpu.receivers.nvml.receiver import NvmlReceiver
 from otel_gpu.signals.metrics import Instrument, Measurement, Resource, SeriesStore, attributes
 
 STANDIN = Path(__file__).parent.parent / "standins" / "cuda"
@@ -64,7 +64,7 @@ def knobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Knobs:
     knobs = Knobs(tmp_path)
     knobs.set()
     # Closing takes as long as one wait for events.
-    monkeypatch.setattr("otel_gpu.receivers.nvml_events._WAIT_MS", 10)
+    monkeypatch.setattr("otel_gpu.receivers.nvml.events._WAIT_MS", 10)
     monkeypatch.setenv("MOCKNVML_CONTROL", str(tmp_path / "control"))
     monkeypatch.setenv("MOCKCUDA_STATE", str(tmp_path))
     return knobs
@@ -365,7 +365,7 @@ def test_a_destroyed_mig_instance_takes_its_levels_back(
     receiver = NvmlReceiver(HOST, library=library)
     store = SeriesStore()
     store.fold(receiver.collect(), 1)
-    monkeypatch.setattr("otel_gpu.receivers.nvml._LOOK_AGAIN_NS", 0)
+    monkeypatch.setattr("otel_gpu.receivers.nvml.receiver._LOOK_AGAIN_NS", 0)
     knobs.set(mig=0)
 
     store.fold(receiver.collect(), 1)

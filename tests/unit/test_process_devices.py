@@ -15,7 +15,7 @@ import pytest
 from otel_gpu.discovery.processes import Process, ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.processors.devices import Gpu, ProcessDevices
-from otel_gpu.receivers.process_devices import DeviceBook
+from otel_gpu.receivers.cuda.devices import DeviceBook
 from otel_gpu.signals.metrics import Resource
 
 DIGITS = "0123456789abcdef0123456789abcdef"

@@ -8,8 +8,8 @@ from otel_gpu import abi
 from otel_gpu.abi import SampleType
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
-from otel_gpu.receivers.held_memory import Held, HeldMemory
-from otel_gpu.receivers.profile_sums import NOT_SAMPLED, ProfileSums, SiteTime, StackSample
+from otel_gpu.receivers.profiles.held_memory import Held, HeldMemory
+from otel_gpu.receivers.profiles.sums import NOT_SAMPLED, ProfileSums, SiteTime, StackSample
 from otel_gpu.signals.metrics import Resource, attributes
 from otel_gpu.signals.profiles import (
     CPU,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from otel_gpu.abi import ROW, ROW_KEY, Family
 from otel_gpu.bpf.maps import possible_cpus
-from otel_gpu.receivers.rows import RowReader
+from otel_gpu.receivers.cuda.rows import RowReader
 
 CPUS = possible_cpus()
 

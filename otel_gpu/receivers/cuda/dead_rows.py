@@ -1,0 +1,80 @@
+"""Which rows can grow no more, though their program runs? Of graphs that were changed, of kernels whose handle is another's.
+
+A program that changes a graph at every step, or loads and unloads kernels for weeks, would fill its share of the table with
+them. They are taken out when they have not grown from one look to the next: whoever was about to count in one has done so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ...abi import KERNEL, VERSION_KEY, Family
+from ...bpf.maps import BpfMap
+from .owners import Program
+from .rows import RowReader
+
+_Mask = npt.NDArray[np.bool_]
+_FEW = 256
+"""So many rows of such kinds, of all programs, are not worth looking."""
+
+
+class DeadRows:
+    """The rows of a table that are about to be taken out. Owned by one thread."""
+
+    def __init__(
+        self, rows: RowReader, graphs: BpfMap, kernels: BpfMap, give_back: Callable[[Program, int], None]
+    ) -> None:
+        """`graphs` has the versions of executable graphs, `kernels` the generations of handles."""
+        self._rows = rows
+        self._graphs = graphs
+        self._kernels = kernels
+        self._give_back = give_back
+        self._doomed: dict[bytes, bytes] = {}
+        """What the dead ones counted when they were found."""
+
+    def sweep(self) -> None:
+        """Take out the rows that were dead at the last sweep and have not grown since."""
+        keys, sums = self._rows.last()
+        dead = np.nonzero(self._of_graphs(keys) | self._of_kernels(keys))[0]
+        found = {keys[at].tobytes(): sums[at].tobytes() for at in dead.tolist()}
+        gone = {key for key, counted in found.items() if self._doomed.get(key) == counted}
+        self._doomed = {key: counted for key, counted in found.items() if key not in gone}
+        taken: Counter[Program] = Counter()
+        for tgid, incarnation in self._rows.remove(gone):
+            taken[tgid, incarnation] += 1
+        for program, rows in taken.items():
+            self._give_back(program, rows)
+
+    def _of_graphs(self, keys: npt.NDArray[np.void]) -> _Mask:
+        mine = keys["family"] == Family.GRAPH_LAUNCH
+        if np.count_nonzero(mine) <= _FEW:
+            return np.zeros(len(keys), bool)
+        graphs, versions = self._graphs.read(VERSION_KEY, "<u8")
+        # What no version is known of counts under the graph itself.
+        live = np.concatenate([graphs["handle"], versions])
+        dead: _Mask = mine & (keys["subject"] != 0) & ~np.isin(keys["subject"], live)
+        return dead
+
+    def _of_kernels(self, keys: npt.NDArray[np.void]) -> _Mask:
+        # A handle that was another kernel before has rows of several generations.
+        mine = keys["family"] == Family.LAUNCH
+        if np.count_nonzero(mine & (keys["function"] > 0)) <= _FEW:
+            return np.zeros(len(keys), bool)
+        handles, kernels = self._kernels.read(VERSION_KEY, KERNEL)
+        present = np.empty(len(handles), _GENERATION)
+        present["tgid"], present["incarnation"] = handles["tgid"], handles["incarnation"]
+        present["handle"], present["generation"] = handles["handle"], kernels["generation"] % (1 << 16)
+        here = np.empty(len(keys), _GENERATION)
+        here["tgid"], here["incarnation"] = keys["tgid"], keys["incarnation"]
+        here["handle"], here["generation"] = keys["subject"], keys["function"]
+        known = np.isin(here[_HANDLE], present[_HANDLE])
+        dead: _Mask = mine & (keys["subject"] != 0) & known & ~np.isin(here, present)
+        return dead
+
+
+_HANDLE = ["tgid", "incarnation", "handle"]
+_GENERATION = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("handle", "<u8"), ("generation", "<u8")])

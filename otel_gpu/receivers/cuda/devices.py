@@ -1,0 +1,92 @@
+"""Which GPUs are an observed process's devices? Told by its own questions to the driver, else by its environment and NVML.
+
+A program that asks for its devices' UUIDs gets the truth, and we overhear it. Where it never asks, its variables and the
+host's GPUs say it, if the order can be known; where it came before the probes and NVML finds it on one GPU, it is that one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ...discovery.processes import Process, ProcessTable
+from ...processors.devices import Gpu, ProcessDevices, visible_devices
+from ...signals.metrics import Resource
+
+Uuids = Callable[[Process], Mapping[int, str]]
+"""What a process asked of the driver: UUIDs in hexadecimal digits, by ordinal."""
+
+
+class DeviceBook:
+    """The devices of the observed processes. Safe to use from several threads."""
+
+    def __init__(self, processes: ProcessTable, uuids: Uuids) -> None:
+        self._processes = processes
+        self._uuids = uuids
+        self._lock = threading.Lock()
+        self._gpus: tuple[Gpu, ...] = ()
+        self._in_use: dict[int, set[str]] = {}
+
+    def learn(self, gpus: Sequence[Gpu], in_use: Collection[tuple[str, int]]) -> None:
+        """Take in the host's GPUs, and which process (UUID, pid) is on which."""
+        by_pid: dict[int, set[str]] = {}
+        for uuid, pid in in_use:
+            by_pid.setdefault(pid, set()).add(uuid)
+        with self._lock:
+            self._gpus, self._in_use = tuple(gpus), by_pid
+
+    def resource(self, pid: int) -> Resource | None:
+        """Return who an observed process is that still runs, None for others."""
+        process = self._processes.current(pid)
+        return None if process is None else process.resource
+
+    def devices(self, resource: Resource) -> ProcessDevices | None:
+        """Return what is known of a process's devices."""
+        process = self._processes.of_resource(resource)
+        if process is None:
+            return None
+        environment = process.environment
+        with self._lock:
+            gpus, in_use = self._gpus, self._in_use.get(process.pid, set())
+        in_container = any(name == "container.id" for name, _ in resource.attributes)
+        visible = None
+        if environment is not None and gpus:
+            visible = visible_devices(gpus, environment, in_container=in_container)
+        if visible is not None and not in_use <= {g.uuid for g in visible}:
+            # It changed its variables after its start, which /proc does not show.
+            visible = None
+        by_ordinal = dict(enumerate(visible or ()))
+        for ordinal, digits in self._uuids(process).items():
+            by_ordinal[ordinal] = _gpu_of(digits, gpus, by_ordinal.get(ordinal))
+        only = self._only(process, visible, gpus, in_use)
+        return ProcessDevices(by_ordinal, only) if by_ordinal or only else None
+
+    def _only(
+        self, process: Process, visible: tuple[Gpu, ...] | None, gpus: tuple[Gpu, ...], in_use: set[str]
+    ) -> tuple[int | None, Gpu] | None:
+        if visible is not None and len(visible) == 1:
+            return 0, visible[0]
+        # A process that we saw from its start has a device unknown only before it chose one.
+        if not process.late or len(in_use) != 1:
+            return None
+        for gpu in (part for whole in gpus for part in (whole, *whole.instances)):
+            if gpu.uuid in in_use:
+                return (visible.index(gpu) if visible and gpu in visible else None), gpu
+        return None
+
+
+def _gpu_of(digits: str, gpus: Sequence[Gpu], guess: Gpu | None) -> Gpu:
+    """Return the GPU of a UUID; one that NVML does not know has no model."""
+    for gpu in gpus:
+        if _digits(gpu.uuid) == digits:
+            # Older programs are told the UUID of the whole GPU that their instance is part of.
+            return guess if guess is not None and guess in gpu.instances else gpu
+        for instance in gpu.instances:
+            if _digits(instance.uuid) == digits:
+                return instance
+    text = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return Gpu(-1, f"GPU-{text}", "")
+
+
+def _digits(uuid: str) -> str:
+    return uuid.partition("-")[2].replace("-", "").lower()

@@ -1,0 +1,91 @@
+"""How do the programs that count get into the kernel, with their tables?
+
+It takes a while, most of it in the kernel: whoever starts imports what they are read with meanwhile.
+"""
+
+from __future__ import annotations
+
+from ... import abi
+from ...bpf.features import probe
+from ...bpf.link_mode import LinkMode, usable_mode
+from ...bpf.linker import ObjectLinker
+from ...bpf.maps import possible_cpus
+from ...bpf.object import BpfObject
+from ...bpf.tracepoints import TracepointLinks
+from ...errors import UnsupportedKernelError
+from ...probes.table import Counted, counting_programs
+
+_PREALLOCATE_BYTES = 64 << 20
+_LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
+"""Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
+_ENDS = ("thread_ends", "program_begins")
+_NOT_UPROBES = frozenset({*_ENDS, "who_runs", "give_back"})
+_OF_MEMORY = ("live", "mapped")
+_NO_ROWS = 1
+_NO_PREALLOC = 1
+
+
+class CudaPrograms:
+    """The loaded programs that count, and their tables. What places and reads them closes them."""
+
+    def __init__(
+        self,
+        *,
+        map_entries: int,
+        link: LinkMode = "auto",
+        only: tuple[int, ...] = (),
+        counted: Counted = Counted.ALL,
+        table_share: float = 1.0,
+    ) -> None:
+        """Load them. `only` limits counting to these pids; the less is `counted`, the less it costs.
+
+        Tables have `table_share` of their usual size. UnsupportedKernelError and LoadError say what the kernel lacks.
+        """
+        features = probe()
+        if not features.btf or not features.uprobes:
+            what = "BTF (/sys/kernel/btf/vmlinux)" if not features.btf else "uprobes"
+            raise UnsupportedKernelError(
+                f"this kernel has no {what}; run a kernel of 5.10 or later built with CONFIG_DEBUG_INFO_BTF and "
+                "CONFIG_UPROBE_EVENTS"
+            )
+        # A copy of a program is loaded without its types, which bpf_loop wants.
+        mode = usable_mode(link, features)
+        self.counted = counted
+        self.left_out = frozenset() if features.bpf_loop else _LOOPING
+        """Programs that this kernel cannot run."""
+        self.object = BpfObject("cuda" if features.bpf_loop and mode != "copies" else "cuda_before_5_17")
+        self.linker = ObjectLinker(self.object, mode)
+        try:
+            self._load(map_entries, only, table_share)
+        except BaseException:
+            self.object.close()
+            raise
+
+    def _load(self, map_entries: int, only: tuple[int, ...], table_share: float) -> None:
+        times = int(self.counted is Counted.ALL)
+        self.object.set_variables({"observe_all": 0 if only else 1, "busy_time": times, **abi.pid_namespace()})
+        # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it, and
+        # a recording of launches, which wants to begin, too much time.
+        is_brief = self.counted is Counted.LAUNCHES
+        is_large = map_entries * possible_cpus() * abi.ROW.itemsize > _PREALLOCATE_BYTES
+        flags = _NO_PREALLOC if is_brief or is_large else 0
+        self.object.configure_map("rows", max_entries=map_entries, extra_flags=flags)
+        if is_brief:
+            for table in _OF_MEMORY:
+                self.object.configure_map(table, max_entries=_NO_ROWS)
+        self.object.load(
+            attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
+            needed=(counting_programs(self.counted) | _NOT_UPROBES) - self.left_out,
+            share=table_share,
+        )
+        targets = self.object.map("targets")
+        for pid in only:
+            targets.put(pid.to_bytes(4, "little"), b"\1")
+        programs = self.object.programs()
+        # Before any probe is placed: nothing is kept of a thread whose end would not be seen.
+        self.ends = TracepointLinks([programs[name] for name in _ENDS])
+
+    def close(self) -> None:
+        """Unload them; idempotent."""
+        self.ends.close()
+        self.object.close()

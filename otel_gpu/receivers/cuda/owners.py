@@ -1,0 +1,73 @@
+"""Whose are the entries of a table that programs share? Their keys, or else their values, say it."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ...bpf.maps import BpfMap
+from ...discovery.processes import Process
+
+Program = tuple[int, int]
+"""tgid and incarnation."""
+Removal = Callable[[Collection[Program]], int]
+"""Takes all entries of some programs out of a table, and says how many there were."""
+
+_OWNER = struct.Struct("<II")
+_PINNED_AT = 4
+"""Behind the number of bits with which the keys of tries begin."""
+
+
+def programs_of(processes: Iterable[Process]) -> set[Program]:
+    """Return the programs that processes run, or ran; those that never showed themselves have nothing here."""
+    return {(p.pid, p.incarnation) for p in processes if p.incarnation is not None}
+
+
+def are_of(programs: Collection[Program], owners: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+    """Say of each owner, of fields tgid and incarnation, whether it is one of some programs."""
+    wanted = np.array([tgid << 32 | incarnation for tgid, incarnation in programs], np.uint64)
+    return np.isin(owners["tgid"].astype(np.uint64) << np.uint64(32) | owners["incarnation"], wanted)
+
+
+def by_key(table: BpfMap) -> Removal:
+    """Return the removal for a table whose keys begin with whose they are."""
+    owner = _owner(table.key_size, 0)
+    return lambda programs: sum(
+        table.delete_many(keys[are_of(programs, keys.view(owner))]) for keys, _ in _entries(table)
+    )
+
+
+def by_value(table: BpfMap, at: int) -> Removal:
+    """Return the removal for a table whose values have it behind so many bytes."""
+    owner = _owner(table.value_size, at)
+    return lambda programs: sum(
+        table.delete_many(keys[are_of(programs, values.view(owner))]) for keys, values in _entries(table)
+    )
+
+
+def of_trie(table: BpfMap) -> Removal:
+    """Return the removal for a trie, which knows no batches."""
+
+    def remove(programs: Collection[Program]) -> int:
+        owners = {_OWNER.pack(*program) for program in programs}
+        place = slice(_PINNED_AT, _PINNED_AT + _OWNER.size)
+        # It begins anew where the key that it stands at is taken out meanwhile, which others may do for ever.
+        keys = itertools.islice(table.each_key(), 2 * table.max_entries)
+        return sum(map(table.delete, {key for key in keys if key[place] in owners}))
+
+    return remove
+
+
+def _entries(table: BpfMap) -> Iterator[tuple[npt.NDArray[np.void], npt.NDArray[np.void]]]:
+    """Yield keys and values as they are: what a layout leaves out, copies would leave out too."""
+    return table.read_parts(np.dtype((np.void, table.key_size)), np.dtype((np.void, table.value_size)))
+
+
+def _owner(size: int, at: int) -> np.dtype[np.void]:
+    return np.dtype(
+        {"names": ["tgid", "incarnation"], "formats": ["<u4", "<u4"], "offsets": [at, at + 4], "itemsize": size}
+    )

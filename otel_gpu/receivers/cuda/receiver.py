@@ -1,0 +1,380 @@
+"""What do programs ask of the CUDA driver, or of HIP? Probes on their functions, counted in the kernel."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from ... import telemetry
+from ...abi import Loss, Table
+from ...bpf.maps import BpfMap
+from ...bpf.ringbuf import RingReader
+from ...bpf.tracepoints import TracepointLinks
+from ...discovery.libraries import Library, LibraryKind
+from ...discovery.processes import Began, Process, ProcessTable
+from ...probes.attach import AttachedLibrary, PlannedProbe
+from ...probes.libraries import ProbedLibraries
+from ...probes.planning import PlanRequest
+from ...probes.sites import Policy, SiteRules
+from ...probes.table import TABLES
+from ...process.files import File, MappedFile
+from ...process.parsers import Parsers
+from ...signals.metrics import Measurement, attributes
+from ...supervision import Component, Health
+from ...symbols.kernels import KernelBook
+from ...symbols.origins import Origins
+from ..hip import rows as hip
+from .announced import Announced
+from .busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
+from .dead_rows import DeadRows
+from .error_types import ErrorTypes
+from .facts import CudaFacts
+from .kernel_handles import handle_of
+from .ledger import Gone, Ledger
+from .loading import CudaPrograms
+from .owners import Removal, by_key, by_value, of_trie, programs_of
+from .patience import Patience
+from .programs import ProgramLoss, Programs, SharedTables
+from .rows import RowDelta, RowReader
+from .sums import CudaSums
+
+_log = logging.getLogger(__name__)
+
+_KEYED_BY_PROGRAM = (
+    Table.LIVE,
+    Table.MAPPED,
+    Table.BUSY,
+    Table.BATCH_KINDS,
+    Table.RECORDED,
+    Table.CAPTURING,
+    Table.CAPTURED_KERNELS,
+    Table.GRAPHS,
+    Table.CONTEXTS,
+    Table.PRIMARIES,
+    Table.KERNELS,
+)
+_SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events")
+_THREAD_OWNER_AT = 8
+"""Where struct thread of ebpf/threads.bpf.h says whose it is."""
+_FOLDED = "rows_folded"
+_TOO_OLD = "needs bpf_loop, of kernel 5.17"
+_NEVER = (1 << 64) - 1
+_NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 5.0
+"""How long a read waits for the names of kernels that just turned up; when programs have ended; at the agent's end."""
+
+
+class CudaTables(NamedTuple):
+    """What the programs which take stacks share with those that count: maps, by their names."""
+
+    capturing: BpfMap
+    """Capturing streams."""
+    busy: BpfMap
+    """Devices' work."""
+    threads: BpfMap
+    """Which device each works on."""
+    submitted: BpfMap
+    """Programs that go on where work was submitted."""
+    programs: BpfMap
+    """What each program has in the tables,"""
+    used_by_all: BpfMap
+    """and all have together."""
+    events: BpfMap
+    """Where programs show themselves."""
+    kernel: Programs
+    ends: TracepointLinks
+    """What says that a program has ended: the last to hear of it."""
+
+
+class CudaReceiver:
+    """Attaches to CUDA drivers and HIP runtimes, and reads what the kernel counted."""
+
+    def __init__(
+        self,
+        processes: ProcessTable,
+        parsers: Parsers,
+        programs: CudaPrograms,
+        *,
+        policy: Policy = "fast",
+        allow_single_step: bool = True,
+    ) -> None:
+        """Take the loaded programs, which are closed here; nothing is placed before `attach`."""
+        self._processes = processes
+        self._rules = SiteRules.here(policy, allow_single_step=allow_single_step)
+        self._loaded = programs
+        self._object = programs.object
+        self._placing_lock = threading.Lock()
+        self._are_placing = 0
+        self._placed_ns = 0
+        self._libraries = ProbedLibraries(
+            parsers, programs.linker, self._request, left_out=self._without_loops, placing=self._placing
+        )
+        self._rows = RowReader(self._object.map("rows"))
+        self._overflow = RowReader(self._object.map("overflow"))
+        self._busy = BusyReader(*map(self._object.map, ("busy", "batch_kinds", "batches_since")))
+        self._times = BusyTimes()
+        self._programs = Programs(self._object)
+        self._shared = SharedTables(self._object, self._removals(), self._programs.states)
+        self._ledger = Ledger(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
+        self.kernels = KernelBook()
+        self._origins = Origins(self.kernels, parsers)
+        self._facts = CudaFacts(self.kernels, self._origins, self._ledger, self._announced)
+        self._errors = ErrorTypes()
+        give_back = partial(self._shared.give_back, Table.ROWS)
+        self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), give_back)
+        processes.ask(self._programs)
+        self._ring = RingReader(self._object.map("events"), self._facts.handle)
+        self._patience = Patience(self._facts.awaits_name)
+        self._unexpanded = 0
+        self._waits_for_names = True
+        self._unsorted: list[RowDelta] = []
+        self._uncounted: list[RowDelta] = []
+        self._losses: list[ProgramLoss] = []
+        self._rows_lost = 0
+        self._folded = 0
+        self._component = Component("cuda")
+        self._before_forgetting: Callable[[Collection[Process]], None] = lambda _: None
+
+    def _removals(self) -> dict[Table, Removal]:
+        """Return how the entries of programs that have ended are taken out of the tables."""
+        taken_by = {table: by_key(self._object.map(table.name.lower())) for table in _KEYED_BY_PROGRAM}
+        return {
+            **taken_by,
+            Table.ROWS: self._rows.forget,
+            Table.OVERFLOW: self._overflow.forget,
+            Table.THREADS: by_value(self._object.map("threads"), _THREAD_OWNER_AT),
+            Table.PINNED: of_trie(self._object.map("pinned")),
+        }
+
+    def _announced(self, incarnation: int, began: Began, said: Announced) -> None:
+        late = began.start_ns <= self._placed_ns
+        self._processes.announced(incarnation, began, said.facts, is_whole=said.is_whole, late=late)
+
+    def close(self) -> None:
+        """Detach from everything and unload; idempotent."""
+        self.detach_all()
+        self._ring.close()
+        self._origins.close()
+        self._loaded.close()
+
+    def detach_all(self) -> None:
+        """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
+        self._libraries.close()
+
+    def attach(self, library: Library, file: File) -> AttachedLibrary | None:
+        """Place the probes in a library, once; None for libraries without any."""
+        if library.kind is LibraryKind.HIP and isinstance(file, MappedFile):
+            self._origins.expect(file.pid)
+        return self._libraries.attach(library, file)
+
+    def place_no_more(self) -> None:
+        """Place no further probes, without a wait; those that are in place still count."""
+        self._libraries.place_no_more()
+
+    def detach(self, library: Library) -> None:
+        """Take the probes out of a library that nobody uses any more."""
+        self._libraries.detach(library)
+
+    def retry(self) -> None:
+        """Place probes for which there were too few descriptors, or too little memory, where there is room now."""
+        self._libraries.retry()
+
+    def _request(self, library: Library) -> PlanRequest | None:
+        if library.kind not in TABLES:
+            return None
+        return PlanRequest("counts", self._rules, library.kind, self._loaded.counted)
+
+    def _without_loops(self, probe: PlannedProbe) -> PlannedProbe:
+        return probe.left_out(_TOO_OLD) if probe.program in self._loaded.left_out else probe
+
+    @contextmanager
+    def _placing(self) -> Iterator[None]:
+        placed = self._object.map("placed")
+        with self._placing_lock:
+            self._are_placing += 1
+            self._placed_ns = _NEVER
+            placed.put(bytes(4), self._placed_ns.to_bytes(8, "little"))
+        try:
+            yield
+        finally:
+            with self._placing_lock:
+                self._are_placing -= 1
+                if not self._are_placing:
+                    self._placed_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+                    placed.put(bytes(4), self._placed_ns.to_bytes(8, "little"))
+
+    @property
+    def tables(self) -> CudaTables:
+        """What programs of another object may use."""
+        maps = {name: self._object.map(name) for name in _SHARED}
+        return CudaTables(**maps, kernel=self._programs, ends=self._loaded.ends)
+
+    def kernel_name(self, process: Process, handle: int) -> str:
+        """Return a kernel's name, or its handle where the name is not known."""
+        return self._name(process, self._facts.key_of(process, handle))
+
+    def _name(self, process: Process, key: int) -> str:
+        try:
+            return self._facts.kernel_name(process, key)
+        except Exception as e:  # noqa: BLE001 - a name that cannot be had must not cost what was launched
+            self._component.note(e)
+            return f"unknown+{handle_of(key):#x}"
+
+    def before_forgetting(self, tell: Callable[[Collection[Process]], None]) -> None:
+        """Tell whoever else knows of processes of those that have ended, while their kernels still have names."""
+        self._before_forgetting = tell
+
+    def collect(self, names_s: float = _NAMES_S) -> list[Measurement]:
+        """Return what was counted since the last call; what is kept of ended processes is dropped.
+
+        Names of kernels that just turned up are waited for, for `names_s`.
+        """
+        # Programs that showed themselves and ended are known as such then.
+        self._ring.drain()
+        ended = self._processes.ended()
+        if ended and self._waits_for_names:
+            self._origins.settle(_NAMES_OF_ENDED_S, programs_of(ended))
+        self._before_forgetting(ended)
+        # What was read is kept until it has been counted, whatever happens in between.
+        self._unsorted += self._rows.read()
+        self._unsorted += self._overflow.read()
+        self._read_programs()
+        # Events after rows: what a row counts was made known before it was counted.
+        self._ring.drain()
+        if self._waits_for_names:
+            self._origins.settle(names_s)
+        facts = (self._name, self._facts.key_of, self._facts.graph_contents)
+        sums, of_hip = CudaSums(*facts, self._errors.of_cuda), CudaSums(*facts, self._errors.of_hip)
+
+        def count(row: RowDelta) -> None:
+            owner = self._processes.owner(row.tgid, row.incarnation)
+            if row.is_hip:
+                of_hip.add(owner, replace(row, device=hip.device_of(row.device, owner)))
+            else:
+                sums.add(owner, row)
+
+        def add_time(grown: BusyDelta) -> None:
+            owner = self._processes.owner(*grown.program)
+            self._times.grown(owner, grown)
+            sums.busy(owner, grown)
+
+        def end_memory(gone: Gone) -> None:
+            owner = self._processes.owner(*gone.program)
+            if gone.is_hip:
+                of_hip.ended(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
+            else:
+                sums.ended(owner, gone.device, gone.type, gone.size)
+
+        with self._facts.lock:
+            self._uncounted += self._patience.sift(self._unsorted, {p.pid for p in ended})
+            self._unsorted = []
+            self._rows_lost += self._component.each(self._uncounted, count)
+            known = {(p.pid, p.incarnation) for p in self._processes if p.incarnation is not None}
+            self._component.each(self._busy.read(known), add_time)
+            self._component.each(
+                self._facts.take_batches(),
+                lambda batch: self._times.ended(self._processes.owner(*batch[0]), *batch[1:]),
+            )
+            self._component.each(self._ledger.take_gone(), end_memory)
+        measured = [*sums.measurements(), *hip.measurements(of_hip.measurements()), *map(self._lost, self._losses)]
+        self._uncounted = []
+        self._losses = []
+        self._unexpanded += sums.unexpanded_graph_launches + of_hip.unexpanded_graph_launches
+        with self._component:
+            self._forget(ended)
+        return measured
+
+    def _forget(self, ended: Collection[Process]) -> None:
+        # Not before all is counted: the first rows of a short life may have told whose they are.
+        programs = programs_of(ended)
+        self._errors.forget(ended)
+        self._dead.sweep()
+        self._shared.forget(programs)
+        self._busy.forget(programs)
+        self._programs.forget(programs)
+        for program in programs:
+            self._facts.forget(program)
+
+    def _read_programs(self) -> None:
+        totals, losses = self._programs.read()
+        self._unsorted += totals
+        self._losses += losses
+        for program, folded in self._rows.crowds.take().items():
+            self._losses.append(ProgramLoss(program, _FOLDED, "rows", folded))
+            self._folded += folded
+
+    def _lost(self, loss: ProgramLoss) -> Measurement:
+        owner = self._processes.owner(*loss.program)
+        attrs = attributes({"event": loss.event, "bpf.map.name": loss.table})
+        return Measurement(owner.resource, telemetry.PROCESS_EVENTS_LOST, attrs, loss.count)
+
+    def take_busy(self) -> Mapping[Process, Mapping[int, DeviceTime]]:
+        """Return what GPUs did for each process since the last call, by device, as of the last read."""
+        with self._facts.lock:
+            return self._times.take()
+
+    def hurry(self, timeout_s: float) -> None:
+        """Have a `collect` that waits for names go on in that time; `settle` follows."""
+        self._origins.hurry(timeout_s)
+
+    def settle(self, timeout_s: float = _LAST_NAMES_S) -> None:
+        """Wait for names a last time: from now on `collect` neither waits for them nor holds anything back."""
+        self._patience.end()
+        self._waits_for_names = False
+        self._ring.drain()
+        self._origins.settle_last(timeout_s)
+
+    def health(self) -> list[Health]:
+        """Say how the thread is that reads events, and what is made of counts."""
+        return [self._ring.worker.health(), self._component.health()]
+
+    def losses(self) -> dict[Loss, int]:
+        """Return how often each thing went wrong in the kernel, since the start."""
+        table = self._object.map("losses")
+        found = {}
+        for loss in Loss:
+            value = table.get(loss.to_bytes(4, "little")) or b""
+            found[loss] = sum(int.from_bytes(value[i : i + 8], "little") for i in range(0, len(value), 8))
+        return found
+
+    def device_uuids(self, process: Process) -> Mapping[int, str]:
+        """Return the UUIDs that a process asked the driver for, in hexadecimal digits, by ordinal."""
+        return self._facts.device_uuids(process)
+
+    def gaps(self) -> dict[str, int]:
+        """Return how often something was counted without all that there is to know of it, since the start."""
+        return {
+            "graph_launches_unexpanded": self._unexpanded,
+            "graph_nodes_unknown": self._facts.unknown_graph_nodes(),
+            "name_lookups_dropped": self._origins.dropped,
+            "name_files_unread": self._origins.unread_files,
+            "name_reads_failed": self._origins.failed_reads,
+            "names_cut": self._facts.cut_names(),
+            "names_refused": self.kernels.refused,
+            "rows_not_counted": self._rows_lost,
+            _FOLDED: self._folded,
+        }
+
+    def unnamed(self) -> dict[str, int]:
+        """Return how many kernels have no name, by whether it is still looked for."""
+        pending, unknown = self._origins.unnamed()
+        return {"pending": pending, "unknown": unknown}
+
+    def fill(self) -> dict[str, tuple[int, int]]:
+        """Return entries and capacity of the tables."""
+        used = [state.used for state in self._programs.states().values()]
+        names = {table: table.name.lower() for table in self._removals()}
+        filled = {
+            name: (sum(entries[table] for entries in used), self._object.map(name).max_entries)
+            for table, name in names.items()
+        }
+        return {"programs": (len(used), self._object.map("programs").max_entries), **filled}
+
+    def probes(self) -> tuple[int, dict[str, int]]:
+        """Return how many probes are in place, and how many failed, by reason."""
+        return self._libraries.probes()

@@ -1,0 +1,1 @@
+"""What is HIP's alone in what is counted of both?"""

@@ -1,0 +1,1 @@
+"""What does NVIDIA's library say of the GPUs?"""

@@ -1,0 +1,1 @@
+"""How is the agent itself doing?"""
