@@ -20,11 +20,11 @@ from pathlib import Path
 
 from bench.ground import ROOT, UnavailableError
 from bench.results import Result, table, unmeasured
+from otel_gpu.demangle.names import shorten
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
 from otel_gpu.process.work import OpenFile
 from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.demangle import shorten
 from otel_gpu.symbols.fatbin import FATBIN_SECTIONS
 from otel_gpu.symbols.stub_work import stub_map
 from otel_gpu.symbols.stubs import StubMap

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.results import Result, table
+from otel_gpu.eh_frame.rows import ROW
+from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.unwind.cache import TableCache, default_directory
-from otel_gpu.unwind.eh_frame import compile_table
-from otel_gpu.unwind.rows import ROW
 from otel_gpu.unwind.table_work import FileFrames
 
 MUST_ROWS_PER_S, MUST_BYTES_PER_ROW = 1e6, 10.0

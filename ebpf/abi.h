@@ -452,7 +452,7 @@ enum wait_kind {
 
 /* ---- stacks ---- */
 
-/* One row of an unwinding table, see otel_gpu/unwind/rows.py. */
+/* One row of an unwinding table, see otel_gpu/eh_frame/rows.py. */
 struct unwind_row {
 	u32 pc;
 	s16 cfa_offset;
@@ -490,7 +490,7 @@ _Static_assert(sizeof(struct unwind_mapping) == 40, "unwind_mapping crosses the 
 #define MAPPING_NO_TABLE 2	 /* there is none, and will be none */
 #define MAPPING_FRAME_POINTERS 4 /* its code keeps them */
 
-/* Where a CPython keeps its frames, see otel_gpu/unwind/python_layout.py. */
+/* Where a CPython keeps its frames, see otel_gpu/cpython/layout.py. */
 #define PY_ABSENT 0xffff
 struct py_layout {
 	u16 minor;

@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str]) -> list[Profile]:
 
     ConfigError where it is none of these, cannot be read, or holds something else than its name says.
     """
-    from .exporters.profile_read import read_profiles
+    from .reporters.reading import read_profiles
 
     return read_profiles(path)
 
@@ -63,7 +63,7 @@ def write(profiles: Profile | Iterable[Profile], path: str | os.PathLike[str]) -
     The suffix chooses the format: `.pb.gz` pprof, `.html` flame graph, `.folded` (one type), `.json` speedscope,
     `.otlp.json`. ConfigError for another one, OtelGpuError where the file cannot be written.
     """
-    from .exporters.profile_file import write_profile
+    from .reporters.files import write_profile
 
     return write_profile([profiles] if isinstance(profiles, Profile) else list(profiles), path)
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from otel_gpu.eh_frame.rows import RBP_AT_RBP, RowKind, UnwindError, UnwindTable
+from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import PT_LOAD, ElfFile
-from otel_gpu.unwind.eh_frame import compile_table
-from otel_gpu.unwind.rows import RBP_AT_RBP, RowKind, UnwindError, UnwindTable
 
 _GETREGS, _DETACH, _SEIZE, _INTERRUPT = 12, 17, 0x4206, 0x4207
 _WALL = 0x40000000

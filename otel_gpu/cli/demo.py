@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo."""
-    from ..exporters.profile_file import check_output
+    from ..reporters.files import check_output
 
     if arguments.output is not None:
         check_output(arguments.output)

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record, or compare, and write the file."""
-    from ..exporters.profile_file import check_output, write_profile
+    from ..reporters.files import check_output, write_profile
 
     output = Path(arguments.output)
     check_output(output)
@@ -140,8 +140,8 @@ def _nothing(kind: str, pids: list[int], who: str) -> str:
 
 
 def _difference(paths: list[str], output: Path) -> int:
-    from ..exporters.profile_file import write_difference
-    from ..exporters.profile_read import read_profiles
+    from ..reporters.files import write_difference
+    from ..reporters.reading import read_profiles
 
     before, after = (read_profiles(Path(p)) for p in paths)
     for path, profiles in zip(paths, (before, after)):

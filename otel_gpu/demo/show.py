@@ -17,8 +17,8 @@ from .. import privileges
 from ..agent import Agent
 from ..config import Config, CudaSettings, Discovery, NvmlSettings, ReceiverSettings, SelfSettings
 from ..errors import UnsupportedKernelError
-from ..exporters.profile_file import write_profile
 from ..recording import Recording
+from ..reporters.files import write_profile
 from ..signals.profiles import CPU, GPU_ALLOC_SPACE, GPU_COPY, GPU_INUSE_SPACE, GPU_LAUNCHES, GPU_WAIT
 from . import ground, screen
 from .figures import Figures, figures

@@ -16,10 +16,10 @@ from opentelemetry.proto.profiles.v1development import profiles_pb2 as pb
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
 
 from .. import __version__
+from ..reporters.frame_names import clean, label
 from ..signals.metrics import AttributeValue, Resource
 from ..signals.profiles import FileMapping, Frame, Profile, SpanLink, Stack
 from . import Payload
-from .profile_names import clean, label
 from .settings import MAX_REQUEST_BYTES
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"

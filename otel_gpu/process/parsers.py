@@ -62,7 +62,7 @@ _MODULES = (
     "otel_gpu.symbols.constants_x86",
     "otel_gpu.symbols.hip_kernels",
     "otel_gpu.symbols.memory_work",
-    "otel_gpu.symbols.python",
+    "otel_gpu.cpython.code",
     "otel_gpu.symbols.stub_work",
     "otel_gpu.symbols.symbol_work",
     "otel_gpu.unwind.table_work",

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .. import telemetry
+from ..demangle.names import demangle, shorten
 from ..signals.metrics import Attributes, Buckets, Measurement, Resource
-from ..symbols.demangle import demangle, shorten
 
 NAME = "cuda.kernel.name"
 _NAMES = (NAME, telemetry.hip_name(NAME))

@@ -8,14 +8,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..cpython.code import CodeAddress, PythonFrame, Unresolved
+from ..cpython.layout import PythonLayout
+from ..cpython.names import PythonNames
 from ..signals.profiles import FileMapping, Frame, FrameKind, Stack, truncation
 from ..unwind.address_space import RegionIndex
 from ..unwind.loader import WalkedProcess
-from ..unwind.python_layout import PythonLayout
 from .file_names import FileNames, NamedFile
 from .glue import is_glue
-from .python import CodeAddress, PythonFrame, Unresolved
-from .python_names import PythonNames
 from .vdso import vdso_frame
 
 NATIVE, PYTHON, EXACT, MADE = 1, 2, 3, 4

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from ..demangle.names import demangle
 from ..elf import PF_X, PT_LOAD, ElfFile
 from ..errors import ElfError
 from ..process.confinement import Limits
 from ..process.work import OpenFile, service
 from .build_id import build_id
 from .debuglink import DebugLink, belongs, read_link
-from .demangle import demangle
 from .function_index import FunctionIndex, NamePlace
 from .native import NativeSymbols
 

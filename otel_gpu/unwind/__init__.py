@@ -1,1 +1,1 @@
-"""How is this stack walked? Unwinding tables for native code, and what CPython's binary says about itself."""
+"""Which tables does the kernel need to walk the stacks of a process? Read, kept, and put there in the order of need."""

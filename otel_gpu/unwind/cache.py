@@ -17,7 +17,7 @@ import msgspec
 
 from ..decoding import decode
 from ..disk_cache import DiskCache, default_directory
-from .rows import ROW
+from ..eh_frame.rows import ROW
 from .table_work import FileFrames
 
 _log = logging.getLogger(__name__)

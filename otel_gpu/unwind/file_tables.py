@@ -19,6 +19,7 @@ from functools import partial
 import numpy as np
 
 from ..bpf.maps import BpfMap
+from ..eh_frame.rows import ROW, RowKind
 from ..fair_pool import FairPool
 from ..process.batches import each
 from ..process.files import MappedFile
@@ -27,7 +28,6 @@ from ..supervision import Worker
 from .address_space import FileKey
 from .cache import TableCache
 from .row_space import RowSpace
-from .rows import ROW, RowKind
 from .table_work import PARTS, TABLES, FileFrames, Part, Shape, frames_of, parts
 
 _log = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ from functools import partial
 import numpy as np
 
 from ..bpf.maps import BpfMap
+from ..cpython.process import PythonProcess
 from ..elf import ElfFile
 from ..errors import OtelGpuError, ProcessGoneError
 from ..fair_pool import FairPool
@@ -29,7 +30,6 @@ from ..supervision import Worker
 from .address_space import FileKey, Region, RegionIndex, load_bias, open_root, own_vdso, regions
 from .cache import TableCache
 from .file_tables import FileTable, FileTables
-from .python_process import PythonProcess
 from .row_space import RowSpace
 from .table_work import PYTHON, SHAPES, Interpreter, Shape, find_python, read_frames, shape_of, shapes
 

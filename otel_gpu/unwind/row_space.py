@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bpf.maps import BpfMap
-from .extents import Extents
+from ..eh_frame.extents import Extents
 from .shared_array import SharedArray
 
 _WALKS_END_S = 1.0

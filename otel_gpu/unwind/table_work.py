@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..cpython.layout import UnsupportedPythonError
+from ..cpython.process import NotStartedError, PythonProcess
+from ..cpython.process import locate as locate_python
+from ..cpython.text import EVAL, RUNTIME, PythonBinary, analyse_python
 from ..discovery.libraries import exports
+from ..eh_frame.index import FrameIndex
+from ..eh_frame.pointers import MAX_CODE, describes_most, keeps_frame_pointers
+from ..eh_frame.records import FrameSection, locate
+from ..eh_frame.rows import ROW, RowKind, UnwindTable
+from ..eh_frame.tables import compile_part, compile_table
 from ..elf import PF_X, PT_LOAD, ElfFile
 from ..errors import ElfError, OtelGpuError
 from ..process.confinement import Limits
 from ..process.memory import MemoryFault, ProcessMemory
 from ..process.work import OpenFile, service, work
-from .eh_frame import compile_part, compile_table
-from .frame_index import FrameIndex
-from .frame_pointers import MAX_CODE, describes_most, keeps_frame_pointers
-from .frame_records import FrameSection, locate
-from .python_layout import UnsupportedPythonError
-from .python_process import NotStartedError, PythonProcess
-from .python_process import locate as locate_python
-from .python_text import EVAL, RUNTIME, PythonBinary, analyse_python
-from .rows import ROW, RowKind, UnwindTable
 
 _MAX_LOADS = 128
 _MAX_PYTHON = 512 << 20

@@ -14,7 +14,6 @@ import pytest
 from otel_gpu import Agent, Config
 from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.exporters.file import FileExporter
-from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.pipeline import Graph
 from otel_gpu.processors.kernel_names import KernelNames
 from otel_gpu.profiling import ProfilePipeline
@@ -24,6 +23,7 @@ from otel_gpu.receivers.profiles.receiver import ProfileReceiver
 from otel_gpu.receivers.profiles.resting import RestingThreads
 from otel_gpu.receivers.profiles.sums import ProfileSums
 from otel_gpu.receivers.self.receiver import SelfReceiver
+from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.profiles import GPU_ALLOC_SPACE, GPU_COPY, GPU_LAUNCHES, merge
 from otel_gpu.symbols.stacks import StackNamer
 from tests.e2e import ground

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from otel_gpu.eh_frame.rows import RowKind
 from otel_gpu.elf import ElfFile
 from otel_gpu.symbols.native import NativeSymbols
-from otel_gpu.unwind.rows import RowKind
 from tests.native_walk import NativeWalker, Stack
 
 BUSY = """

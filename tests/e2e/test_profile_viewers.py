@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from otel_gpu.exporters.flame_tree import flame_tree
-from otel_gpu.exporters.profile_file import write_difference, write_profile
+from otel_gpu.reporters.files import write_difference, write_profile
+from otel_gpu.reporters.flame_tree import flame_tree
 from otel_gpu.signals.profiles import GPU_ALLOC_OBJECTS, GPU_ALLOC_SPACE, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
 from tests.unit.profile_examples import HOSTILE_NAMES, START_NS, hostile, python, resource, training
 

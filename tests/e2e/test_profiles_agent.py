@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.exporters.profile_read import read_profiles
 from otel_gpu.exporters.settings import Protocol
+from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.symbols.python_lines import line_at
-from otel_gpu.unwind.python_layout import LineTable
+from otel_gpu.cpython.layout import LineTable
+from otel_gpu.cpython.lines import line_at
 from tests.cpythons import Interpreter, interpreters, line_tables
 
 

@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.process.memory import MemoryFault, ProcessMemory
-from otel_gpu.symbols.python import CodeObjects, PythonFrame, Unresolved
-from otel_gpu.symbols.python_walk import PythonThreads
-from otel_gpu.unwind.python_layout import (
+from otel_gpu.cpython.code import CodeObjects, PythonFrame, Unresolved
+from otel_gpu.cpython.layout import (
     ABSENT,
     DEBUG_OFFSETS_SIZE,
     EntryRule,
@@ -26,6 +24,8 @@ from otel_gpu.unwind.python_layout import (
     code_checksum,
     layout_for,
 )
+from otel_gpu.cpython.walk import PythonThreads
+from otel_gpu.process.memory import MemoryFault, ProcessMemory
 from tests.cpythons import CHURN, Interpreter, Situations, churning, find_image, interpreters
 from tests.process_memory import memory_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.exporters.profile_read import read_profiles
+from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.rights import READ, SERVICE
 from tests.e2e import ground, sandbox, seccomp, service_unit
 from tests.e2e.collector import Collector

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from otel_gpu.bpf.object import BpfObject
+from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.unwind.address_space import Region, regions
 from otel_gpu.unwind.cache import TableCache
-from otel_gpu.unwind.eh_frame import compile_table
 from otel_gpu.unwind.file_tables import NO_ROOM, FileTable, FileTables
 from otel_gpu.unwind.loader import UnwindLoader
 from tests.e2e import ground

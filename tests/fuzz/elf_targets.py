@@ -7,7 +7,14 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from otel_gpu.cpython.text import analyse_python
 from otel_gpu.discovery.libraries import LibraryKind, class_of, exports, loaded_size
+from otel_gpu.eh_frame.cfa_expression import is_at_rbp, recognise
+from otel_gpu.eh_frame.index import FrameIndex
+from otel_gpu.eh_frame.pointers import keeps_frame_pointers
+from otel_gpu.eh_frame.records import FrameSection
+from otel_gpu.eh_frame.rows import UnwindTable
+from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError, OtelGpuError
 from otel_gpu.probes.attach import plan
@@ -23,13 +30,6 @@ from otel_gpu.symbols.hip_kernels import kernel_of, symbols_at
 from otel_gpu.symbols.native import NativeSymbols
 from otel_gpu.symbols.static_runtime import find_runtime_functions
 from otel_gpu.symbols.stubs import MAX_NAME, read_stub_map
-from otel_gpu.unwind.cfa_expression import is_at_rbp, recognise
-from otel_gpu.unwind.eh_frame import compile_table
-from otel_gpu.unwind.frame_index import FrameIndex
-from otel_gpu.unwind.frame_pointers import keeps_frame_pointers
-from otel_gpu.unwind.frame_records import FrameSection
-from otel_gpu.unwind.python_text import analyse_python
-from otel_gpu.unwind.rows import UnwindTable
 from otel_gpu.unwind.table_work import name_of, parts, read_frames, shape_of
 
 from .elf_images import AARCH64, CUBIN, DYNSYM, STRTAB, SYMTAB, X86_64, Piece, dynamic, image, offsets, symbol_table

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from otel_gpu.cpython.code import CodeObjects, PythonFrame
+from otel_gpu.cpython.layout import DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, layout_for
+from otel_gpu.cpython.process import locate
+from otel_gpu.cpython.text import PythonBinary
+from otel_gpu.cpython.thread_state import ThreadStateSlot
 from otel_gpu.errors import OtelGpuError
 from otel_gpu.process.memory import MemoryFault
 from otel_gpu.symbols.device_names import _Found, _search
 from otel_gpu.symbols.driver_records import confirmed, follow, is_path, led_to, might_be_supported, supported, texts
 from otel_gpu.symbols.kernel_strings import kernel_strings
 from otel_gpu.symbols.memory_work import AskTexts, _texts
-from otel_gpu.symbols.python import CodeObjects, PythonFrame
 from otel_gpu.symbols.stubs import MAX_NAME
 from otel_gpu.symbols.words import read_words
-from otel_gpu.unwind.python_layout import DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, layout_for
-from otel_gpu.unwind.python_process import locate
-from otel_gpu.unwind.python_text import PythonBinary
-from otel_gpu.unwind.python_tss import ThreadStateSlot
 
 from .elf_targets import cubin, fatbin
 from .target import Target

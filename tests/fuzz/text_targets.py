@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import struct
 
+from otel_gpu.cpython.layout import LineTable
+from otel_gpu.cpython.lines import line_at
+from otel_gpu.demangle.names import demangle, shorten
 from otel_gpu.discovery.events import decode
 from otel_gpu.discovery.facts import ProcessFacts
 from otel_gpu.discovery.kfd import AmdGpu
 from otel_gpu.discovery.resource import identify
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, said
-from otel_gpu.exporters.profile_read import _from_otlp_json, _from_pprof
 from otel_gpu.exporters.responses import accepted
 from otel_gpu.exporters.retry import retry_after_s
 from otel_gpu.exporters.rpc_status import read_status
@@ -19,11 +21,9 @@ from otel_gpu.process.mappings import mapped_file, parse_executable
 from otel_gpu.processors.devices import Gpu, visible_devices
 from otel_gpu.receivers.hip import devices as hip_devices
 from otel_gpu.redaction import endpoint_without_credentials, without_credentials
-from otel_gpu.symbols.demangle import demangle, shorten
+from otel_gpu.reporters.reading import _from_otlp_json, _from_pprof
 from otel_gpu.symbols.kernels import printable
-from otel_gpu.symbols.python_lines import line_at
 from otel_gpu.symbols.stubs import MAX_NAME, clean_name
-from otel_gpu.unwind.python_layout import LineTable
 
 from .target import Target
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from otel_gpu import abi
-from otel_gpu.unwind import loader, rows
+from otel_gpu.eh_frame import rows
+from otel_gpu.unwind import loader
 from tests.btf import Btf
 
 OBJECTS = Path(abi.__file__).parent / "bpf" / "objects"

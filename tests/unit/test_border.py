@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from otel_gpu import abi
+from otel_gpu.cpython import layout as python_layout
+from otel_gpu.cpython import process as python_process
+from otel_gpu.eh_frame import rows
 from otel_gpu.receivers.cuda import kernel_handles
 from otel_gpu.symbols import stacks
-from otel_gpu.unwind import loader, python_layout, python_process, rows
+from otel_gpu.unwind import loader
 
 _HEADER = Path(__file__).parent.parent.parent / "ebpf" / "abi.h"
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from otel_gpu.eh_frame.cfa_expression import is_at_rbp, recognise
+from otel_gpu.eh_frame.rows import RBP_AT_RBP, ROW, RowKind, UnwindError, UnwindTable, deref_offset
+from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError, OtelGpuError
-from otel_gpu.unwind.cfa_expression import is_at_rbp, recognise
-from otel_gpu.unwind.eh_frame import compile_table
-from otel_gpu.unwind.rows import RBP_AT_RBP, ROW, RowKind, UnwindError, UnwindTable, deref_offset
 from tests.readelf_frames import compare
 
 CODE, FRAME = 0x1000, 0x100000

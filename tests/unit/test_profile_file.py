@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from otel_gpu.cli import main
 from otel_gpu.errors import ConfigError, OtelGpuError
-from otel_gpu.exporters import profile_read
-from otel_gpu.exporters.flame_tree import flame_tree
-from otel_gpu.exporters.profile_file import SUFFIXES, check_output, check_suffix, write_difference, write_profile
 from otel_gpu.exporters.profile_otlp import encode_profiles
-from otel_gpu.exporters.profile_pprof import encode_pprof
-from otel_gpu.exporters.profile_read import read_profiles
+from otel_gpu.reporters import reading as profile_read
+from otel_gpu.reporters.files import SUFFIXES, check_output, check_suffix, write_difference, write_profile
+from otel_gpu.reporters.flame_tree import flame_tree
+from otel_gpu.reporters.pprof import encode_pprof
+from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.profiles import (
     CPU,
     GPU_ALLOC_OBJECTS,

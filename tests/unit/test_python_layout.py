@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.unwind.python_layout import (
+from otel_gpu.cpython.layout import (
     ABSENT,
     DEBUG_OFFSETS_SIZE,
     EntryRule,

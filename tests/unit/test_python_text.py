@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_gpu.cpython.layout import TssKind, UnsupportedPythonError
+from otel_gpu.cpython.text import PythonBinary, analyse_python
+from otel_gpu.cpython.thread_state import NOT_FOUND, ThreadStateSlot, find_slot
 from otel_gpu.elf import ElfFile, Symbol
-from otel_gpu.unwind.python_layout import TssKind, UnsupportedPythonError
-from otel_gpu.unwind.python_text import PythonBinary, analyse_python
-from otel_gpu.unwind.python_tss import NOT_FOUND, ThreadStateSlot, find_slot
 
 RUNTIME = Symbol("_PyRuntime", 0x500000, 0x10000, 1, True)
 CODE = 0x1000

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu.cpython.layout import code_checksum, layout_for
+from otel_gpu.cpython.names import PythonNames
+from otel_gpu.cpython.process import PythonProcess
 from otel_gpu.process.mappings import executable_mappings
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.signals.profiles import FileMapping, FrameKind, Stack, is_truncated
 from otel_gpu.symbols.file_names import FileNames
-from otel_gpu.symbols.python_names import PythonNames
 from otel_gpu.symbols.stacks import (
     EXACT,
     MADE,
@@ -32,8 +34,6 @@ from otel_gpu.symbols.stacks import (
 )
 from otel_gpu.unwind.address_space import load_bias, open_root, regions
 from otel_gpu.unwind.loader import WalkedProcess
-from otel_gpu.unwind.python_layout import code_checksum, layout_for
-from otel_gpu.unwind.python_process import PythonProcess
 from otel_gpu.unwind.table_work import shapes
 
 PATIENCE_S = 60.0

@@ -19,6 +19,7 @@ from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
 from ...bpf.tail_calls import TailCalls
 from ...bpf.tracepoints import TracepointLinks
+from ...cpython.process import PythonProcess
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
 from ...errors import UnsupportedKernelError
@@ -38,7 +39,6 @@ from ...supervision import Component, Health
 from ...symbols.stacks import STOPS, Stop
 from ...unwind.cache import TableCache
 from ...unwind.loader import UnwindLoader
-from ...unwind.python_process import PythonProcess
 from ..cuda.busy import DeviceTime
 from ..cuda.owners import Program, Removal, by_key, by_value, programs_of
 from ..cuda.programs import SharedTables

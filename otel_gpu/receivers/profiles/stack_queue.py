@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from ...cpython.names import PythonNames
+from ...cpython.process import PythonProcess
 from ...fair_pool import FairPool
 from ...process.parsers import Parsers
 from ...signals.profiles import Stack, truncation
 from ...supervision import Health
 from ...symbols.file_names import FileNames
-from ...symbols.python_names import PythonNames
 from ...symbols.stacks import STOPS, RawStack, StackNamer
 from ...unwind.loader import UnwindLoader, WalkedProcess
-from ...unwind.python_process import PythonProcess
 from ..cuda.owners import Program
 from .sums import StackSample
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ... import abi
 from ...abi import SampleType
+from ...demangle.names import demangle
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
 from ...signals.profiles import (
@@ -33,7 +34,6 @@ from ...signals.profiles import (
     Stack,
     marker,
 )
-from ...symbols.demangle import demangle
 from .held_memory import Held, HeldMemory
 
 NOT_SAMPLED = marker("[not sampled]")

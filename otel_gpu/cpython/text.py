@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..eh_frame.records import read_records
 from ..elf import ElfFile, Symbol
-from .frame_records import read_records
-from .python_layout import (
+from .layout import (
     DEBUG_OFFSETS_SIZE,
     PythonLayout,
     TssKind,
     UnsupportedPythonError,
     layout_for,
 )
-from .python_tss import NOT_FOUND, ThreadStateSlot, find_slot
+from .thread_state import NOT_FOUND, ThreadStateSlot, find_slot
 
 RUNTIME, EVAL, _GILSTATE, _VERSION = (
     "_PyRuntime",

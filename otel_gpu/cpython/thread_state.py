@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..elf import ElfFile, Symbol
-from .python_layout import TssKind
+from .layout import TssKind
 
 _MAX_FUNCTION = 96
 _KEY_OFFSET = 4

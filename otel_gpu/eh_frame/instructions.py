@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .frame_records import Bools, Bytes, Ints
+from .records import Bools, Bytes, Ints
 
 RSP, RBP, RIP = 7, 6, 16
 """The columns that are followed, numbered as on x86-64."""

@@ -17,7 +17,7 @@ from typing import Any
 from ..signals.metrics import Resource
 from ..signals.profiles import FrameKind, Profile, ProfileType, counterparts
 from .flame_tree import FlameTree, flame_tree, top_lines
-from .profile_names import clean, distinct_process_names
+from .frame_names import clean, distinct_process_names
 
 _ASSETS = files(__package__) / "assets"
 _KINDS = [kind.value for kind in FrameKind]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..errors import OtelGpuError
 from ..process.memory import Memory
-from .python_layout import PythonLayout, TssKind, UnsupportedPythonError
-from .python_text import PythonBinary
+from .layout import PythonLayout, TssKind, UnsupportedPythonError
+from .text import PythonBinary
 
 # glibc, x86-64: struct pthread.specific_1stblock, 32 entries of {seq, data} (nptl/descr.h); 2.36 and 2.43 agree.
 _FIRST_BLOCK, _ENTRY, _DATA, _KEYS = 0x310, 16, 8, 32

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..elf import PT_GNU_EH_FRAME, ElfFile
-from .frame_records import FrameSection, Ints
+from .records import FrameSection, Ints
 
 _HEADER = struct.Struct("<BBBBiI")
 _SORTED_TABLE = (1, 0x03, 0x3B)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import frame_instructions as dw
+from . import instructions as dw
 from .cfa_expression import is_at_rbp, recognise
-from .frame_records import Bools, Bytes, Ints, Programs
+from .records import Bools, Bytes, Ints, Programs
 from .rows import RBP_AT_RBP
 
 RSP, RBP, RIP = dw.RSP, dw.RBP, dw.RIP

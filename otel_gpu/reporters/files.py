@@ -92,11 +92,11 @@ def write_difference(
     suffix = check_suffix(path)
     chosen = new
     if suffix == ".html":
-        from .profile_html import encode_html_difference
+        from .html import encode_html_difference
 
         data = encode_html_difference(old, new).encode()
     elif suffix == ".folded":
-        from .profile_folded import encode_folded_difference
+        from .folded import encode_folded_difference
 
         chosen = _of_first_type(new)
         data = encode_folded_difference([p for p in old if p.type.name == chosen[0].type.name], chosen).encode()
@@ -120,23 +120,23 @@ def _left_out(profiles: list[Profile], chosen: list[Profile]) -> tuple[ProfileTy
 def _encoder(suffix: str) -> Callable[[Sequence[Profile]], bytes]:
     """Return the encoder of a suffix; imported here because each brings its own libraries."""
     if suffix == ".pb.gz":
-        from .profile_pprof import encode_pprof
+        from .pprof import encode_pprof
 
         return encode_pprof
     if suffix == ".otlp.json":
-        from .otlp_json import to_json
-        from .profile_otlp import encode_profiles
+        from ..exporters.otlp_json import to_json
+        from ..exporters.profile_otlp import encode_profiles
 
         return lambda profiles: (to_json(encode_profiles(profiles)) + "\n").encode()
     if suffix == ".html":
-        from .profile_html import encode_html
+        from .html import encode_html
 
         return lambda profiles: encode_html(profiles).encode()
     if suffix == ".folded":
-        from .profile_folded import encode_folded
+        from .folded import encode_folded
 
         return lambda profiles: encode_folded(profiles).encode()
-    from .profile_speedscope import encode_speedscope
+    from .speedscope import encode_speedscope
 
     return lambda profiles: encode_speedscope(profiles).encode()
 

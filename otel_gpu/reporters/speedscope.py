@@ -12,7 +12,7 @@ from typing import Any
 from .. import __version__
 from ..errors import ConfigError
 from ..signals.profiles import Frame, Profile
-from .profile_names import clean, distinct_process_names, file_name, label
+from .frame_names import clean, distinct_process_names, file_name, label
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _UNITS = {"nanoseconds": "nanoseconds", "bytes": "bytes"}

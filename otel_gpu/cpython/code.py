@@ -21,9 +21,9 @@ from ..errors import ProcessGoneError
 from ..process.confinement import Limits
 from ..process.memory import Memory, MemoryFault, ProcessMemory
 from ..process.work import OpenFile, service
-from ..unwind.python_layout import ABSENT, OWNER_GENERATOR, PythonLayout, code_checksum
-from ..unwind.python_process import PythonProcess
-from .python_lines import line_at
+from .layout import ABSENT, OWNER_GENERATOR, PythonLayout, code_checksum
+from .lines import line_at
+from .process import PythonProcess
 
 _STR_LENGTH, _STR_STATE = 16, 32
 _BYTES_SIZE, _BYTES_DATA = 16, 32

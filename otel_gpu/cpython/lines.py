@@ -6,7 +6,7 @@ the answer is then None, no line.
 
 from __future__ import annotations
 
-from ..unwind.python_layout import LineTable
+from .layout import LineTable
 
 _MAX_LINE = 1 << 31
 """Line numbers are C ints; a table that leaves their range is nonsense."""

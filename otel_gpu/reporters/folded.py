@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..signals.profiles import Frame, FrameKind, Profile
-from .profile_names import distinct_process_names, label
+from .frame_names import distinct_process_names, label
 
 _ANNOTATIONS = {FrameKind.KERNEL: "_[k]"}
 """Suffixes that flamegraph.pl and its kin colour by."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..process.memory import Memory
-from ..unwind.python_layout import ABSENT, EntryRule, PythonLayout, UnsupportedPythonError
+from .layout import ABSENT, EntryRule, PythonLayout, UnsupportedPythonError
 
 _MAX_INTERPRETERS = 1_024
 _MAX_THREADS = 65_536

@@ -12,8 +12,8 @@ import time
 
 from ..process.files import ProcessFile
 from ..process.parsers import Job, Parsers, WorkError
-from ..unwind.python_process import PythonProcess
-from .python import CODE, AskCode, CodeAddress, PythonFrame, Unresolved, code_objects
+from .code import CODE, AskCode, CodeAddress, PythonFrame, Unresolved, code_objects
+from .process import PythonProcess
 
 _log = logging.getLogger(__name__)
 _IDLE_S = 10.0

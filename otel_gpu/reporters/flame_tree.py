@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..signals.profiles import Frame, FrameKind, Profile
-from .profile_names import clean, label
+from .frame_names import clean, label
 
 MAX_NODES = 40_000
 """Nodes drawn: a browser stays quick, and the smaller ones are thinner than a thousandth of a pixel."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..elf import EM_X86_64, PF_X, PT_LOAD, ElfFile
-from .frame_programs import (
+from .programs import (
     EXPRESSION,
     RBP,
     RETURN_SAVED,
@@ -19,7 +19,7 @@ from .frame_programs import (
     Rules,
     execute,
 )
-from .frame_records import Bools, Bytes, FrameRecords, FrameSection, Ints, Programs, read_records
+from .records import Bools, Bytes, FrameRecords, FrameSection, Ints, Programs, read_records
 from .rows import RBP_AT_RBP, ROW, RowKind, UnwindError, UnwindTable
 
 _CHUNK = 1 << 18

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..signals.profiles import FileMapping, Frame, FrameKind, Profile, SampleKey, Stack, marker
+from .frame_names import clean, distinct_process_names
 from .pprof_schema import profile_class
-from .profile_names import clean, distinct_process_names
 
 _INT64_MAX = 2**63 - 1
 _UINT64_MAX = 2**64 - 1

@@ -1,0 +1,1 @@
+"""How does a recording become a file for people, and profiles again?"""
