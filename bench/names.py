@@ -23,11 +23,11 @@ from bench.results import Result, table, unmeasured
 from otel_gpu.demangle.names import shorten
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
+from otel_gpu.kernel_names.cache import SymbolCache
+from otel_gpu.kernel_names.fatbin import FATBIN_SECTIONS
+from otel_gpu.kernel_names.stub_work import stub_map
+from otel_gpu.kernel_names.stubs import StubMap
 from otel_gpu.process.work import OpenFile
-from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.fatbin import FATBIN_SECTIONS
-from otel_gpu.symbols.stub_work import stub_map
-from otel_gpu.symbols.stubs import StubMap
 
 MUST_COLD_S, MUST_CACHED_MS = 1.0, 50.0
 JUDGED = "libcublas.so.12"

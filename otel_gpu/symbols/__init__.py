@@ -1,1 +1,1 @@
-"""What is this address, kernel handle or code object called?"""
+"""What is this address or code object called?"""

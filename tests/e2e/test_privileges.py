@@ -196,7 +196,7 @@ import os, sys
 from otel_gpu import privileges, rights
 from otel_gpu.process.files import ProcessFolders
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.symbols.compiler_caches import kernels_below
+from otel_gpu.kernel_names.compiler_caches import kernels_below
 privileges.limit(rights.READ | rights.PART)
 folders = ProcessFolders(int(sys.argv[1]), [os.fsencode(d) for d in sys.argv[2:]], 1 << 20)
 with Parsers() as parsers, parsers.begin(kernels_below, [folders], None) as job:

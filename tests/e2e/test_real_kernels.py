@@ -10,9 +10,9 @@ import pytest
 from otel_gpu.demangle.names import demangle, shorten
 from otel_gpu.elf import EM_X86_64, STT_FUNC, ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.symbols.fatbin import FATBIN_SECTIONS, kernels_of_library
-from otel_gpu.symbols.static_runtime import find_runtime_functions
-from otel_gpu.symbols.stubs import StubMap, read_stub_map
+from otel_gpu.kernel_names.fatbin import FATBIN_SECTIONS, kernels_of_library
+from otel_gpu.kernel_names.static_runtime import find_runtime_functions
+from otel_gpu.kernel_names.stubs import StubMap, read_stub_map
 from tests.e2e import ground
 from tests.plain_stub_reader import handles, read_plainly
 

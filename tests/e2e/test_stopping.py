@@ -22,10 +22,10 @@ from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.discovery.watch import Watcher
 from otel_gpu.exporters.sender import Sender
 from otel_gpu.exporters.settings import FileSettings
+from otel_gpu.kernel_names.origins import Origins
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
-from otel_gpu.symbols.origins import Origins
 from otel_gpu.unwind.loader import UnwindLoader
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics

@@ -17,6 +17,10 @@ from otel_gpu.eh_frame.rows import UnwindTable
 from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError, OtelGpuError
+from otel_gpu.kernel_names.fatbin import MAX_KERNELS, FatbinError, decompress, kernels_of_image, kernels_of_library
+from otel_gpu.kernel_names.hip_kernels import kernel_of, symbols_at
+from otel_gpu.kernel_names.static_runtime import find_runtime_functions
+from otel_gpu.kernel_names.stubs import MAX_NAME, read_stub_map
 from otel_gpu.probes.attach import plan
 from otel_gpu.probes.planning import PlanRequest, hooks_of
 from otel_gpu.probes.sites import SiteRules, find_site
@@ -24,12 +28,8 @@ from otel_gpu.probes.torch import plan_torch, torch_hooks
 from otel_gpu.signals.profiles import PROFILE_TYPES
 from otel_gpu.symbols.build_id import build_id
 from otel_gpu.symbols.debuglink import belongs, candidates, read_link
-from otel_gpu.symbols.fatbin import MAX_KERNELS, FatbinError, decompress, kernels_of_image, kernels_of_library
 from otel_gpu.symbols.function_index import NamePlace
-from otel_gpu.symbols.hip_kernels import kernel_of, symbols_at
 from otel_gpu.symbols.native import NativeSymbols
-from otel_gpu.symbols.static_runtime import find_runtime_functions
-from otel_gpu.symbols.stubs import MAX_NAME, read_stub_map
 from otel_gpu.unwind.table_work import name_of, parts, read_frames, shape_of
 
 from .elf_images import AARCH64, CUBIN, DYNSYM, STRTAB, SYMTAB, X86_64, Piece, dynamic, image, offsets, symbol_table

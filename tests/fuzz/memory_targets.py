@@ -13,13 +13,21 @@ from otel_gpu.cpython.process import locate
 from otel_gpu.cpython.text import PythonBinary
 from otel_gpu.cpython.thread_state import ThreadStateSlot
 from otel_gpu.errors import OtelGpuError
+from otel_gpu.kernel_names.device_names import _Found, _search
+from otel_gpu.kernel_names.driver_records import (
+    confirmed,
+    follow,
+    is_path,
+    led_to,
+    might_be_supported,
+    supported,
+    texts,
+)
+from otel_gpu.kernel_names.kernel_strings import kernel_strings
+from otel_gpu.kernel_names.memory_work import AskTexts, _texts
+from otel_gpu.kernel_names.stubs import MAX_NAME
+from otel_gpu.kernel_names.words import read_words
 from otel_gpu.process.memory import MemoryFault
-from otel_gpu.symbols.device_names import _Found, _search
-from otel_gpu.symbols.driver_records import confirmed, follow, is_path, led_to, might_be_supported, supported, texts
-from otel_gpu.symbols.kernel_strings import kernel_strings
-from otel_gpu.symbols.memory_work import AskTexts, _texts
-from otel_gpu.symbols.stubs import MAX_NAME
-from otel_gpu.symbols.words import read_words
 
 from .elf_targets import cubin, fatbin
 from .target import Target

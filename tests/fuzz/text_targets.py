@@ -16,14 +16,14 @@ from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, sai
 from otel_gpu.exporters.responses import accepted
 from otel_gpu.exporters.retry import retry_after_s
 from otel_gpu.exporters.rpc_status import read_status
+from otel_gpu.kernel_names.kernels import printable
+from otel_gpu.kernel_names.stubs import MAX_NAME, clean_name
 from otel_gpu.printable import MAX_SHOWN, escaped, one_line
 from otel_gpu.process.mappings import mapped_file, parse_executable
 from otel_gpu.processors.devices import Gpu, visible_devices
 from otel_gpu.receivers.hip import devices as hip_devices
 from otel_gpu.redaction import endpoint_without_credentials, without_credentials
 from otel_gpu.reporters.reading import _from_otlp_json, _from_pprof
-from otel_gpu.symbols.kernels import printable
-from otel_gpu.symbols.stubs import MAX_NAME, clean_name
 
 from .target import Target
 

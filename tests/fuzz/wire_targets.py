@@ -13,15 +13,15 @@ import numpy as np
 from otel_gpu.cpython.code import PythonFrame, Unresolved
 from otel_gpu.discovery.libraries import Class, LibraryKind
 from otel_gpu.eh_frame.rows import ROW, RowKind
+from otel_gpu.kernel_names.cache import SymbolCache
+from otel_gpu.kernel_names.stubs import StubMap
 from otel_gpu.probes.planning import Plan
 from otel_gpu.process.confinement import Limits
 from otel_gpu.process.files import FileId
 from otel_gpu.process.mappings import Row, mapped_file
 from otel_gpu.process.parsers import Job, Parsers, WorkError
 from otel_gpu.process.work import FrameKind, Opened, frame
-from otel_gpu.symbols.cache import SymbolCache
 from otel_gpu.symbols.function_index import FUNCTION, FunctionIndex
-from otel_gpu.symbols.stubs import StubMap
 from otel_gpu.symbols.symbol_work import Answer, FileSymbols
 from otel_gpu.unwind import cache as table_cache
 from otel_gpu.unwind.file_tables import joined

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.discovery.processes import Process
+from otel_gpu.kernel_names.cache import SymbolCache
+from otel_gpu.kernel_names.kernels import KernelBook
+from otel_gpu.kernel_names.origins import Origins
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.facts import CudaFacts
 from otel_gpu.signals.metrics import Resource, attributes
-from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.kernels import KernelBook
-from otel_gpu.symbols.origins import Origins
 
 PID = 1 << 22
 """Of no process."""

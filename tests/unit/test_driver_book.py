@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu.kernel_names.cache import SymbolCache
+from otel_gpu.kernel_names.driver_book import DriverBook
+from otel_gpu.kernel_names.driver_names import DriverNames
+from otel_gpu.kernel_names.driver_records import judged
+from otel_gpu.kernel_names.kernels import KernelBook
+from otel_gpu.kernel_names.launches import Module
+from otel_gpu.kernel_names.memory_work import Said
+from otel_gpu.kernel_names.private_pages import PrivatePages
+from otel_gpu.kernel_names.program_memory import ProgramMemory
+from otel_gpu.kernel_names.stubs import StubMap
 from otel_gpu.process.files import FileId, MappedFile
 from otel_gpu.process.memory import MemoryFault, MemoryFiles
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.driver_book import DriverBook
-from otel_gpu.symbols.driver_names import DriverNames
-from otel_gpu.symbols.driver_records import judged
-from otel_gpu.symbols.kernels import KernelBook
-from otel_gpu.symbols.launches import Module
-from otel_gpu.symbols.memory_work import Said
-from otel_gpu.symbols.private_pages import PrivatePages
-from otel_gpu.symbols.program_memory import ProgramMemory
-from otel_gpu.symbols.stubs import StubMap
 from tests.process_memory import memory_files
 
 PROGRAM = (os.getpid(), 1)

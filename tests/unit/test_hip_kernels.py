@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
+from otel_gpu.kernel_names import origins as module
+from otel_gpu.kernel_names.cache import SymbolCache
+from otel_gpu.kernel_names.hip_kernels import HostPointer, kernel_of, symbols_at
+from otel_gpu.kernel_names.kernels import KernelBook, Program
+from otel_gpu.kernel_names.origins import Origins
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.symbols import origins as module
-from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.hip_kernels import HostPointer, kernel_of, symbols_at
-from otel_gpu.symbols.kernels import KernelBook, Program
-from otel_gpu.symbols.origins import Origins
 
 
 @pytest.mark.parametrize(

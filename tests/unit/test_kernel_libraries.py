@@ -13,13 +13,13 @@ import pytest
 
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
+from otel_gpu.kernel_names.cache import SymbolCache
+from otel_gpu.kernel_names.host_part import HostPart
+from otel_gpu.kernel_names.kernel_libraries import KernelLibraries
+from otel_gpu.kernel_names.launches import Module
+from otel_gpu.kernel_names.stubs import StubMap, read_stub_map
 from otel_gpu.process.files import FileId, MappedFile
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.host_part import HostPart
-from otel_gpu.symbols.kernel_libraries import KernelLibraries
-from otel_gpu.symbols.launches import Module
-from otel_gpu.symbols.stubs import StubMap, read_stub_map
 from tests.unit.test_stubs import NAMES, build
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
@@ -162,7 +162,7 @@ def test_other_bytes_anywhere_else_give_another_name(program: Path) -> None:
 
 
 def test_a_file_too_large_to_be_hashed_has_no_name(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otel_gpu.symbols.host_part._MAX_BLOCKS", 0)
+    monkeypatch.setattr("otel_gpu.kernel_names.host_part._MAX_BLOCKS", 0)
 
     assert HostPart(Source(program.read_bytes()), "x").name() == ""
 

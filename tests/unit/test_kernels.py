@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.symbols import kernels
-from otel_gpu.symbols.kernels import KernelBook, printable
+from otel_gpu.kernel_names import kernels
+from otel_gpu.kernel_names.kernels import KernelBook, printable
 
 ONE, TWO = (10, 1), (10, 2)
 

@@ -19,17 +19,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_gpu.kernel_names import origins, programs
+from otel_gpu.kernel_names.cache import SymbolCache
+from otel_gpu.kernel_names.kernels import KernelBook
+from otel_gpu.kernel_names.launches import Launch, Module, launching_file, told_by_stack
+from otel_gpu.kernel_names.origins import Origins
+from otel_gpu.kernel_names.programs import KnownProgram
+from otel_gpu.kernel_names.stubs import StubMap
+from otel_gpu.kernel_names.words import read_words
 from otel_gpu.process.files import MappedFile
 from otel_gpu.process.mappings import mapped_file, parse_executable
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.symbols import origins, programs
-from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.kernels import KernelBook
-from otel_gpu.symbols.launches import Launch, Module, launching_file, told_by_stack
-from otel_gpu.symbols.origins import Origins
-from otel_gpu.symbols.programs import KnownProgram
-from otel_gpu.symbols.stubs import StubMap
-from otel_gpu.symbols.words import read_words
 
 PROGRAM = (os.getpid(), 1)
 SP = 0x7FFE0000

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from otel_gpu.errors import ProcessGoneError
+from otel_gpu.kernel_names import compiler_caches, kernel_libraries, program_memory
+from otel_gpu.kernel_names.cache import SymbolCache
+from otel_gpu.kernel_names.kernel_libraries import KernelLibraries
+from otel_gpu.kernel_names.program_memory import ProgramMemory
+from otel_gpu.kernel_names.stubs import StubMap
 from otel_gpu.process.confinement import Limits
 from otel_gpu.process.files import ProcessFolders
 from otel_gpu.process.memory import MemoryFault
 from otel_gpu.process.parsers import Parsers, StuckError
-from otel_gpu.symbols import compiler_caches, kernel_libraries, program_memory
-from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.kernel_libraries import KernelLibraries
-from otel_gpu.symbols.program_memory import ProgramMemory
-from otel_gpu.symbols.stubs import StubMap
 
 STALLED = Path(__file__).parent.parent / "programs" / "stalled.py"
 SHORT = Limits(answer_s=0.3)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from otel_gpu.errors import ProcessGoneError
+from otel_gpu.kernel_names import residents
+from otel_gpu.kernel_names.residents import AROUND, Places, allocated, find_places, variables
 from otel_gpu.process.memory import MemoryFault, MemoryFiles
 from otel_gpu.process.work import OpenFile
-from otel_gpu.symbols import residents
-from otel_gpu.symbols.residents import AROUND, Places, allocated, find_places, variables
 from tests.process_memory import memory_files
 
 PAGES = 64

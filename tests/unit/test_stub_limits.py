@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from otel_gpu.elf import EM_X86_64, ElfFile
-from otel_gpu.symbols import code_bytes, constructors, loaded_pointers, references, stubs
-from otel_gpu.symbols.code_bytes import CodeBytes
-from otel_gpu.symbols.functions import FunctionTable
-from otel_gpu.symbols.loaded_pointers import LoadedPointers
-from otel_gpu.symbols.references import find_references
-from otel_gpu.symbols.registrations import read_strings
-from otel_gpu.symbols.spans import Span, Spans
-from otel_gpu.symbols.stubs import read_stub_map
+from otel_gpu.kernel_names import code_bytes, constructors, loaded_pointers, references, stubs
+from otel_gpu.kernel_names.code_bytes import CodeBytes
+from otel_gpu.kernel_names.functions import FunctionTable
+from otel_gpu.kernel_names.loaded_pointers import LoadedPointers
+from otel_gpu.kernel_names.references import find_references
+from otel_gpu.kernel_names.registrations import read_strings
+from otel_gpu.kernel_names.spans import Span, Spans
+from otel_gpu.kernel_names.stubs import read_stub_map
 
 BASE = 0x10000
 ET_EXEC, ET_DYN = 2, 3

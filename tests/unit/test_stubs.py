@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.symbols import stubs
-from otel_gpu.symbols.cache import SymbolCache
-from otel_gpu.symbols.fatbin import kernels_of_library
-from otel_gpu.symbols.spans import Span, merge
-from otel_gpu.symbols.static_runtime import find_runtime_functions
-from otel_gpu.symbols.stubs import StubMap, clean_name, read_stub_map
+from otel_gpu.kernel_names import stubs
+from otel_gpu.kernel_names.cache import SymbolCache
+from otel_gpu.kernel_names.fatbin import kernels_of_library
+from otel_gpu.kernel_names.spans import Span, merge
+from otel_gpu.kernel_names.static_runtime import find_runtime_functions
+from otel_gpu.kernel_names.stubs import StubMap, clean_name, read_stub_map
 from tests.plain_stub_reader import handles, read_plainly
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")

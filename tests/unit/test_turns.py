@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_gpu.symbols.turns import Turns
+from otel_gpu.kernel_names.turns import Turns
 
 LOUD, QUIET = (1, 1), (2, 1)
 

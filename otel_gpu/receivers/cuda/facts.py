@@ -12,13 +12,13 @@ from types import MappingProxyType
 from ... import abi
 from ...abi import EventType, Family, NodeType
 from ...discovery.processes import Began, Process
+from ...kernel_names.hip_kernels import HostPointer
+from ...kernel_names.kernels import KernelBook, Program
+from ...kernel_names.launches import Launch
+from ...kernel_names.origins import Origins
 from ...printable import escaped
 from ...probes.table import FUNCTIONS
 from ...processors.kernel_names import OTHER
-from ...symbols.hip_kernels import HostPointer
-from ...symbols.kernels import KernelBook, Program
-from ...symbols.launches import Launch
-from ...symbols.origins import Origins
 from ..hip import rows as hip
 from . import announced
 from .busy import Batch

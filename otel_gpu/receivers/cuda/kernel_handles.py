@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ...symbols.kernels import Program
+from ...kernel_names.kernels import Program
 
 _HANDLE_BITS = 64
 _HANDLE = (1 << _HANDLE_BITS) - 1

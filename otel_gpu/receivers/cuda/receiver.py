@@ -18,6 +18,8 @@ from ...bpf.ringbuf import RingReader
 from ...bpf.tracepoints import TracepointLinks
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Began, Process, ProcessTable
+from ...kernel_names.kernels import KernelBook
+from ...kernel_names.origins import Origins
 from ...probes.attach import AttachedLibrary, PlannedProbe
 from ...probes.libraries import ProbedLibraries
 from ...probes.planning import PlanRequest
@@ -27,8 +29,6 @@ from ...process.files import File, MappedFile
 from ...process.parsers import Parsers
 from ...signals.metrics import Measurement, attributes
 from ...supervision import Component, Health
-from ...symbols.kernels import KernelBook
-from ...symbols.origins import Origins
 from ..hip import rows as hip
 from .announced import Announced
 from .busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
