@@ -121,15 +121,20 @@ def _kernels(phases: int, *options: str) -> list[str | Path]:
     return [ground.part("programs") / "late_kernels", str(phases), *options]
 
 
-def _show(directory: Path, environment: Mapping[str, str], agents: Mapping[str, str]) -> None:
-    """Let an agent see a program from its start, which lives for a moment after its launches."""
+def _show(
+    directory: Path, environment: Mapping[str, str], agents: Mapping[str, str], *, leads_to_names: bool = True
+) -> None:
+    """Let an agent see a program from its start, which lives until its driver's records have led to names, or could have."""
     mock = {"LD_LIBRARY_PATH": str(ground.part("mock"))}
     with Agent(naming.arguments(directory), directory, {**mock, **agents}) as agent:
         agent.wait_attached()
         with Program(_kernels(2, "8"), directory, environment) as program:
             program.ready()
             program.run_phase()
-            time.sleep(2)
+            if leads_to_names:
+                agent.wait_for(r"names of kernels in \S*libcuda\S*: \[")
+            else:
+                time.sleep(2)
             program.ready()
             program.run_phase()
             program.finish()
@@ -170,7 +175,7 @@ def test_what_one_program_showed_of_a_driver_names_the_next_ones_kernels(record:
 def test_where_no_record_leads_to_a_name_there_is_none(tmp_path: Path) -> None:
     environment = {"MOCKCUDA_RECORD": "hidden"}
     (first := tmp_path / "first").mkdir()
-    _show(first, environment, _cache(tmp_path))
+    _show(first, environment, _cache(tmp_path), leads_to_names=False)
 
     for number, cache in enumerate((tmp_path, tmp_path / "other")):
         (late := tmp_path / f"late{number}").mkdir()
