@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import registry
 from .errors import ConfigError
+from .receivers.hip import metrics as hip_metrics
 from .receivers.nvml import metrics as nvml_metrics
 from .signals.metrics import Instrument, MetricSpec
 from .signals.profiles import CHOICES
@@ -301,43 +301,6 @@ EXPORT_POINTS = MetricSpec(
 PROCESS_CPU_TIME = MetricSpec("process.cpu.time", "s", _COUNTER, "CPU time of the agent.", ("cpu.mode",), floating=True)
 PROCESS_MEMORY_USAGE = MetricSpec("process.memory.usage", "By", _UPDOWN, "Resident memory of the agent.")
 
-_ALSO_OF_HIP = (
-    KERNEL_LAUNCH_CALLS,
-    KERNEL_GRID_SIZE,
-    KERNEL_BLOCK_SIZE,
-    GRAPH_LAUNCH_CALLS,
-    GRAPH_KERNEL_CALLS,
-    GRAPH_MEMORY_COPIES,
-    GRAPH_MEMSET_BYTES,
-    MEMORY_COPIES,
-    MEMORY_ALLOCATIONS,
-    MEMORY_FREE_BYTES,
-    MEMORY_UNKNOWN_FREES,
-    MEMSET_BYTES,
-    MEMORY_USAGE,
-    SYNCHRONIZE_DURATION,
-    ERRORS,
-)
-_NOT_OF_HIP = ("cuda.device.model",)
-
-
-def hip_name(attribute: str) -> str:
-    """Return the name that an attribute of CUDA's metrics has on HIP's."""
-    return "hip." + attribute.removeprefix("cuda.") if attribute.startswith("cuda.") else attribute
-
-
-def _of_hip(spec: MetricSpec) -> MetricSpec:
-    return replace(
-        spec,
-        name=spec.name.replace("gpu.cuda.", "gpu.hip."),
-        description=spec.description.replace("CUDA", "HIP").replace("Driver calls", "Calls"),
-        attributes=tuple(hip_name(a) for a in spec.attributes if a not in _NOT_OF_HIP),
-    )
-
-
-HIP_OF: dict[MetricSpec, MetricSpec] = {spec: _of_hip(spec) for spec in _ALSO_OF_HIP}
-"""The metrics of AMD's HIP, by those of CUDA to which they are parallel."""
-
 GROUPS: dict[str, tuple[MetricSpec, ...]] = {
     "CUDA": (
         KERNEL_LAUNCH_CALLS,
@@ -360,7 +323,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         EVENT_ELAPSED_TIME,
         ERRORS,
     ),
-    "HIP": tuple(HIP_OF.values()),
+    "HIP": hip_metrics.SPECS,
     "Hardware": nvml_metrics.SPECS,
     "The agent itself": (
         EVENTS_LOST,

@@ -18,10 +18,14 @@ from ..demangle.names import demangle, shorten
 from ..signals.metrics import Attributes, Buckets, Measurement, Resource
 
 NAME = "cuda.kernel.name"
-_NAMES = (NAME, telemetry.hip_name(NAME))
-_LAUNCHES = {telemetry.KERNEL_LAUNCH_CALLS, telemetry.GRAPH_KERNEL_CALLS}
-_LAUNCHES |= {telemetry.HIP_OF[metric] for metric in _LAUNCHES}
-_BLOCKS = {telemetry.KERNEL_GRID_SIZE, telemetry.HIP_OF[telemetry.KERNEL_GRID_SIZE]}
+_NAMES = (NAME, "hip.kernel.name")
+_LAUNCHES = {
+    telemetry.KERNEL_LAUNCH_CALLS,
+    telemetry.GRAPH_KERNEL_CALLS,
+    telemetry.ALL["gpu.hip.kernel.launch.calls"],
+    telemetry.ALL["gpu.hip.graph.kernel.calls"],
+}
+_BLOCKS = {telemetry.KERNEL_GRID_SIZE, telemetry.ALL["gpu.hip.kernel.grid.size"]}
 OTHER = "other"
 _DEMANGLERS: dict[str, Callable[[str], str]] = {"full": demangle, "short": shorten, "off": str}
 _LIFETIME = 2

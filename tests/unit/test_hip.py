@@ -59,7 +59,7 @@ def test_a_reset_of_the_first_device_is_one_of_the_default() -> None:
     assert hip.devices_reset(1) == (1,)
 
 
-@pytest.mark.parametrize("spec", telemetry.HIP_OF, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", hip.PARALLEL, ids=lambda spec: spec.name)
 def test_a_measurement_goes_over_to_the_parallel_metric(spec: telemetry.MetricSpec) -> None:
     given = Measurement(RESOURCE, spec, attributes({"cuda.function": "hipFree", "error.type": "x"}), 5)
 
