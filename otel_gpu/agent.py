@@ -34,7 +34,7 @@ from .ending import Ending
 from .errors import ConfigError, OtelGpuError, UnsupportedKernelError
 from .exporters import ExporterStats
 from .exporters.build import Exporters, build
-from .exporters.objects import ObjectExporter
+from .exporters.objects import ObjectExporter, check
 from .exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
 from .lateness import Lateness
 from .memory_limit import table_share
@@ -93,6 +93,7 @@ class Agent:
         """
         self._config = config or Config()
         self._objects = tuple(exporters)
+        check(self._objects)
         self._begin_anew()
 
     def _begin_anew(self) -> None:

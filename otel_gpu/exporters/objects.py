@@ -79,30 +79,48 @@ class _Calls:
         """Nothing is held."""
 
 
+def check(exporters: Sequence[object]) -> None:
+    """Raise ConfigError for what is no exporter."""
+    for number, exporter in enumerate(exporters):
+        if not (_is_of_spans(exporter) or _is_of_metrics(exporter) or _has_a_method(exporter)):
+            raise ConfigError(
+                f"exporters[{number}]: an object of the type {type(exporter).__name__} is no exporter; give an OpenTelemetry "
+                "SDK exporter, or one with a method of otel_gpu.exporters.Exporter"
+            )
+
+
 def wrapped(exporters: Sequence[object]) -> list[MetricsExporter]:
     """Return what hands on to objects: OpenTelemetry SDK exporters of metrics, or whatever has a method of `Exporter`.
 
-    ConfigError for other objects. Span exporters are taken, and have nothing to do: no receiver gives spans yet.
+    Span exporters are taken, and have nothing to do: no receiver gives spans yet.
     """
     return [
         wrapped_one(exporter, f"{type(exporter).__name__}/{number}")
         for number, exporter in enumerate(exporters)
-        if not _is_of_sdk(exporter, "opentelemetry.sdk.trace.export", "SpanExporter")
+        if not _is_of_spans(exporter)
     ]
 
 
 def wrapped_one(exporter: object, name: str) -> MetricsExporter:
-    """Return what hands on to an object under a name."""
-    if _is_of_sdk(exporter, "opentelemetry.sdk.metrics.export", "MetricExporter"):
+    """Return what hands on to an object under a name; ConfigError where it is no exporter."""
+    check([exporter])
+    if _is_of_metrics(exporter):
         from .sdk import SdkExporter
 
         return SdkExporter(exporter, name, is_ours=False)  # type: ignore[arg-type]
-    if hasattr(exporter, "export_metrics") or hasattr(exporter, "export_profiles"):
-        return ObjectExporter(exporter, name)  # type: ignore[arg-type]
-    raise ConfigError(
-        f"exporters: {name}: a {type(exporter).__name__} is no exporter; give an OpenTelemetry SDK exporter, or an object "
-        "with a method of otel_gpu.exporters.Exporter"
-    )
+    return ObjectExporter(exporter, name)  # type: ignore[arg-type]
+
+
+def _has_a_method(exporter: object) -> bool:
+    return hasattr(exporter, "export_metrics") or hasattr(exporter, "export_profiles")
+
+
+def _is_of_metrics(exporter: object) -> bool:
+    return _is_of_sdk(exporter, "opentelemetry.sdk.metrics.export", "MetricExporter")
+
+
+def _is_of_spans(exporter: object) -> bool:
+    return _is_of_sdk(exporter, "opentelemetry.sdk.trace.export", "SpanExporter")
 
 
 def _is_of_sdk(exporter: object, module: str, name: str) -> bool:

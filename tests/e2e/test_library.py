@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_gpu import Agent, Config, OtelGpuError, Point, Recorder, profiles
+from otel_gpu import Agent, Config, ConfigError, OtelGpuError, Point, Recorder, profiles
 from otel_gpu.config import CudaSettings, Discovery, ProfileSettings
 from otel_gpu.exporters import Exporter
 from otel_gpu.profiles import Profile
@@ -116,6 +117,12 @@ def test_an_agent_hands_what_it_sees_to_objects_and_may_be_started_again(
     assert "KeyError: 'gone'" in caplog.text
     assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     assert (of_logs, environment) == (list(logging.getLogger().handlers), dict(os.environ))
+
+
+def test_what_is_no_exporter_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"exporters\[1\]: an object of the type int is no exporter; give an Open"):
+        Agent(exporters=[Own(), 3])
+    Agent(exporters=[InMemorySpanExporter()])
 
 
 def test_a_program_records_another_one(tmp_path: Path) -> None:
