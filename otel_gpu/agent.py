@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from . import __version__, heap, registry, telemetry
 from .components import Context
-from .config import (
-    Config,
+from .config.model import Config
+from .config.settings import (
     CudaSettings,
     KernelNamesSettings,
     NvmlSettings,
@@ -24,7 +24,7 @@ from .config import (
     SelfSettings,
     component_type,
 )
-from .config import Pipeline as PipelineSettings
+from .config.settings import Pipeline as PipelineSettings
 from .discovery import drivers
 from .discovery.host import host
 from .discovery.libraries import Library

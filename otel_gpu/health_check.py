@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from .config import HealthCheckSettings
+from .config.settings import HealthCheckSettings
 from .errors import OtelGpuError
 from .supervision import Health, Worker
 

@@ -15,7 +15,8 @@ from . import rights_trials
 from .bpf.features import Features, probe
 from .bpf.link_mode import usable_mode
 from .bpf.perf_event import PARANOID, right
-from .config import Config, CudaSettings
+from .config.model import Config
+from .config.settings import CudaSettings
 from .errors import LoadError, UnsupportedKernelError
 from .exporters.endpoint import target
 from .exporters.settings import OtlpSettings

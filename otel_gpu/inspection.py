@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .bpf.placed import PlacedProgram, placed_programs
-from .config import CudaSettings
+from .config.settings import CudaSettings
 from .discovery import drivers
 from .discovery.catalogue import LibraryCatalogue
 from .discovery.libraries import Library, LibraryKind

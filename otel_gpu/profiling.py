@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from .config import ProfileSettings
+from .config.settings import ProfileSettings
 from .exporters import Payload, SignalExporter
 from .exporters.objects import ObjectExporter
 from .exporters.profile_otlp import profile_payloads

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .config import CudaSettings, ProfileSettings
+from .config.settings import CudaSettings, ProfileSettings
 from .errors import ConfigError
 from .signals.profiles import CHOICES, Profile, ProfileType
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .abi import Loss
-from .config import CudaSettings, ProfileSettings
+from .config.settings import CudaSettings, ProfileSettings
 from .discovery import drivers, procfs
 from .discovery.libraries import Library
 from .discovery.processes import Process, ProcessTable

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from .bpf.features import probe
 from .bpf.link_mode import LinkMode, usable_mode
-from .config import Config, CudaSettings, NvmlSettings, ProfileSettings
+from .config.model import Config
+from .config.settings import CudaSettings, NvmlSettings, ProfileSettings
 from .disk_cache import default_directory
 from .exporters.settings import FileSettings, OtlpSettings
 from .privileges import Capability, held, without

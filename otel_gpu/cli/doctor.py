@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 
-from ..config import Config
+from ..config.model import Config
 from ..host_checks import Check, check_host
 from ..printable import escaped
 

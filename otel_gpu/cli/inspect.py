@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from .. import rights
-from ..config import Config, CudaSettings
+from ..config.model import Config
+from ..config.settings import CudaSettings
 from ..printable import escaped
 from .letting_go import keep_only
 from .run import pid

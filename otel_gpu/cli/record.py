@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import privileges, rights
-from ..config import Config, CudaSettings
+from ..config.model import Config
+from ..config.settings import CudaSettings
 from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
 from ..printable import escaped

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import privileges, rights
-from ..config import Config
+from ..config.model import Config
 from ..errors import ConfigError, OtelGpuError
 from . import logs
 from .letting_go import keep_only

@@ -15,7 +15,8 @@ from rich.live import Live
 
 from .. import privileges
 from ..agent import Agent
-from ..config import Config, CudaSettings, Discovery, NvmlSettings, ReceiverSettings, SelfSettings
+from ..config.model import Config
+from ..config.settings import CudaSettings, Discovery, NvmlSettings, ReceiverSettings, SelfSettings
 from ..errors import UnsupportedKernelError
 from ..recording import Recording
 from ..reporters.files import write_profile

@@ -16,7 +16,7 @@ from .objects import ObjectExporter, wrapped, wrapped_one
 from .settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.model import Config
     from . import MetricsExporter, SignalExporter
 
 _GRACE_S = 1.0

@@ -16,7 +16,8 @@ from otel_gpu.abi import Table
 from otel_gpu.agent import Agent
 from otel_gpu.bpf.maps import BpfMap
 from otel_gpu.bpf.object import BpfObject
-from otel_gpu.config import Config, CudaSettings
+from otel_gpu.config.model import Config
+from otel_gpu.config.settings import CudaSettings
 from otel_gpu.signals.metrics import Buckets, Point
 from tests.e2e import ground
 from tests.e2e.processes import PATIENCE_S, Program

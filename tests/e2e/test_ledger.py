@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from otel_gpu.abi import LIVE_KEY, Loss
 from otel_gpu.agent import Agent
 from otel_gpu.bpf.object import BpfObject
-from otel_gpu.config import Config, CudaSettings, Discovery
+from otel_gpu.config.model import Config
+from otel_gpu.config.settings import CudaSettings, Discovery
 from tests.e2e import ground
 from tests.e2e.processes import Program
 

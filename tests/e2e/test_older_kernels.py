@@ -9,7 +9,8 @@ import pytest
 
 from otel_gpu.agent import Agent
 from otel_gpu.bpf.features import probe
-from otel_gpu.config import Config, Discovery
+from otel_gpu.config.model import Config
+from otel_gpu.config.settings import Discovery
 from otel_gpu.exporters.settings import FileSettings
 from otel_gpu.receivers.cuda import loading
 from tests.e2e import comparison, ground

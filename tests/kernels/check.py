@@ -10,7 +10,7 @@ import time
 
 from otel_gpu.agent import Agent
 from otel_gpu.bpf.features import probe
-from otel_gpu.config import Config
+from otel_gpu.config.model import Config
 from otel_gpu.errors import OtelGpuError
 from otel_gpu.exporters.settings import FileSettings
 from otel_gpu.recording import Recording

@@ -15,7 +15,7 @@ from otel_gpu import __version__
 from otel_gpu.cli import VERBS, main
 from otel_gpu.cli.inspect import render
 from otel_gpu.cli.signals import stop_signals
-from otel_gpu.config import Config
+from otel_gpu.config.model import Config
 from otel_gpu.exporters.settings import OtlpSettings
 from otel_gpu.host_checks import check_host
 from otel_gpu.inspection import InspectedProbe
@@ -89,7 +89,7 @@ class TestUsage:
 
     def test_starting_it_loads_nothing_heavy(self) -> None:
         program = (
-            "import sys, otel_gpu.cli.run, otel_gpu.config_load; "
+            "import sys, otel_gpu.cli.run, otel_gpu.config.loading; "
             "print([m for m in ('grpc', 'requests', 'numpy', 'rich', 'google.protobuf', 'capstone') if m in sys.modules])"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

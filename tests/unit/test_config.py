@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.config import (
+from otel_gpu.config.file import parse
+from otel_gpu.config.model import Config
+from otel_gpu.config.schema import OtlpSection, SdkSection
+from otel_gpu.config.settings import (
     PROCESSORS,
     RECEIVERS,
-    Config,
     CudaSettings,
     Discovery,
     KernelNamesSettings,
@@ -23,9 +25,7 @@ from otel_gpu.config import (
     ProfileSettings,
     SelfSettings,
 )
-from otel_gpu.config_file import parse
-from otel_gpu.config_schema import OtlpSection, SdkSection
-from otel_gpu.config_values import expand, parse_duration, parse_pairs
+from otel_gpu.config.values import expand, parse_duration, parse_pairs
 from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings
 

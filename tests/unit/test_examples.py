@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from otel_gpu.config import Config
+from otel_gpu.config.model import Config
 
 _EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from otel_gpu.config import HealthCheckSettings
+from otel_gpu.config.settings import HealthCheckSettings
 from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.health_check import HealthCheck, Report
 from otel_gpu.supervision import Health

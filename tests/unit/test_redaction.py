@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.cli import main
-from otel_gpu.config import Config
+from otel_gpu.config.model import Config
 from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.exporters import Payload
 from otel_gpu.exporters.otlp import OtlpExporter

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
-from .config_values import nearest, parse_pairs
-from .errors import ConfigError
-from .exporters.settings import Compression, OtlpSettings, Protocol, Signal, Temporality
-from .redaction import endpoint_without_credentials
+from ..errors import ConfigError
+from ..exporters.settings import Compression, OtlpSettings, Protocol, Signal, Temporality
+from ..redaction import endpoint_without_credentials
+from .values import nearest, parse_pairs
 
 _TEMPORALITIES: dict[str, Temporality] = {"cumulative": "cumulative", "delta": "delta", "lowmemory": "delta"}
 _LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error"}

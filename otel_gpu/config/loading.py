@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from . import registry
-from .config import (
+from .. import registry
+from ..errors import ConfigError
+from ..exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, Protocol, Signal
+from .environ import Environment
+from .file import read
+from .schema import FileSection, OtlpSection, PipelineSection, SdkSection, parse
+from .settings import (
     DEFAULT_INTERVAL_S,
     EXTENSIONS,
     PROCESSORS,
     RECEIVERS,
     SIGNALS,
-    Config,
     Discovery,
     ExporterSettings,
     HealthCheckSettings,
     Pipeline,
     component_type,
 )
-from .config_environ import Environment
-from .config_file import read
-from .config_schema import FileSection, OtlpSection, PipelineSection, SdkSection, parse
-from .config_values import nearest, parse_duration
-from .errors import ConfigError
-from .exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, Protocol, Signal
+from .values import nearest, parse_duration
+
+Made = TypeVar("Made")
 
 _PLAIN_EXPORTERS: dict[str, type[FileSettings | ConsoleSettings]] = {"file": FileSettings, "console": ConsoleSettings}
 # Both of the Collector's spellings. None: as the variables say, gRPC where they do not.
@@ -45,13 +46,14 @@ _SHORTEST_INTERVAL_S = 0.01
 
 
 def load(
+    make: Callable[..., Made],
     path: str | os.PathLike[str] | None,
     environ: Mapping[str, str],
     pids: tuple[int, ...],
     output: str | None,
     duration_s: float | None,
-) -> Config:
-    """Make a Config; ConfigError where something is wrong, naming the key or the variable."""
+) -> Made:
+    """Return what `make` makes of all values, by the names of `Config`; ConfigError names the key or the variable."""
     environment = Environment(environ)
     contents = read(os.fspath(path), environ) if path is not None else {}
     where = f"{os.fspath(path)}: " if path is not None else ""
@@ -84,12 +86,12 @@ def load(
         instead.add_output(output)
     try:
         if output is None:
-            return Config(**values, **declared.values(), pipelines=pipelines)
+            return make(**values, **declared.values(), pipelines=pipelines)
         if file.exporters is not None:
             # What stands in a file is right or wrong, whatever goes before it this time.
-            Config(**values, **declared.values(), pipelines=pipelines)
+            make(**values, **declared.values(), pipelines=pipelines)
         there = {name: replace(pipeline, exporters=tuple(instead.by_id)) for name, pipeline in pipelines.items()}
-        return Config(**values, **instead.values(), pipelines=there)
+        return make(**values, **instead.values(), pipelines=there)
     except ConfigError as e:
         raise ConfigError(f"{where}{e}") from e
 

@@ -17,9 +17,9 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from .config_values import Duration, nearest, parse_duration
-from .errors import ConfigError
-from .exporters.settings import MAX_REQUEST_BYTES, Compression, OtlpSettings, RetrySettings, SdkSettings, Temporality
+from ..errors import ConfigError
+from ..exporters.settings import MAX_REQUEST_BYTES, Compression, OtlpSettings, RetrySettings, SdkSettings, Temporality
+from .values import Duration, nearest, parse_duration
 
 _Section = TypeVar("_Section")
 _KINDS = {str: "text", list: "a list", bool: "true or false", int: "a number", float: "a number"}

@@ -12,146 +12,31 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Annotated, Literal
 
-import msgspec
+from .. import registry
+from ..errors import ConfigError
+from ..exporters.endpoint import target
+from ..exporters.settings import FileSettings, OtlpSettings, Signal
+from .settings import (
+    DEFAULT_INTERVAL_S,
+    GIVES,
+    SIGNALS,
+    CudaSettings,
+    Discovery,
+    ExporterSettings,
+    HealthCheckSettings,
+    KernelNamesSettings,
+    LogLevel,
+    NvmlSettings,
+    Pipeline,
+    ProcessorSettings,
+    ProfileSettings,
+    ReceiverSettings,
+    SelfSettings,
+    component_type,
+)
+from .values import nearest
 
-from . import registry
-from .config_values import nearest
-from .errors import ConfigError
-from .exporters.endpoint import target
-from .exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
-
-DEFAULT_INTERVAL_S = 10.0
-
-LogLevel = Literal["debug", "info", "warn", "error"]
-
-
-@dataclass(frozen=True, slots=True)
-class CudaSettings:
-    """`receivers.cuda`."""
-
-    map_entries: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)] = 65_536
-    """Rows of the aggregation table; what does not fit is counted in overflow rows."""
-    site: Literal["fast", "entry"] = "fast"
-    """Where probes go: the cheapest safe instruction, or always the function's first."""
-    libraries: tuple[str, ...] = ()
-    """Driver libraries to attach to before any process maps them."""
-    arm64_single_step: bool = False
-    """Allow probes on single-stepped instructions on arm64, where they have crashed GPU processes."""
-    link: Literal["auto", "multi", "perf", "copies"] = "auto"
-    """How probes are placed (`otel_gpu.bpf.linker`); `auto` takes the best that the kernel offers."""
-    busy_time: bool = True
-    """Bound the time for which devices work; without, a launch costs a little less."""
-
-
-@dataclass(frozen=True, slots=True)
-class NvmlSettings:
-    """`receivers.nvml`."""
-
-
-@dataclass(frozen=True, slots=True)
-class SelfSettings:
-    """`receivers.self`."""
-
-
-ProfileName = Literal["launch", "wait", "alloc", "inuse", "copy", "gputime", "tensor", "cpu", "offcpu"]
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileSettings:
-    """`receivers.profile`."""
-
-    types: tuple[ProfileName, ...] = ("launch", "wait", "copy", "alloc", "inuse", "cpu")
-    """What is profiled; as `otel-gpu record --type` calls it."""
-    cpu_hz: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 49
-    """How often each CPU is looked at."""
-    stacks_per_second: Annotated[int, msgspec.Meta(ge=4, le=100_000)] = 400
-    """Stacks taken of one thread and type; what other calls do is added to them."""
-    table_rows: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 27)] = 1 << 23
-    """Rows of unwinding tables that the kernel holds, each 8 bytes; a PyTorch process has 4 to 9 million, and the files
-    that stand on its stacks go first."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelNamesSettings:
-    """`processors.kernel_names`."""
-
-    top: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 50
-    """Kernels of a process that keep their name, the rest being `other`; 0 turns names off."""
-    demangle: Literal["full", "short", "off"] = "full"
-    """As in the source code, without template arguments and parameters, or as the driver knows them."""
-
-
-@dataclass(frozen=True, slots=True)
-class HealthCheckSettings:
-    """`extensions.health_check`."""
-
-    endpoint: str = "localhost:13133"
-    """Where it listens: `HOST:PORT`; without a host, on every address of this machine."""
-    path: str = "/"
-    """What is asked for; liveness and readiness are `live` and `ready` below it."""
-
-    def __post_init__(self) -> None:
-        host, colon, port = self.endpoint.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535 or "/" in host:
-            raise ConfigError(
-                f"endpoint: {self.endpoint!r} is no HOST:PORT; write one such as localhost:13133 or [::1]:13133"
-            )
-        if not self.path.startswith("/") or not self.path.isprintable() or not self.path.isascii() or " " in self.path:
-            raise ConfigError(f"path: {self.path!r} is no path; write one such as /health")
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host, empty for every address, and the port."""
-        host, _, port = self.endpoint.rpartition(":")
-        return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-@dataclass(frozen=True, slots=True)
-class Discovery:
-    """Which processes are observed."""
-
-    pids: tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 22)], ...] = ()
-    """These; none means all."""
-    all: bool = False
-    """Every GPU process, whatever `pids` says."""
-
-    @property
-    def everything(self) -> bool:
-        """True when no process is left out."""
-        return self.all or not self.pids
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """One signal's way through the parts, by their ids."""
-
-    receivers: tuple[str, ...]
-    processors: tuple[str, ...]
-    exporters: tuple[str, ...]
-
-
-ReceiverSettings = CudaSettings | NvmlSettings | SelfSettings | ProfileSettings | object
-ProcessorSettings = KernelNamesSettings | object
-ExporterSettings = OtlpSettings | FileSettings | ConsoleSettings | SdkSettings | object
-"""Ours, or those of other packages' components."""
-
-SIGNALS: tuple[Signal, ...] = ("metrics", "traces", "profiles")
-RECEIVERS: dict[str, type] = {
-    "cuda": CudaSettings,
-    "nvml": NvmlSettings,
-    "self": SelfSettings,
-    "profile": ProfileSettings,
-}
-PROCESSORS: dict[str, type] = {"kernel_names": KernelNamesSettings}
-GIVES: dict[type, Signal] = {
-    CudaSettings: "metrics",
-    NvmlSettings: "metrics",
-    SelfSettings: "metrics",
-    ProfileSettings: "profiles",
-}
-"""Which signal a receiver gives; those of other packages give metrics."""
 _ONE_ONLY = {
     CudaSettings: "its programs and tables are in the kernel once, and count for every pipeline",
     NvmlSettings: "another one would read the same GPUs",
@@ -159,19 +44,11 @@ _ONE_ONLY = {
     ProfileSettings: "its programs and tables are in the kernel once, and take stacks for every pipeline",
 }
 """Why there can be one receiver of a type."""
-EXTENSIONS: dict[str, type[HealthCheckSettings]] = {"health_check": HealthCheckSettings}
-"""Settings by component type; those of exporters are in `config_load`."""
-
 
 _ADD = "add an otlp or a file exporter"
 _OF_THE_AGENT = ("service.", "process.", "telemetry.", "container.", "k8s.")
 """Attributes that say who and where the agent is: a webhook sets those of its pod, and they hold for no other."""
 _OF_THE_HOST = ("k8s.cluster.", "k8s.node.")
-
-
-def component_type(component: str) -> str:
-    """Return the type of an id, `type` or `type/name`."""
-    return component.partition("/")[0]
 
 
 def _default_receivers() -> Mapping[str, ReceiverSettings]:
@@ -190,7 +67,7 @@ class Config:
     """By id, `signal` or `signal/name`; empty means one for each signal that a declared receiver gives."""
     extensions: Mapping[str, HealthCheckSettings] = field(default_factory=dict)
     """By id: those that `service.extensions` names."""
-    discovery: Discovery = Discovery()
+    discovery: Discovery = field(default_factory=Discovery)
     interval_s: float = DEFAULT_INTERVAL_S
     """From one export to the next."""
     duration_s: float | None = None
@@ -333,9 +210,9 @@ class Config:
         profiles: bool = False,
     ) -> Config:
         """Read the file, if any, and the variables; the other arguments go before both. ConfigError where wrong."""
-        from .config_load import load
+        from .loading import load
 
-        config = load(path, os.environ if environ is None else environ, pids, output, duration_s)
+        config = load(cls, path, os.environ if environ is None else environ, pids, output, duration_s)
         return config.with_profiles() if profiles else config
 
     def with_profiles(self) -> Config:
