@@ -17,7 +17,7 @@ from otel_gpu.agent import Agent
 from otel_gpu.bpf.maps import BpfMap
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.config.model import Config
-from otel_gpu.config.settings import CudaSettings
+from otel_gpu.config.settings import CudaSettings, SelfSettings
 from otel_gpu.signals.metrics import Buckets, Point
 from tests.e2e import ground
 from tests.e2e.processes import PATIENCE_S, Program
@@ -50,7 +50,11 @@ def observer() -> Agent:
     """Return an agent that has its probes in both drivers before any of them is used."""
     drivers = (str(built() / "libcuda.so.1"), str(ground.part("mock") / "libcuda.so.1"))
     # What has ended is dropped with the first export.
-    return Agent(Config(receivers={"cuda": CudaSettings(libraries=drivers)}, exporters={}, interval_s=3600))
+    return Agent(
+        Config(
+            receivers={"cuda": CudaSettings(libraries=drivers), "self": SelfSettings()}, exporters={}, interval_s=3600
+        )
+    )
 
 
 @contextmanager
