@@ -105,6 +105,8 @@ class Agent:
         self._devices: DeviceBook | None = None
         self._amd: HipDeviceBook | None = None
         self._self: SelfReceiver | None = None
+        self._of_others: list[Receiver] = []
+        """Receivers of other packages."""
         self._watcher: Watcher | None = None
         self._exporters: Exporters | None = None
         self._pipeline: Graph | None = None
@@ -228,6 +230,7 @@ class Agent:
                 found[component] = self._open_nvml()
             elif (factory := registry.find("receivers", component_type(component))) is not None:
                 found[component] = factory.create(Context(self._host_resource(), self._observed), settings)
+                self._of_others.append(found[component])
         return {c: found[c] for c in sorted(found, key=lambda c: found[c] is not self._cuda)}
 
     def _metrics_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> Pipeline:
@@ -367,6 +370,8 @@ class Agent:
                 ending.release(what, part.detach_all if is_in_use else part.close)
         if self._nvml is not None:
             ending.release("NVML is", self._nvml.close)
+        while self._of_others:
+            ending.release("receivers of other packages are", self._of_others.pop().close)
         while self._health_checks:
             ending.release("the health check is", self._health_checks.pop().close)
         ending.release("the children that parse are", self._end_children)

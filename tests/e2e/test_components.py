@@ -39,7 +39,8 @@ class Fans:
         return [Measurement(self._context.host, SPEED, attributes({"fan": "left"}), self._settings.speed)]
 
     def close(self):
-        pass
+        with open("closed.txt", "a") as file:
+            file.write("%d\\n" % self._settings.speed)
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ def test_components_of_another_package_are_configured_routed_and_watched(
     [fan] = exported.named("fans.speed").samples
     assert "host.name" in fan.resource
     assert (tmp_path / "fans.txt").read_text() == "fans.speed 40\n"
+    assert sorted((tmp_path / "closed.txt").read_text().split()) == ["0", "40", "900"]
 
 
 @pytest.mark.parametrize(
