@@ -138,5 +138,5 @@ def _metrics_exporter(settings: object, name: str) -> MetricsExporter:
 
             return SdkExporter.installed(settings, name)
     if (factory := registry.find("exporters", name.partition("/")[0])) is not None:
-        return wrapped_one(factory.create(settings), name)
+        return wrapped_one(factory.create(settings), name, is_ours=True)
     raise ConfigError(f"exporters.{name}: nothing is known about exporters of this type")

@@ -101,13 +101,16 @@ def wrapped(exporters: Sequence[object]) -> list[MetricsExporter]:
     ]
 
 
-def wrapped_one(exporter: object, name: str) -> MetricsExporter:
-    """Return what hands on to an object under a name; ConfigError where it is no exporter."""
+def wrapped_one(exporter: object, name: str, *, is_ours: bool = False) -> MetricsExporter:
+    """Return what hands on to an object under a name; ConfigError where it is no exporter.
+
+    An exporter of the SDK that `is_ours` is shut down at the end.
+    """
     check([exporter])
     if _is_of_metrics(exporter):
         from .sdk import SdkExporter
 
-        return SdkExporter(exporter, name, is_ours=False)  # type: ignore[arg-type]
+        return SdkExporter(exporter, name, is_ours=is_ours)  # type: ignore[arg-type]
     return ObjectExporter(exporter, name)  # type: ignore[arg-type]
 
 
