@@ -30,6 +30,7 @@ from ...process.parsers import Parsers
 from ...signals.metrics import Measurement, attributes
 from ...supervision import Component, Health
 from ..hip import rows as hip
+from ..losses import read_losses
 from .announced import Announced
 from .busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
 from .dead_rows import DeadRows
@@ -335,12 +336,7 @@ class CudaReceiver:
 
     def losses(self) -> dict[Loss, int]:
         """Return how often each thing went wrong in the kernel, since the start."""
-        table = self._object.map("losses")
-        found = {}
-        for loss in Loss:
-            value = table.get(loss.to_bytes(4, "little")) or b""
-            found[loss] = sum(int.from_bytes(value[i : i + 8], "little") for i in range(0, len(value), 8))
-        return found
+        return read_losses(self._object.map("losses"))
 
     def device_uuids(self, process: Process) -> Mapping[int, str]:
         """Return the UUIDs that a process asked the driver for, in hexadecimal digits, by ordinal."""

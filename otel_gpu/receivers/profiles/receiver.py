@@ -43,6 +43,7 @@ from ..cuda.busy import DeviceTime
 from ..cuda.owners import Program, Removal, by_key, by_value, programs_of
 from ..cuda.programs import SharedTables
 from ..cuda.receiver import CudaTables
+from ..losses import read_losses
 from .backward import BackwardCallers
 from .gpu_time import GpuTime
 from .held_memory import HeldMemory
@@ -375,12 +376,7 @@ class ProfileReceiver:
 
     def losses(self) -> dict[Loss, int]:
         """Return how often each thing went wrong in the kernel, since the start."""
-        table = self._object.map("losses")
-        found = {}
-        for loss in Loss:
-            value = table.get(loss.to_bytes(4, "little")) or b""
-            found[loss] = sum(int.from_bytes(value[i : i + 8], "little") for i in range(0, len(value), 8))
-        return found
+        return read_losses(self._object.map("losses"))
 
     def _going_on(self) -> Iterator[bytes]:
         """Yield the stacks of threads that wait now, with how long they have since they were last asked."""
