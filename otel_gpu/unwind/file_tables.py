@@ -167,6 +167,11 @@ class FileTables:
         if not file.is_whole:
             self._enqueue(file, pid, _NEEDED)
 
+    def is_read(self, file: FileTable) -> bool:
+        """Tell whether a file's whole table has been read, and told of."""
+        with self.lock:
+            return file.is_whole and file not in self._being_read
+
     def waiting(self) -> int:
         """Return how many files' tables are yet to be read."""
         with self.lock:
@@ -228,8 +233,8 @@ class FileTables:
             self._read_files(taken)
         finally:
             with self.lock:
+                self._on_change(taken)
                 self._being_read.difference_update(taken)
-            self._on_change(taken)
 
     def _read_files(self, files: list[FileTable]) -> None:
         with self.lock:

@@ -172,7 +172,9 @@ class UnwindLoader:
 
     def _has_early_tables(self, process: WalkedProcess) -> bool:
         files = [self.tables.get(key) for key in process.keys]
-        return all(f is None or f.is_whole or not f.is_early for f in files)
+        early = [file for file in files if file is not None and file.is_early]
+        # The kernel knows of a table when those who use it were published after it was read.
+        return all(self.tables.is_read(file) and file.key not in self._grown for file in early)
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until everything asked for so far is loaded; False when the time is up first."""
@@ -267,7 +269,9 @@ class UnwindLoader:
                     mapped.setdefault(region.key, region)
             known, process.keys = process.keys, set(mapped)
             self.tables.release(known - process.keys, pid)
-            used = [self._use(pid, key, region, found[0]) for key, region in mapped.items()]
+            # The vDSO may lie below a program that is linked to run anywhere without a loader.
+            first = next((region for region in found if region.file is not None), None)
+            used = [self._use(pid, key, region, first) for key, region in mapped.items()]
             used = [file for file in used if file.key not in known]
         self._read_shapes(used)
         with self._lock:
@@ -282,7 +286,7 @@ class UnwindLoader:
             self.tables.want([f for f in used if f.shape is not None and f.shape.is_elf and not f.is_whole], pid)
         self._find_python(pid)
 
-    def _use(self, pid: int, key: FileKey, region: Region, first: Region) -> FileTable:
+    def _use(self, pid: int, key: FileKey, region: Region, first: Region | None) -> FileTable:
         name = os.path.basename(region.raw_path)
         is_early = region == first or region.is_vdso or name.startswith(_EARLY)
         return self.tables.use(key, region.mapped(pid), is_early=is_early)

@@ -19,6 +19,7 @@ from otel_gpu.unwind.cache import TableCache
 from otel_gpu.unwind.file_tables import NO_ROOM, FileTable, FileTables
 from otel_gpu.unwind.loader import UnwindLoader
 from tests.e2e import ground
+from tests.e2e.native_builds import Build
 from tests.e2e.processes import Program
 
 SETTLES_S = 120
@@ -138,3 +139,31 @@ def test_what_all_stacks_need_is_read_before_large_libraries_that_were_mapped_la
 
     assert whole == [False] * len(libraries)
     assert all(file is not None and file.is_whole and file.rows for file in files)
+
+
+def test_a_program_above_the_vdso_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where a program is linked to run anywhere and without a loader, the kernel's vDSO lies below it.
+    program_file = Build("static-pie", ("-O2", "-fPIE"), ("-static-pie",), with_cxx=False).make(tmp_path)
+    read = FileTables._read_files
+
+    def slowly(tables: FileTables, files: list[FileTable]) -> None:
+        time.sleep(0.3)
+        read(tables, files)
+
+    monkeypatch.setattr(FileTables, "_read_files", slowly)
+    with Parsers() as parsers, Program([program_file, "spin", "60"], tmp_path) as program:
+        program.event("spinning")
+        maps, loader = _loader(parsers, 1 << 20, TableCache(tmp_path / "tables"))
+        with maps:
+            loader.watch(program.pid)
+            deadline = time.monotonic() + SETTLES_S
+            while not loader.is_ready(program.pid):
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            (own,) = (r.key for r in regions(parsers, program.pid) if r.file is not None)
+            assert own is not None
+            file = loader.tables.get(own)
+            is_there = file is not None and file.is_whole and file.rows > 0
+            loader.close()
+
+    assert is_there
