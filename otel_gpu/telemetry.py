@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from . import registry
 from .errors import ConfigError
 from .receivers.hip import metrics as hip_metrics
+from .receivers.inference import metrics as inference_metrics
 from .receivers.nvml import metrics as nvml_metrics
 from .signals.metrics import Instrument, MetricSpec
 from .signals.profiles import CHOICES
@@ -40,6 +41,7 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
     a.name: a
     for a in (
         *(AttributeSpec(*declared) for declared in nvml_metrics.ATTRIBUTES),
+        *inference_metrics.ATTRIBUTES,
         AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
         AttributeSpec("bpf.map.name", "The BPF map."),
         AttributeSpec(
@@ -67,7 +69,7 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec(
             "error.type",
             "Why it failed: the CUDA or HIP error code's name, or the class of the failure; of hardware `corrected`, "
-            "`uncorrected`, `pcie_replay` or `xid`.",
+            "`uncorrected`, `pcie_replay` or `xid`; of requests the status, or `connection_closed`.",
         ),
         AttributeSpec("event", "What was lost."),
         AttributeSpec("hip.device.index", "The device's ordinal in the observed process."),
@@ -324,6 +326,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         ERRORS,
     ),
     "HIP": hip_metrics.SPECS,
+    "Requests": inference_metrics.SPECS,
     "Hardware": nvml_metrics.SPECS,
     "The agent itself": (
         EVENTS_LOST,

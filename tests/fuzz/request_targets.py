@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from otel_gpu.receivers.inference.gen_ai import MAX_MODEL, model_of
 from otel_gpu.receivers.inference.http1 import MAX_LINES, Framing, final_response, parse_request, parse_response
 from otel_gpu.receivers.inference.http1_body import Body
+from otel_gpu.receivers.inference.request import Endpoint, Request
+from otel_gpu.receivers.inference.routes import MAX_PATH, Routes, path_of, template_of
+from otel_gpu.receivers.inference.server_spans import spans_of
+from otel_gpu.receivers.inference.serving_metrics import ServingMetrics
 from otel_gpu.receivers.inference.trace_context import MAX_STATE, parent_of, state_of
+from otel_gpu.signals.metrics import Resource
 
 from .target import Target
 
@@ -55,10 +61,47 @@ def _trace_context(data: bytes) -> None:
     assert state_of([state_of([state])]) == state_of([state])
 
 
+def _routes(data: bytes) -> None:
+    target = data.decode("latin-1")
+    for is_cut in (False, True):
+        for shown in (path_of(target), template_of(target, is_cut=is_cut)):
+            assert len(shown) <= MAX_PATH
+            assert shown.isascii()
+            assert shown.isprintable()
+            assert not set(" ?#") & set(shown)
+
+
+def _model(data: bytes) -> None:
+    model = model_of(data)
+    assert len(model) <= MAX_MODEL
+    assert model.isprintable()
+
+
+def _served(data: bytes) -> None:
+    """What a client says becomes a span and measurements, and nothing in them is as long or as odd as it likes."""
+    head = parse_request(data)
+    if head is None:
+        return
+    route = Routes().admit(1, template_of(head.target, is_cut=not head.version), 200)
+    parent = parent_of(head.headers.values("traceparent"), head.headers.values("tracestate"))
+    request = Request(
+        Resource(()), 1, 2, head.method, path_of(head.target), route, head.version, 200, host=head.host,
+        peer=Endpoint(head.host, 1), parent=parent, model=model_of(data[head.size_bytes :]),
+    )  # fmt: skip
+    for span in spans_of(request):
+        assert len(span.name) <= MAX_PATH + 8
+        for _, value in (("name", span.name), *span.attributes):
+            assert not isinstance(value, str) or (value.isprintable() and len(value) <= 300)
+    metrics = ServingMetrics()
+    metrics.add(request)
+    assert len(metrics.collect()) <= 2
+
+
 _REQUEST = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n"
     b"traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\ntracestate: a=1,b@c=2\r\n\r\nhello"
 )
+_BODY = b'{"messages":[{"role":"user","content":"\\"model\\":\\"x\\""}],"model":"tiny","n":-1.5e3,"stream":true}'
 _RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/event-stream\r\n\r\n"
 _SMUGGLED = b"POST / HTTP/1.1\r\nContent-Length: 6\r\nTransfer-Encoding:\x0bchunked\r\nX: y\n z\r\n\r\n0\r\n\r\nG"
 _CHUNKS = b'5;ext="x"\r\nhello\r\n0000A\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nGET'
@@ -68,5 +111,14 @@ TARGETS = (
     Target("http1_heads", _heads, lambda: [_REQUEST, _RESPONSE, _SMUGGLED]),
     Target("http1_cut", _same_cut, lambda: [_REQUEST[:200], _SMUGGLED], (), 512),
     Target("http1_body", _body, lambda: [_CHUNKS, b"0\r\n\r\n"], (), 512),
+    Target(
+        "routes",
+        _routes,
+        lambda: [b"/v1/items/42/0123abcd?x#y", b"http://h/a%20b/\xff;c=d/e.json", b"/r_0123456789"],
+        (),
+        512,
+    ),
+    Target("model", _model, lambda: [_BODY, _BODY.replace(b"model", b"\\u006dodel")], (), 1100),
+    Target("served", _served, lambda: [_REQUEST + _BODY, _SMUGGLED], (), 2048),
     Target("trace_context", _trace_context, lambda: [_TRACE, _TRACE.replace(b"00-", b"cc-", 1)], (), 1024),
 )

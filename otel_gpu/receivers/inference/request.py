@@ -66,6 +66,10 @@ class GpuWork:
     end_ns: int
     totals: GpuTotals = GpuTotals()
 
+    def __post_init__(self) -> None:
+        if self.end_ns < self.start_ns:
+            raise ValueError("work ends before it begins")
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -112,9 +116,9 @@ class Request:
     method: str = ""
     """As it was sent; empty where it is not known."""
     path: str = ""
-    """Without query and fragment, printable and bounded: what `routes.shown_path` makes of a target."""
+    """Without query and fragment, printable and bounded: what `routes.path_of` makes of a target."""
     route: str = ""
-    """The path with its ids left out, as `routes.Routes` has it; empty where it is not known."""
+    """The path with its ids left out, of a call its method, as `routes.Routes` admits it; empty where it is not known."""
     version: str = ""
     """Of HTTP, as `network.protocol.version` has it: `1.0`, `1.1`, `2`."""
     status: int | None = None
