@@ -56,6 +56,9 @@ class GpuTotals:
     """How long the host waited in blocking calls."""
 
 
+NOT_KNOWN = GpuTotals()
+
+
 @dataclass(frozen=True, slots=True)
 class GpuWork:
     """One piece of the work, with totals of its own, which are part of the request's."""
@@ -64,7 +67,7 @@ class GpuWork:
     start_ns: int
     """Nanoseconds since the epoch, on the wall clock, as all times here."""
     end_ns: int
-    totals: GpuTotals = GpuTotals()
+    totals: GpuTotals = NOT_KNOWN
 
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:
@@ -141,7 +144,7 @@ class Request:
     model: str = ""
     """The model asked for, where bodies may be looked into."""
     rpc: RpcCall | None = None
-    totals: GpuTotals = GpuTotals()
+    totals: GpuTotals = NOT_KNOWN
     attribution: Attribution = Attribution.EXACT
     work: tuple[GpuWork, ...] = ()
     work_left_out: int = 0

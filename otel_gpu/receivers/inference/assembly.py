@@ -1,0 +1,154 @@
+"""How does what was seen of a request become a `Request`? Heads and streams are read, and the path gets its route."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from ...signals.metrics import Resource
+from ...signals.spans import SpanContext
+from .gen_ai import model_of, operation_of
+from .http1 import Framing, Headers, Missing, RequestHead, ResponseHead, final_response, parse_request
+from .http2 import Exchange
+from .request import NOT_KNOWN, Attribution, Ending, Endpoint, GpuTotals, GpuWork, Request, Stream
+from .routes import Routes, path_of, template_of
+from .trace_context import parent_of
+
+_NOT_FOUND = 404
+_UNIMPLEMENTED = 12
+"""What gRPC has for 404."""
+_STREAMED = frozenset({Framing.CHUNKED, Framing.UNTIL_CLOSE})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the kernel saw of a request, beside the bytes of its heads. Times are nanoseconds since the epoch."""
+
+    process: Hashable
+    """By which its program is known."""
+    resource: Resource
+    start_ns: int
+    end_ns: int
+    ending: Ending = Ending.COMPLETE
+    first_byte_ns: int | None = None
+    first_piece_ns: int | None = None
+    """Of the response's body."""
+    last_piece_ns: int | None = None
+    pieces: int = 0
+    request_body_bytes: int | None = None
+    response_body_bytes: int | None = None
+    peer: Endpoint | None = None
+    local: Endpoint | None = None
+    is_encrypted: bool = False
+    totals: GpuTotals = NOT_KNOWN
+    attribution: Attribution = Attribution.EXACT
+    work: tuple[GpuWork, ...] = ()
+    work_left_out: int = 0
+    context: SpanContext | None = None
+
+
+class Assembly:
+    """Makes requests of what was seen. Owned by one thread."""
+
+    def __init__(self, *, reads_models: bool = False) -> None:
+        self._reads_models = reads_models
+        """Whether the beginning of a body may be looked into for the model's name."""
+        self._routes = Routes()
+
+    def of_http1(self, seen: Seen, head: bytes, response: bytes) -> Request:
+        """Return a request by the bytes that were captured from its first one on, and from the response's first one on."""
+        asked = parse_request(head) or _UNREAD
+        answer = final_response(response, asked.method)[0]
+        status = answer.status if answer is not None and not answer.is_interim else None
+        path = path_of(asked.target)
+        model = ""
+        if self._reads_models and asked.is_whole and operation_of(asked.method, path):
+            model = model_of(head[asked.size_bytes :])
+        return Request(
+            seen.resource,
+            seen.start_ns,
+            seen.end_ns,
+            asked.method,
+            path,
+            self._routes.admit(seen.process, template_of(asked.target, is_cut=not asked.version), status),
+            asked.version,
+            status,
+            seen.request_body_bytes,
+            seen.response_body_bytes,
+            seen.first_byte_ns,
+            _stream(seen, answer),
+            seen.peer,
+            seen.local,
+            asked.host,
+            _scheme(seen),
+            parent_of(asked.headers.values("traceparent"), asked.headers.values("tracestate")),
+            seen.context,
+            model,
+            None,
+            seen.totals,
+            seen.attribution,
+            seen.work,
+            seen.work_left_out,
+            seen.ending,
+        )
+
+    def of_http2(self, seen: Seen, exchange: Exchange) -> Request:
+        """Return a request by the stream that it was; times and sizes are the stream's."""
+        rpc, status = exchange.rpc, exchange.status
+        if rpc is not None:
+            route = self._routes.admit(
+                seen.process, rpc.method, _NOT_FOUND if rpc.status_code == _UNIMPLEMENTED else status
+            )
+        else:
+            route = self._routes.admit(seen.process, template_of(exchange.target), status)
+        stream = None
+        first, last = exchange.first_chunk_ns, exchange.last_chunk_ns
+        if first is not None and last is not None and (exchange.is_event_stream or exchange.chunks > 1):
+            stream = Stream(exchange.chunks, first, last, exchange.is_event_stream)
+        return Request(
+            seen.resource,
+            exchange.start_ns,
+            exchange.end_ns,
+            exchange.method,
+            path_of(exchange.target),
+            route,
+            "2",
+            status,
+            exchange.request_body_bytes,
+            exchange.response_body_bytes,
+            exchange.first_byte_ns,
+            stream,
+            seen.peer,
+            seen.local,
+            exchange.authority,
+            _scheme(seen),
+            parent_of(exchange.traceparents, exchange.tracestates),
+            seen.context,
+            "",
+            rpc,
+            seen.totals,
+            seen.attribution,
+            seen.work,
+            seen.work_left_out,
+            exchange.ending if seen.ending is Ending.COMPLETE else seen.ending,
+        )
+
+    def forget(self, process: Hashable) -> None:
+        """Say that a program has ended."""
+        self._routes.forget(process)
+
+
+_UNREAD = RequestHead("", "", "", Headers(), Framing.UNKNOWN, None, 0, Missing.START_LINE)
+
+
+def _stream(seen: Seen, answer: ResponseHead | None) -> Stream | None:
+    """Return how a response was streamed: as events, or in several pieces without a length."""
+    if answer is None or seen.first_piece_ns is None or seen.last_piece_ns is None:
+        return None
+    if answer.is_event_stream or (answer.framing in _STREAMED and seen.pieces > 1):
+        return Stream(seen.pieces, seen.first_piece_ns, seen.last_piece_ns, answer.is_event_stream)
+    return None
+
+
+def _scheme(seen: Seen) -> str:
+    return "https" if seen.is_encrypted else "http"
