@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from otel_gpu.receivers.inference import http1
 from otel_gpu.receivers.inference.assembly import Assembly, Seen
 from otel_gpu.receivers.inference.gen_ai import MAX_MODEL, model_of
+from otel_gpu.receivers.inference.head_cache import Asked, RequestHeads, ResponseHeads, body_of
 from otel_gpu.receivers.inference.header_blocks import MAX_FIELDS, HeaderBlocks
-from otel_gpu.receivers.inference.http1 import MAX_LINES, Framing, final_response, parse_request, parse_response
+from otel_gpu.receivers.inference.http1 import MAX_LINES, final_response, parse_request, parse_response
 from otel_gpu.receivers.inference.http1_body import Body
+from otel_gpu.receivers.inference.http1_heads import Framing
 from otel_gpu.receivers.inference.http2 import Connection, Side
 from otel_gpu.receivers.inference.http2_frames import PREFACE
 from otel_gpu.receivers.inference.request import Endpoint, Request
@@ -29,6 +32,34 @@ def _heads(data: bytes) -> None:
             assert head.framing is Framing.UNKNOWN
         elif head.framing is Framing.LENGTH:
             assert head.body_bytes
+
+
+def _plain_heads(data: bytes) -> None:
+    """Heads that are read at once say what they say line by line."""
+    assert parse_request(data) == http1._read_request(data)
+    for method in ("GET", "HEAD"):
+        assert parse_response(data, method) == http1._read_response(data, method)
+
+
+_MEMORY = (RequestHeads(), ResponseHeads())
+
+
+def _remembered_heads(data: bytes) -> None:
+    """Heads that were seen before say what they say when they are read."""
+    head, answer = parse_request(data), final_response(data, "GET")[0]
+    asked, traceparents = _MEMORY[0].read(data)
+    answered = _MEMORY[1].read(data, "GET")
+    if head is None:
+        assert asked == Asked()
+    else:
+        assert (asked.method, asked.version, asked.host) == (head.method, head.version, head.host)
+        assert (asked.path, asked.tracestates) == (path_of(head.target), head.headers.values("tracestate"))
+        assert sorted(traceparents) == sorted(head.headers.values("traceparent"))
+        assert asked.is_plain == (head.is_whole and not head.is_ambiguous)
+        assert not asked.is_plain or body_of(data) == data[head.size_bytes :]
+    status = None if answer is None or answer.is_interim else answer.status
+    assert answered.status == status
+    assert status is None or answered.is_event_stream == (answer is not None and answer.is_event_stream)
 
 
 def _same_cut(data: bytes) -> None:
@@ -137,6 +168,7 @@ _REQUEST = (
 )
 _BODY = b'{"messages":[{"role":"user","content":"\\"model\\":\\"x\\""}],"model":"tiny","n":-1.5e3,"stream":true}'
 _RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/event-stream\r\n\r\n"
+_DATED = b"HTTP/1.1 200 OK\r\ndate: Sun, 22 Nov 2026 20:00:00 GMT\r\nContent-Length: 5\r\n\r\nhello"
 _SMUGGLED = b"POST / HTTP/1.1\r\nContent-Length: 6\r\nTransfer-Encoding:\x0bchunked\r\nX: y\n z\r\n\r\n0\r\n\r\nG"
 _CHUNKS = b'5;ext="x"\r\nhello\r\n0000A\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nGET'
 _TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\nrojo=00f067aa0ba902b7,congo@t=t61rcWkgMzE"
@@ -159,6 +191,8 @@ TARGETS = (
     Target("header_blocks", _header_blocks, lambda: [_BLOCK + b"\xff\xff" + _BLOCK, b"\x3f\xe1\x1f\x82\xbe"], (), 1024),
     Target("assembled", _assembled, lambda: [_REQUEST + _BODY + b"\0\0" + _RESPONSE, _SMUGGLED + b"\0\0" + _RESPONSE]),
     Target("http1_heads", _heads, lambda: [_REQUEST, _RESPONSE, _SMUGGLED]),
+    Target("http1_plain", _plain_heads, lambda: [_REQUEST, _RESPONSE[25:], _SMUGGLED], (), 512),
+    Target("head_cache", _remembered_heads, lambda: [_REQUEST, _RESPONSE, _RESPONSE[25:], _DATED, _SMUGGLED], (), 512),
     Target("http1_cut", _same_cut, lambda: [_REQUEST[:200], _SMUGGLED], (), 512),
     Target("http1_body", _body, lambda: [_CHUNKS, b"0\r\n\r\n"], (), 512),
     Target(

@@ -6,19 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_gpu.receivers.inference import http1
 from otel_gpu.receivers.inference.http1 import (
     MAX_HEAD,
     MAX_LINES,
-    Doubt,
-    Framing,
-    Missing,
-    RequestHead,
-    ResponseHead,
     final_response,
     is_http2,
     parse_request,
     parse_response,
 )
+from otel_gpu.receivers.inference.http1_heads import Doubt, Framing, Missing, RequestHead, ResponseHead
 
 GET = b"GET /v1/models?x=1 HTTP/1.1\r\nHost: here:8000\r\nAccept: */*\r\nTraceParent: \t00-a \r\n\r\n"
 
@@ -349,6 +346,25 @@ def test_what_is_well_formed_is_read_back(
 
     assert (head.method, head.target, head.size_bytes, head.doubts) == (method, "/" + target, len(data), ())
     assert head.headers.items == tuple((k.lower(), v) for k, v in headers if k.lower() in named)
+
+
+_line = st.sampled_from(
+    b"Host: a|host:b |HOST: c|X: y|| folded|Content-Length: 5|Transfer-Encoding: chunked|Connection: close|x|A b: c|"
+    b"X:\x0b|X:\xff|TraceParent: \t t \t|Expect:100-continue".split(b"|")
+)
+
+
+@given(
+    st.lists(_line, max_size=6),
+    st.sampled_from([b"\r\n", b"\n", b"\r"]),
+    st.sampled_from([b"GET / HTTP/1.1", b"HTTP/1.0 200 OK"]),
+)
+def test_heads_that_are_read_at_once_say_what_they_say_line_by_line(
+    lines: list[bytes], end: bytes, first: bytes
+) -> None:
+    for data in (b"\r\n".join([first, *lines, b"", b""]), end.join([first, *lines, b""]) + b"\r\n"):
+        assert parse_request(data) == http1._read_request(data)
+        assert parse_response(data, "GET") == http1._read_response(data, "GET")
 
 
 @given(st.binary(max_size=400), st.sampled_from([b"", b"GET / HTTP/1.1\r\n", b"HTTP/1.1 200 OK\r\n"]))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.receivers.inference.http1 import Framing
 from otel_gpu.receivers.inference.http1_body import MAX_CHUNK_LINE, MAX_TRAILERS, Body
+from otel_gpu.receivers.inference.http1_heads import Framing
 
 CHUNKED = b'5;ext="x"\r\nhello\r\n0000A\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n'
 

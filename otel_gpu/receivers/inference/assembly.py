@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...signals.metrics import Resource
 from ...signals.spans import SpanContext
 from .gen_ai import model_of, operation_of
-from .http1 import Framing, Headers, Missing, RequestHead, ResponseHead, final_response, parse_request
+from .head_cache import Answered, RequestHeads, ResponseHeads, body_of
 from .http2 import Exchange
 from .request import NOT_KNOWN, Attribution, Ending, Endpoint, GpuTotals, GpuWork, Request, Stream
 from .routes import Routes, path_of, template_of
@@ -17,7 +17,6 @@ from .trace_context import parent_of
 _NOT_FOUND = 404
 _UNIMPLEMENTED = 12
 """What gRPC has for 404."""
-_STREAMED = frozenset({Framing.CHUNKED, Framing.UNTIL_CLOSE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +53,35 @@ class Assembly:
         self._reads_models = reads_models
         """Whether the beginning of a body may be looked into for the model's name."""
         self._routes = Routes()
+        self._asked = RequestHeads()
+        self._answered = ResponseHeads()
 
     def of_http1(self, seen: Seen, head: bytes, response: bytes) -> Request:
         """Return a request by the bytes that were captured from its first one on, and from the response's first one on."""
-        asked = parse_request(head) or _UNREAD
-        answer = final_response(response, asked.method)[0]
-        status = answer.status if answer is not None and not answer.is_interim else None
-        path = path_of(asked.target)
+        asked, traceparents = self._asked.read(head)
+        answered = self._answered.read(response, asked.method)
+        path, status = asked.path, answered.status
         model = ""
-        if self._reads_models and asked.is_whole and operation_of(asked.method, path):
-            model = model_of(head[asked.size_bytes :])
+        if self._reads_models and asked.is_plain and operation_of(asked.method, path):
+            model = model_of(body_of(head))
         return Request(
             seen.resource,
             seen.start_ns,
             seen.end_ns,
             asked.method,
             path,
-            self._routes.admit(seen.process, template_of(asked.target, is_cut=not asked.version), status),
+            self._routes.admit(seen.process, asked.template, status),
             asked.version,
             status,
             seen.request_body_bytes,
             seen.response_body_bytes,
             seen.first_byte_ns,
-            _stream(seen, answer),
+            _stream(seen, answered),
             seen.peer,
             seen.local,
             asked.host,
             _scheme(seen),
-            parent_of(asked.headers.values("traceparent"), asked.headers.values("tracestate")),
+            parent_of(traceparents, asked.tracestates),
             seen.context,
             model,
             None,
@@ -138,15 +138,12 @@ class Assembly:
         self._routes.forget(process)
 
 
-_UNREAD = RequestHead("", "", "", Headers(), Framing.UNKNOWN, None, 0, Missing.START_LINE)
-
-
-def _stream(seen: Seen, answer: ResponseHead | None) -> Stream | None:
+def _stream(seen: Seen, answered: Answered) -> Stream | None:
     """Return how a response was streamed: as events, or in several pieces without a length."""
-    if answer is None or seen.first_piece_ns is None or seen.last_piece_ns is None:
+    if seen.first_piece_ns is None or seen.last_piece_ns is None:
         return None
-    if answer.is_event_stream or (answer.framing in _STREAMED and seen.pieces > 1):
-        return Stream(seen.pieces, seen.first_piece_ns, seen.last_piece_ns, answer.is_event_stream)
+    if answered.is_event_stream or (answered.has_no_length and seen.pieces > 1):
+        return Stream(seen.pieces, seen.first_piece_ns, seen.last_piece_ns, answered.is_event_stream)
     return None
 
 

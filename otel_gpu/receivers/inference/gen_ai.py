@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ...printable import escaped
 
@@ -19,6 +20,8 @@ MAX_BODY = 1024
 MAX_MODEL = 128
 """Characters of a model's name."""
 _MAX_DEPTH = 64
+_MAX_PATHS = 1024
+"""That are remembered, since most come again."""
 
 _PATHS = (
     (re.compile(r"/chat/completions/?\Z"), "chat"),
@@ -32,8 +35,11 @@ _TOKEN = re.compile(rb"[ \t\r\n]*(" + _STRING + rb"|[\[\]{},:]|-?[0-9][0-9.eE+\-
 
 def operation_of(method: str, path: str) -> str:
     """Return the `gen_ai.operation.name` of a request, or "" where it is none to a model."""
-    if method != "POST":
-        return ""
+    return _operation(path) if method == "POST" else ""
+
+
+@lru_cache(_MAX_PATHS)
+def _operation(path: str) -> str:
     return next((operation for pattern, operation in _PATHS if pattern.search(path)), "")
 
 

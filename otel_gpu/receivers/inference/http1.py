@@ -7,9 +7,9 @@ the body is not known: nothing is guessed.
 
 from __future__ import annotations
 
-import enum
 import re
-from dataclasses import dataclass
+
+from .http1_heads import Doubt, Framing, Headers, Missing, RequestHead, ResponseHead
 
 MAX_HEAD = 1 << 16
 """Bytes of a head; servers take 8 to 64 KiB."""
@@ -33,6 +33,7 @@ _NAMED = frozenset(
         "upgrade",
     }
 )
+_NOTHING = Missing.NOTHING
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _METHOD = re.compile(_TOKEN + rb"{1,%d}\Z" % _MAX_METHOD)
 _NAME = re.compile(_TOKEN + rb"+\Z")
@@ -41,147 +42,14 @@ _STATUS_LINE = re.compile(rb"HTTP/(1\.[0-9]) ([1-9][0-9]{2})(?: |\Z)")
 _BEGUN_STATUS_LINE = re.compile(rb"H(T(T(P(/(1(\.([0-9]( ([1-9][0-9]?)?)?)?)?)?)?)?)?)?\Z")
 _CONTROL = re.compile(rb"[\0-\x08\x0a-\x1f\x7f]")
 _OUTSIDE_TARGET = re.compile(rb"[\0-\x20\x7f]")
+_LINES = rb"\r\n(?:%b+:[^\0-\x08\x0a-\x1f\x7f]*\r\n)*\r\n" % _TOKEN
+_PLAIN_REQUEST = re.compile(rb"(%b{1,%d}) ([!-~\x80-\xff]+) HTTP/(1\.[0-9])" % (_TOKEN, _MAX_METHOD) + _LINES)
+_PLAIN_RESPONSE = re.compile(rb"HTTP/(1\.[0-9]) ([1-9][0-9]{2})(?: [^\r\n]*)?" + _LINES)
+"""Heads that are whole and beyond doubt but for their bodies' lengths, as nearly all are."""
+_PLAIN_HEADERS = re.compile(rb"(?i)\n(%b):([^\r]*)" % b"|".join(sorted(name.encode() for name in _NAMED)))
+_KEYS = {shape: name for name in _NAMED for shape in (name.encode(), name.title().encode())}
+"""Names as they are written as a rule."""
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-
-class Missing(enum.Enum):
-    """What of a head was not captured, or has not come yet."""
-
-    NOTHING = "nothing"
-    START_LINE = "start line"
-    """The first line is not whole: a target may go on."""
-    HEADERS = "headers"
-
-
-class Doubt(enum.Enum):
-    """Why servers may disagree on what a message means."""
-
-    BOTH_LENGTHS = "Content-Length beside Transfer-Encoding"
-    SEVERAL_LENGTHS = "several values of Content-Length"
-    MALFORMED_LENGTH = "a Content-Length that is no number"
-    CODING = "a Transfer-Encoding other than chunked in the end, or in HTTP/1.0"
-    START_LINE = "a first line with more or other parts"
-    BARE_LINE_FEED = "a line that ends without a carriage return"
-    BARE_CARRIAGE_RETURN = "a carriage return within a line"
-    CONTROL_CHARACTER = "a control character in a value"
-    FOLDED_LINE = "a value that goes on in the next line"
-    MALFORMED_LINE = "a line that is no header, or blanks before its colon"
-    TOO_LONG = "a head of too many bytes or lines"
-
-
-class Framing(enum.Enum):
-    """What tells where the body ends."""
-
-    NONE = "none"
-    """There is no body."""
-    LENGTH = "length"
-    CHUNKED = "chunked"
-    UNTIL_CLOSE = "until close"
-    TUNNEL = "tunnel"
-    """What follows is another protocol."""
-    UNKNOWN = "unknown"
-    """The head is not whole, or there are doubts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Headers:
-    """The named headers that were captured whole, in their order, names in lower case."""
-
-    items: tuple[tuple[str, str], ...] = ()
-
-    def values(self, name: str) -> tuple[str, ...]:
-        """Return the values of a header, one for each line."""
-        return tuple(value for key, value in self.items if key == name)
-
-    def members(self, name: str) -> tuple[str, ...]:
-        """Return the members of a header that is a list, in lower case."""
-        return tuple(m for value in self.values(name) for part in value.lower().split(",") if (m := part.strip(" \t")))
-
-
-@dataclass(frozen=True, slots=True)
-class RequestHead:
-    """The head of a request."""
-
-    method: str
-    target: str
-    """As it was sent, each byte a character; it may be cut where the start line is missing."""
-    version: str
-    """`1.0` or `1.1`; empty where the start line is missing."""
-    headers: Headers
-    framing: Framing
-    body_bytes: int | None
-    """Of a body with a length; chunks are not counted here."""
-    size_bytes: int
-    """Of the head with its empty line, or of what was captured of it."""
-    missing: Missing = Missing.NOTHING
-    doubts: tuple[Doubt, ...] = ()
-
-    @property
-    def is_whole(self) -> bool:
-        """Tell whether all of the head was captured."""
-        return self.missing is Missing.NOTHING
-
-    @property
-    def is_ambiguous(self) -> bool:
-        """Tell whether servers may disagree on what this request is."""
-        return bool(self.doubts)
-
-    @property
-    def host(self) -> str:
-        """The `Host`, where there is exactly one."""
-        hosts = self.headers.values("host")
-        return hosts[0] if len(hosts) == 1 else ""
-
-    @property
-    def expects_continue(self) -> bool:
-        """Tell whether the body waits for an interim response."""
-        return self.version != "1.0" and "100-continue" in self.headers.members("expect")
-
-    @property
-    def is_persistent(self) -> bool:
-        """Tell whether another request may follow on the connection."""
-        return _is_persistent(self.version, self.headers)
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
-    """The head of a response."""
-
-    status: int | None
-    """None where the start line is missing."""
-    version: str
-    headers: Headers
-    framing: Framing
-    body_bytes: int | None
-    size_bytes: int
-    missing: Missing = Missing.NOTHING
-    doubts: tuple[Doubt, ...] = ()
-
-    @property
-    def is_whole(self) -> bool:
-        """Tell whether all of the head was captured."""
-        return self.missing is Missing.NOTHING
-
-    @property
-    def is_ambiguous(self) -> bool:
-        """Tell whether clients may disagree on what this response is."""
-        return bool(self.doubts)
-
-    @property
-    def is_interim(self) -> bool:
-        """Tell whether another response to the same request follows."""
-        return self.status is not None and 100 <= self.status < 200 and self.status != 101
-
-    @property
-    def is_event_stream(self) -> bool:
-        """Tell whether the body is a stream of server-sent events."""
-        types = self.headers.values("content-type")
-        return len(types) == 1 and types[0].partition(";")[0].strip(" \t").lower() == "text/event-stream"
-
-    @property
-    def is_persistent(self) -> bool:
-        """Tell whether another response may follow on the connection."""
-        return self.framing is not Framing.UNTIL_CLOSE and _is_persistent(self.version, self.headers)
 
 
 def is_http2(data: bytes) -> bool:
@@ -191,6 +59,27 @@ def is_http2(data: bytes) -> bool:
 
 def parse_request(data: bytes) -> RequestHead | None:
     """Return what stands at the beginning of these bytes, or None where that is no request of HTTP/1."""
+    if (plain := _PLAIN_REQUEST.match(data, 0, MAX_HEAD)) is not None and _has_few_lines(data, plain.end()):
+        method, target, version = plain.groups()
+        headers, doubts = _plain_headers(data, plain.end()), set[Doubt]()
+        text = version.decode()
+        framing, length = _request_body(text, headers, doubts)
+        return RequestHead(
+            method.decode(),
+            target.decode("latin-1"),
+            text,
+            headers,
+            framing,
+            length,
+            plain.end(),
+            _NOTHING,
+            _sorted(doubts),
+        )
+    return _read_request(data)
+
+
+def _read_request(data: bytes) -> RequestHead | None:
+    """Read a request line by line."""
     lines = _Lines(data)
     line = lines.first()
     if line is None:
@@ -222,6 +111,16 @@ def parse_request(data: bytes) -> RequestHead | None:
 
 def parse_response(data: bytes, method: str) -> ResponseHead | None:
     """Return what stands at the beginning of these bytes as an answer to a method, or None where it is no response."""
+    if (plain := _PLAIN_RESPONSE.match(data, 0, MAX_HEAD)) is not None and _has_few_lines(data, plain.end()):
+        headers, doubts = _plain_headers(data, plain.end()), set[Doubt]()
+        version, status = plain[1].decode(), int(plain[2])
+        framing, length = _response_body(version, status, method, headers, doubts)
+        return ResponseHead(status, version, headers, framing, length, plain.end(), _NOTHING, _sorted(doubts))
+    return _read_response(data, method)
+
+
+def _read_response(data: bytes, method: str) -> ResponseHead | None:
+    """Read a response line by line."""
     lines = _Lines(data)
     line = lines.next()
     if line is None:
@@ -245,6 +144,20 @@ def final_response(data: bytes, method: str) -> tuple[ResponseHead | None, int]:
         if head is None or not (head.is_interim and head.is_whole) or at + head.size_bytes >= len(data):
             return head, at
         at += head.size_bytes
+
+
+def _has_few_lines(data: bytes, end: int) -> bool:
+    return end < MAX_LINES or data.count(b"\n", 0, end) <= MAX_LINES
+
+
+def _plain_headers(data: bytes, end: int) -> Headers:
+    """Return the named headers of a head that is beyond doubt."""
+    return Headers(
+        tuple(
+            (_KEYS.get(name) or name.lower().decode(), value.strip(b" \t").decode("latin-1"))
+            for name, value in _PLAIN_HEADERS.findall(data, 0, end)
+        )
+    )
 
 
 class _Lines:
@@ -359,8 +272,10 @@ def _headers(lines: _Lines, doubts: set[Doubt]) -> tuple[Headers, Missing]:
 
 
 def _request_body(version: str, headers: Headers, doubts: set[Doubt]) -> tuple[Framing, int | None]:
-    codings, length = headers.members("transfer-encoding"), _length(headers, doubts)
+    length = _length(headers, doubts)
+    codings: tuple[str, ...] = ()
     if headers.values("transfer-encoding"):
+        codings = headers.members("transfer-encoding")
         if headers.values("content-length"):
             doubts.add(Doubt.BOTH_LENGTHS)
         if version == "1.0" or not _is_chunked(codings):
@@ -379,8 +294,10 @@ def _response_body(
         return (Framing.UNKNOWN, None) if doubts else (Framing.TUNNEL, None)
     if method == "HEAD" or status < 200 or status in {204, 304}:
         return (Framing.UNKNOWN, None) if doubts else (Framing.NONE, None)
-    codings, length = headers.members("transfer-encoding"), _length(headers, doubts)
+    length = _length(headers, doubts)
+    codings: tuple[str, ...] = ()
     if headers.values("transfer-encoding"):
+        codings = headers.members("transfer-encoding")
         if headers.values("content-length"):
             doubts.add(Doubt.BOTH_LENGTHS)
         if version == "1.0" or codings.count("chunked") > 1 or not all(map(_is_token, codings)) or not codings:
@@ -416,10 +333,5 @@ def _is_token(text: str) -> bool:
     return _NAME.match(text.encode("latin-1")) is not None
 
 
-def _is_persistent(version: str, headers: Headers) -> bool:
-    options = headers.members("connection")
-    return "close" not in options and (version > "1.0" or "keep-alive" in options)
-
-
 def _sorted(doubts: set[Doubt]) -> tuple[Doubt, ...]:
-    return tuple(doubt for doubt in Doubt if doubt in doubts)
+    return () if not doubts else tuple(doubt for doubt in Doubt if doubt in doubts)

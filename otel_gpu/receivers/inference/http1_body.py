@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 
-from .http1 import Framing
+from .http1_heads import Framing
 
 MAX_CHUNK_LINE = 4096
 """Bytes of the line before a chunk, with its extensions."""

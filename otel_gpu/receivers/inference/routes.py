@@ -11,6 +11,7 @@ import re
 import string
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from urllib.parse import unquote
 
@@ -28,6 +29,9 @@ _REST = "/*"
 _MAX_READ = 4096
 _MAX_PART = 64
 """Characters of a part that nobody gives a route."""
+
+_MAX_PARTS = 4096
+"""Parts that are remembered, since most come again."""
 
 _UNSAFE = re.compile(r"%(?![0-9A-Fa-f]{2})|[^%!$&'()*+,\-./0-9:;=@A-Z_a-z~]")
 _HALF_ESCAPE = re.compile(r"%[0-9A-Fa-f]?\Z")
@@ -67,7 +71,7 @@ def template_of(target: str, *, is_cut: bool = False) -> str:
         is_last = n == len(parts) - 1
         if not part and not is_last:
             continue
-        shown = "/" + _template(part)
+        shown = "/" + (_template(part) if len(part) <= _MAX_PART else ID)
         size += len(shown)
         if size > MAX_PATH - (0 if is_last and not is_rest else len(_REST)):
             is_rest = True
@@ -142,11 +146,12 @@ def _escape(match: re.Match[str]) -> str:
     return "".join(f"%{b:02X}" for b in character.encode("latin-1" if character <= "\xff" else "utf-8", "replace"))
 
 
+@lru_cache(_MAX_PARTS)
 def _template(part: str) -> str:
     """Return a part of a path, or what stands for it."""
     part = part.partition(";")[0]
     text = unquote(part, errors="replace")
-    if len(part) > _MAX_PART or not (text.isascii() and text.isprintable()) or " " in text or "@" in text:
+    if not (text.isascii() and text.isprintable()) or " " in text or "@" in text:
         return ID
     if _is_id(text):
         return ID
