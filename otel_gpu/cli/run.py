@@ -18,7 +18,7 @@ from .letting_go import keep_only
 from .signals import LastResort, stop_signals
 
 if TYPE_CHECKING:
-    from ..agent import Agent
+    from ..service.agent import Agent
 
 NAME = "run"
 HELP = "observe GPU processes and export what they do"
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     pids = () if config.discovery.everything else config.discovery.pids
     needed = keep_only(rights.of_run(config), arguments, pids)
     # The heavy half of the program, which starts threads; --help and mistakes in the configuration do without it.
-    from ..agent import Agent
+    from ..service.agent import Agent
 
     with LastResort() as last_resort, stop_signals(last_resort.arm) as told_to_stop:
         agent = Agent(config)

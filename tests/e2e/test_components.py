@@ -52,7 +52,7 @@ class Rename:
     def __init__(self, settings):
         self._settings = settings
 
-    def process(self, measurements):
+    def metrics(self, measurements):
         return [
             Measurement(m.resource, m.metric, attributes({**dict(m.attributes), "fan": self._settings.to}), m.value)
             if m.metric is SPEED else m
