@@ -6,7 +6,6 @@ exporter itself takes. Where the destination speaks OTLP, `otlp` is the cheaper 
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.metrics import export as sdk
@@ -14,13 +13,11 @@ from opentelemetry.sdk.resources import Resource as SdkResource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from .. import __version__
-from ..errors import ConfigError
-from ..printable import one_line
-from ..redaction import without_credentials
 from ..signals.metrics import Buckets, Instrument
 from ..supervision import Worker
 from . import ExporterStats, Payload
 from .identity import SCHEMA_URL, SCOPE_NAME
+from .sdk_installed import installed
 from .sender import Accepted, Refused, Sender
 from .settings import RetrySettings, SdkSettings
 
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
     from ..signals.metrics import MetricSpec, Resource, Series, SeriesStore
 
-_GROUP = "opentelemetry_metrics_exporter"
 _POINT_BYTES = 1_000
 """Roughly what a point with its attributes takes in memory while it waits."""
 _CUMULATIVE = sdk.AggregationTemporality.CUMULATIVE
@@ -60,7 +56,7 @@ class SdkExporter:
     @classmethod
     def installed(cls, settings: SdkSettings, name: str) -> SdkExporter:
         """Find and make an exporter, which takes its settings from its environment; raises ConfigError."""
-        exporter = _load(settings.exporter)
+        exporter = installed(settings.exporter, "metrics", sdk.MetricExporter)  # type: ignore[type-abstract]
         return cls(exporter, name, timeout_s=settings.timeout_s, queue_size=settings.queue_size)
 
     @property
@@ -98,22 +94,6 @@ class _SdkTransport:
             self._exporter.shutdown(timeout_millis=0)
         else:
             self._exporter.force_flush(timeout_millis=0)
-
-
-def _load(name: str) -> sdk.MetricExporter:
-    found = {entry.name: entry for entry in entry_points(group=_GROUP)}
-    if name not in found:
-        known = ", ".join(sorted(found)) or "none"
-        raise ConfigError(f"no installed package has a metrics exporter named {name!r}; installed are: {known}")
-    try:
-        exporter = found[name].load()()
-    except Exception as error:
-        raise ConfigError(
-            f"the SDK exporter {name!r} cannot be made: {one_line(without_credentials(str(error)))}"
-        ) from error
-    if not isinstance(exporter, sdk.MetricExporter):
-        raise ConfigError(f"{name!r} is no metrics exporter but a {type(exporter).__name__}; choose another one")
-    return exporter
 
 
 def metrics_data(store: SeriesStore, now_ns: int) -> sdk.MetricsData:
