@@ -14,7 +14,23 @@ from opentelemetry.semconv._incubating import metrics
 import otel_gpu
 from otel_gpu import telemetry
 
-_THEIRS = ("container.", "cpu.", "error.", "host.", "hw.", "k8s.", "os.", "process.", "service.", "telemetry.")
+_THEIRS = (
+    *(
+        "client.",
+        "container.",
+        "cpu.",
+        "error.",
+        "gen_ai.",
+        "host.",
+        "http.",
+        "hw.",
+        "k8s.",
+        "network.",
+        "os.",
+        "process.",
+    ),
+    *("rpc.", "server.", "service.", "telemetry.", "url."),
+)
 _OURS = {
     "hw.gpu.clock",
     "hw.gpu.io.rate",
