@@ -32,6 +32,7 @@ from .signals.metrics import (
     Value,
     attributes,
 )
+from .signals.profiles import Frame, FrameKind, Profile, ProfileBuilder, ProfileType
 from .signals.spans import Link, Span, SpanContext, SpanKind, SpanSpec, SpanStatus
 from .signals.telemetry import AttributeSpec
 from .supervision import Health
@@ -46,6 +47,8 @@ __all__ = [
     "Buckets",
     "Context",
     "ExporterFactory",
+    "Frame",
+    "FrameKind",
     "GivesMetrics",
     "GivesProfiles",
     "GivesSpans",
@@ -57,6 +60,9 @@ __all__ = [
     "MetricSpec",
     "Processor",
     "ProcessorFactory",
+    "Profile",
+    "ProfileBuilder",
+    "ProfileType",
     "Receiver",
     "ReceiverFactory",
     "Resource",
@@ -92,6 +98,8 @@ class Context:
     """The only processes that are observed; empty for all."""
     table_share: float
     """Which part of their usual size tables in the kernel are to have."""
+    types: frozenset[str]
+    """Of all receivers that the configuration uses."""
     receiver: Callable[[str, object | None], Any]
     """Another receiver by its type, for what both share; with settings, where the configuration has none, it is made with these."""
     complete: Callable[[Processor], None]

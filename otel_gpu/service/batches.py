@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -9,6 +10,8 @@ from typing import Generic, Protocol, TypeVar
 from ..supervision import Component, Health
 
 Item = TypeVar("Item")
+_MAX_KEPT = 65_536
+"""Items of a pipeline that are kept while they cannot be handed over."""
 
 
 class Reader(Protocol[Item]):
@@ -32,7 +35,8 @@ class BatchPipeline(Generic[Item]):
 class Batches(Generic[Item]):
     """All pipelines of one signal. Used by one thread at a time.
 
-    What a receiver, a processor or an exporter raises is noted as its failure, and costs the others nothing.
+    What a receiver, a processor or an exporter raises is noted as its failure, and costs the others nothing; what could not
+    be handed over is handed over with what follows.
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class Batches(Generic[Item]):
     ) -> None:
         """`readers` read the receivers, by their ids: once, however many pipelines they are in."""
         self._readers = readers
-        self._pipelines = pipelines
+        self._pipelines = [(pipeline, deque[Item](maxlen=_MAX_KEPT)) for pipeline in pipelines]
         self._component = Component(signal)
 
     def health(self) -> list[Health]:
@@ -53,10 +57,12 @@ class Batches(Generic[Item]):
         for name, reader in self._readers.items():
             with self._component:
                 read[name] = reader(last=last)
-        for pipeline in self._pipelines:
-            items = [item for name, found in read.items() if name in pipeline.receivers for item in found]
+        for pipeline, kept in self._pipelines:
+            items = [*kept, *(item for name, found in read.items() if name in pipeline.receivers for item in found)]
+            kept.extend(items[len(kept) :])
             for process in pipeline.processors:
                 with self._component:
                     items = process(items)
             with self._component:
                 pipeline.export(items)
+                kept.clear()

@@ -87,6 +87,7 @@ class Observation:
             parsers=self.parsers,
             pids=self._pids,
             table_share=share,
+            types=frozenset(map(component_type, self._wanted)),
             receiver=self._find_or_make,
             complete=self.completed_by.append,
             readings=self.readings,
@@ -118,7 +119,7 @@ class Observation:
             on_exit=on_exit,
             on_map=self.observe,
             on_unused=lambda library: self._each(lambda receiver: receiver.detach(library)),
-            retry=lambda: self._each(LibraryReceiver.retry),
+            retry=lambda: self._each(lambda receiver: receiver.retry()),
         )
         for library, file, path in (found for receiver in attaching for found in receiver.installed()):
             self._attach(library, file)
@@ -166,7 +167,7 @@ class Observation:
         """Take in nothing new, without a wait: what comes next needs the time. What is being read has `hurry_s`."""
         if self._watcher is not None:
             self._watcher.look_no_more()
-        self._each(LibraryReceiver.place_no_more)
+        self._each(lambda receiver: receiver.place_no_more())
         self._each(lambda receiver: receiver.hurry(hurry_s))
 
     def stop_watching(self, ending: Ending) -> None:
@@ -214,10 +215,9 @@ class Observation:
         try:
             self.receivers[component] = factory.create(self._context, settings)
         except UnsupportedKernelError as e:
-            given = {signal for wanted in self._wanted for signal in self._factory(wanted).signals}
-            if given <= set(factory.signals):
-                raise
             self._refused.add(component)
+            if self._refused >= self._wanted.keys():
+                raise
             _log.warning("no %s: %s", " and ".join(factory.signals), e)
         return self.receivers.get(component)
 
