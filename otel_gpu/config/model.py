@@ -21,7 +21,6 @@ from ..exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, Sd
 from ..processors.kernel_names.settings import KernelNamesSettings
 from ..receivers.cuda.settings import CudaSettings
 from ..receivers.nvml.settings import NvmlSettings
-from ..receivers.profiles.settings import ProfileSettings
 from ..receivers.self.settings import SelfSettings
 from .settings import (
     DEFAULT_INTERVAL_S,
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from ..components import ProcessorFactory, ReceiverFactory
 
 _SIGNALS: dict[str, Signal] = {signal: signal for signal in SIGNALS}
+_IN_BATCHES: dict[Signal, str] = {"profiles": "profile", "traces": "inference"}
+"""Signals beside metrics, and the type of our receiver of each."""
 _ADD = "add an otlp or a file exporter"
 _OF_THE_AGENT = ("service.", "process.", "telemetry.", "container.", "k8s.")
 """Attributes that say who and where the agent is: a webhook sets those of its pod, and they hold for no other."""
@@ -106,13 +107,13 @@ class Config:
             self._check_endpoints(component)
 
     def _everything(self) -> dict[str, Pipeline]:
-        profiling = self._givers("profiles")
-        rest = self._givers("metrics")
+        givers = {signal: self._givers(signal) for signal in SIGNALS}
         found = {}
-        if rest or not profiling:
-            found["metrics"] = Pipeline(rest, tuple(self.processors), tuple(self.exporters))
-        if profiling:
-            found["profiles"] = Pipeline(profiling, (), self.exporters_of("profiles"))
+        if givers["metrics"] or not any(givers.values()):
+            found["metrics"] = Pipeline(givers["metrics"], tuple(self.processors), tuple(self.exporters))
+        for signal in _IN_BATCHES:
+            if givers[signal]:
+                found[signal] = Pipeline(givers[signal], (), self.exporters_of(signal))
         return found
 
     def _givers(self, signal: Signal) -> tuple[str, ...]:
@@ -225,20 +226,29 @@ class Config:
         output: str | None = None,
         duration_s: float | None = None,
         profiles: bool = False,
+        traces: bool = False,
     ) -> Config:
         """Read the file, if any, and the variables; the other arguments go before both. ConfigError where wrong."""
         from .loading import load
 
         config = load(cls, path, os.environ if environ is None else environ, pids, output, duration_s)
-        return config.with_profiles() if profiles else config
+        if profiles:
+            config = config.with_signal("profiles")
+        return config.with_signal("traces") if traces else config
 
-    def with_profiles(self) -> Config:
-        """Return a configuration that takes profiles too, with the settings that are declared for them, if any."""
-        if "profiles" in self.signals:
+    def with_signal(self, signal: Signal) -> Config:
+        """Return a configuration that exports a signal too, from the receivers that are declared for it, else from our own."""
+        if signal in self.signals:
             return self
-        receivers = dict(self.receivers)
-        profiling = self._givers("profiles")
-        if not profiling:
-            receivers["profile"], profiling = ProfileSettings(), ("profile",)
-        pipeline = Pipeline(profiling, (), self.exporters_of("profiles"))
-        return replace(self, receivers=receivers, pipelines={**self.pipelines, "profiles": pipeline})
+        receivers, pipelines = dict(self.receivers), dict(self.pipelines)
+        giving = self._givers(signal)
+        if not giving:
+            added = _IN_BATCHES[signal]
+            factory = _receiver(added)
+            receivers[added], giving = factory.settings(), (added,)
+            for pipeline_id, pipeline in pipelines.items():
+                # What it measures besides belongs to what is measured.
+                if component_type(pipeline_id) in factory.signals:
+                    pipelines[pipeline_id] = replace(pipeline, receivers=(*pipeline.receivers, added))
+        pipelines[signal] = Pipeline(giving, (), self.exporters_of(signal))
+        return replace(self, receivers=receivers, pipelines=pipelines)

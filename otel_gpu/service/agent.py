@@ -22,7 +22,7 @@ from ..exporters.objects import ObjectExporter, check
 from ..exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
 from ..processors import Processor
 from ..processors.kernel_names.settings import KernelNamesSettings
-from ..receivers import GivesMetrics, GivesProfiles
+from ..receivers import GivesMetrics, GivesProfiles, GivesSpans
 from ..signals.metrics import Point, SelfReading
 from ..supervision import Health, Worker
 from .batches import Batches, BatchPipeline
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ..discovery.processes import Process
     from ..signals.profiles import Profile
+    from ..signals.spans import Span
     from .health_check import HealthCheck
 
 _log = logging.getLogger(__name__)
@@ -140,6 +141,15 @@ class Agent:
         if profiling:
             pipelines = [self._profiles_pipeline(p, exporters) for p in self._config.pipelines_of("profiles")]
             batches.append(Batches("profiles", profiling, pipelines))
+        tracing = {name: r.spans for name, r in receivers.items() if isinstance(r, GivesSpans)}
+        if tracing:
+            batches.append(
+                Batches(
+                    "traces",
+                    tracing,
+                    [self._traces_pipeline(p, exporters) for p in self._config.pipelines_of("traces")],
+                )
+            )
         return Graph(
             metrics,
             [self._metrics_pipeline(p, exporters) for p in self._config.pipelines_of("metrics")],
@@ -163,6 +173,10 @@ class Agent:
         wanted += [e for e in exporters.objects if isinstance(e, ObjectExporter)]
         export = ProfileExport(wanted, self._max_request_bytes())
         return BatchPipeline(asked.receivers, [p.profiles for p in self._processors(asked)], export.export)
+
+    def _traces_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> BatchPipeline[Span]:
+        sink = exporters.span_sink(asked.exporters)
+        return BatchPipeline(asked.receivers, [p.spans for p in self._processors(asked)], sink.export)
 
     def _processors(self, asked: PipelineSettings) -> list[Processor]:
         return [_processor(component, self._config.processors[component]) for component in asked.processors]

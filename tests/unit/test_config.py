@@ -478,7 +478,7 @@ class TestProfiles:
         }
 
     def test_the_option_adds_a_pipeline_through_every_exporter_that_can(self, load) -> None:
-        config = load("exporters: {otlp: , file: {path: o}, console: }").with_profiles()
+        config = load("exporters: {otlp: , file: {path: o}, console: }").with_signal("profiles")
 
         assert config.receivers["profile"] == ProfileSettings()
         assert config.pipelines["profiles"] == Pipeline(("profile",), (), ("otlp", "file"))
@@ -492,7 +492,7 @@ class TestProfiles:
             "{receivers: [profile], exporters: [otlp]}}}"
         )
 
-        assert config.with_profiles() == config
+        assert config.with_signal("profiles") == config
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -537,7 +537,7 @@ class TestDocument:
         assert config.exporters["sdk"] == SdkSettings("otlp_proto_http")
         assert (config.discovery, config.interval_s, config.log_level) == (Discovery(), 10, "info")
         assert config.receivers["profile"] == ProfileSettings()
-        assert config.pipelines == Config().with_profiles().pipelines
+        assert config.pipelines == Config().with_signal("profiles").pipelines
 
     @pytest.mark.parametrize("section", [*_own_settings(), OtlpSection, FileSettings, SdkSection])
     def test_it_names_every_key(self, text: str, section: type) -> None:
