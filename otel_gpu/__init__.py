@@ -13,10 +13,10 @@ TYPE_CHECKING = False
 """As `typing` has it: type checkers know the name."""
 
 if TYPE_CHECKING:
-    from .agent import Agent
     from .config import Config
     from .errors import ConfigError, OtelGpuError
-    from .recorder import Recorder
+    from .service.agent import Agent
+    from .service.recorder import Recorder
     from .signals.metrics import Buckets, Point, Resource
 
 __version__ = "0.1.0"
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Agent": ".agent",
+    "Agent": ".service.agent",
     "Buckets": ".signals.metrics",
     "Config": ".config",
     "ConfigError": ".errors",
     "OtelGpuError": ".errors",
     "Point": ".signals.metrics",
-    "Recorder": ".recorder",
+    "Recorder": ".service.recorder",
     "Resource": ".signals.metrics",
 }
 _MODULES = ("exporters", "profiles")

@@ -1,4 +1,4 @@
-"""How does another package add a receiver, a processor or an exporter? By a factory, which its entry points name.
+"""How is a receiver, a processor or an exporter added? By a factory: this package's own, or one that an entry point names.
 
     # pyproject.toml
     [project.entry-points."otel_gpu.receivers"]
@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .exporters.settings import Signal
 from .processors import Processor
-from .receivers import Receiver
+from .receivers import GivesMetrics, GivesProfiles, GivesSpans, LibraryReceiver, Receiver, SelfMeasuring, Supervised
 from .signals.metrics import (
     Attributes,
     Buckets,
@@ -27,10 +28,18 @@ from .signals.metrics import (
     Measurement,
     MetricSpec,
     Resource,
+    SelfReading,
     Value,
     attributes,
 )
+from .signals.profiles import Frame, FrameKind, Profile, ProfileBuilder, ProfileType
+from .signals.spans import Link, Span, SpanContext, SpanKind, SpanSpec, SpanStatus
 from .signals.telemetry import AttributeSpec
+from .supervision import Health
+
+if TYPE_CHECKING:
+    from .discovery.processes import ProcessTable
+    from .process.parsers import Parsers
 
 __all__ = [
     "AttributeSpec",
@@ -38,14 +47,34 @@ __all__ = [
     "Buckets",
     "Context",
     "ExporterFactory",
+    "Frame",
+    "FrameKind",
+    "GivesMetrics",
+    "GivesProfiles",
+    "GivesSpans",
+    "Health",
     "Instrument",
+    "LibraryReceiver",
+    "Link",
     "Measurement",
     "MetricSpec",
     "Processor",
     "ProcessorFactory",
+    "Profile",
+    "ProfileBuilder",
+    "ProfileType",
     "Receiver",
     "ReceiverFactory",
     "Resource",
+    "SelfMeasuring",
+    "SelfReading",
+    "Signal",
+    "Span",
+    "SpanContext",
+    "SpanKind",
+    "SpanSpec",
+    "SpanStatus",
+    "Supervised",
     "Value",
     "attributes",
 ]
@@ -57,13 +86,33 @@ class Context:
 
     host: Resource
     """What every series of this host carries."""
+    agent: Resource
+    """The agent itself, as its own series carry it."""
     observed: Callable[[], Iterable[Resource]]
     """The observed processes that run, as their series carry them: `process.pid`, `service.name`, `container.id`, …"""
+    processes: ProcessTable
+    """The same, with all that is known of them."""
+    parsers: Parsers
+    """Children without rights, in which what comes from other processes is read."""
+    pids: tuple[int, ...]
+    """The only processes that are observed; empty for all."""
+    table_share: float
+    """Which part of their usual size tables in the kernel are to have."""
+    types: frozenset[str]
+    """Of all receivers that the configuration uses."""
+    receiver: Callable[[str, object | None], Any]
+    """Another receiver by its type, for what both share; with settings, where the configuration has none, it is made with these."""
+    complete: Callable[[Processor], None]
+    """Has what every receiver measured pass a processor, before any pipeline."""
+    readings: Callable[[], Iterable[SelfReading]]
+    """What all parts of the agent measure of themselves,"""
+    health: Callable[[], Iterable[Health]]
+    """and how they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiverFactory:
-    """A type of receivers, of metrics."""
+    """A type of receivers."""
 
     settings: type
     """A frozen dataclass whose fields have defaults, or must be set."""
@@ -72,23 +121,32 @@ class ReceiverFactory:
     metrics: tuple[MetricSpec, ...] = ()
     """All that it may measure."""
     attributes: tuple[AttributeSpec, ...] = ()
-    """Those attributes of its metrics that are its own."""
+    """Those attributes of its metrics and spans that are its own."""
     why_one: str | None = None
     """Why there can be only one of it, in a few words; None: there may be several."""
+    signals: tuple[Signal, ...] = ("metrics",)
+    """What it gives: metrics by `collect`, traces by `spans`, profiles by `profiles`."""
+    spans: tuple[SpanSpec, ...] = ()
+    """All spans that it may give."""
+    places_probes: bool = False
+    """Whether it loads programs into the kernel, which takes rights, descriptors and memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorFactory:
-    """A type of processors, of metrics. Every pipeline has its own."""
+    """A type of processors. Every pipeline has its own."""
 
     settings: type
     create: Callable[[Any], Processor]
+    signals: tuple[Signal, ...] = ("metrics",)
+    """In pipelines of which it may stand."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterFactory:
-    """A type of exporters: objects with a method of `otel_gpu.exporters.Exporter`, or metric exporters of the SDK."""
+    """A type of exporters: objects with a method of `otel_gpu.exporters.Exporter`, or exporters of the SDK."""
 
     settings: type
     create: Callable[[Any], object]
-    takes_profiles: bool = False
+    signals: tuple[Signal, ...] = ("metrics",)
+    """What it can carry."""

@@ -16,11 +16,11 @@ from .bpf.features import Features, probe
 from .bpf.link_mode import usable_mode
 from .bpf.perf_event import PARANOID, right
 from .config.model import Config
-from .config.settings import CudaSettings
 from .errors import LoadError, UnsupportedKernelError
 from .exporters.endpoint import target
 from .exporters.settings import OtlpSettings
 from .privileges import Capability, held
+from .receivers.cuda.settings import CudaSettings
 from .rights import LOAD, SERVICE
 
 _WAYS = {

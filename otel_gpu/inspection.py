@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .bpf.placed import PlacedProgram, placed_programs
-from .config.settings import CudaSettings
 from .discovery import drivers
 from .discovery.catalogue import LibraryCatalogue
 from .discovery.libraries import Library, LibraryKind
@@ -20,6 +19,7 @@ from .probes.table import TABLES
 from .process.files import FileId, MappedFile
 from .process.mappings import executable_mappings
 from .process.parsers import Parsers, WorkError
+from .receivers.cuda.settings import CudaSettings
 
 _KERNEL_NAME = 15
 

@@ -24,7 +24,7 @@ from .signals.metrics import Buckets, Instrument, MetricSpec, Point
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
-    from .agent import Agent
+    from .service.agent import Agent
 
 _FRESH_S = 0.1
 """The instruments of one collection are read one after another, and are of one snapshot."""

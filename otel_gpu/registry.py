@@ -1,8 +1,12 @@
-"""Which components have other packages installed? Found by entry points, and imported only when a configuration names them."""
+"""Which components are there? This package's own, and those that other packages have installed.
+
+Others are found by entry points, and imported only when a configuration names them.
+"""
 
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -14,10 +18,27 @@ if TYPE_CHECKING:
 
 Kind = Literal["receivers", "processors", "exporters"]
 
+_OWN: dict[Kind, dict[str, str]] = {
+    "receivers": {"cuda": "cuda", "nvml": "nvml", "self": "self", "profile": "profiles"},
+    "processors": {"kernel_names": "kernel_names"},
+    "exporters": {},
+}
+"""By type: the folder whose module `factory` has the `FACTORY`. Settings of exporters depend on the OTEL_* variables."""
+
+
+def own(kind: Kind) -> list[str]:
+    """Return the types that this package has."""
+    return list(_OWN[kind])
+
+
+def installed(kind: Kind) -> list[str]:
+    """Return the types that other packages have installed."""
+    return sorted(_installed(kind).keys() - _OWN[kind].keys())
+
 
 def names(kind: Kind) -> list[str]:
-    """Return the types that are installed."""
-    return sorted(_installed(kind))
+    """Return all types."""
+    return [*own(kind), *installed(kind)]
 
 
 @overload
@@ -29,7 +50,11 @@ def find(kind: Literal["exporters"], type_: str) -> ExporterFactory | None: ...
 
 
 def find(kind: Kind, type_: str) -> ReceiverFactory | ProcessorFactory | ExporterFactory | None:
-    """Return an installed factory; None where there is none, ConfigError where it cannot be imported, or is none."""
+    """Return a factory; None where there is none, ConfigError where it cannot be imported, or is none."""
+    if (folder := _OWN[kind].get(type_)) is not None:
+        factory: ReceiverFactory | ProcessorFactory | ExporterFactory
+        factory = import_module(f".{kind}.{folder}.factory", __package__).FACTORY
+        return factory
     entry = _installed(kind).get(type_)
     return None if entry is None else _loaded(kind, entry)
 

@@ -6,13 +6,16 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from . import registry
 from .bpf.features import probe
 from .bpf.link_mode import LinkMode, usable_mode
 from .config.model import Config
-from .config.settings import CudaSettings, NvmlSettings, ProfileSettings
+from .config.settings import component_type
 from .disk_cache import default_directory
 from .exporters.settings import FileSettings, OtlpSettings
 from .privileges import Capability, held, without
+from .receivers.cuda.settings import CudaSettings
+from .receivers.nvml.settings import NvmlSettings
 
 LOAD = frozenset({Capability.CAP_BPF, Capability.CAP_PERFMON})
 """To load programs, sample the CPU, and hear of processes that start, map and end."""
@@ -51,16 +54,22 @@ class Rights:
 
 def of_run(config: Config) -> Rights:
     """Return what the agent needs; UnsupportedKernelError where probes cannot be placed as it is configured."""
-    used = config.used_receivers.values()
+    used = config.used_receivers
     written = [e.path for e in config.exporters.values() if isinstance(e, FileSettings)]
-    cuda = next((s for s in used if isinstance(s, CudaSettings)), None)
-    if cuda is not None or any(isinstance(s, ProfileSettings) for s in used):
-        needed = of_probes((cuda or CudaSettings()).link, written)
+    probing = [settings for component, settings in used.items() if _places_probes(component)]
+    if probing:
+        link = next((s.link for s in probing if isinstance(s, CudaSettings)), CudaSettings().link)
+        needed = of_probes(link, written)
     else:
         # NVML names processes by their pids alone.
-        looks = any(isinstance(s, NvmlSettings) for s in used)
+        looks = any(isinstance(s, NvmlSettings) for s in used.values())
         needed = Rights(frozenset(), frozenset(), (_reading() if looks else frozenset()) | _writing(written))
     return replace(needed, kept=needed.kept | _certifying(config) | _listening(config))
+
+
+def _places_probes(component: str) -> bool:
+    factory = registry.find("receivers", component_type(component))
+    return factory is not None and factory.places_probes
 
 
 def of_probes(link: LinkMode = "auto", written: Iterable[str | os.PathLike[str]] = ()) -> Rights:

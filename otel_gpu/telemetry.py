@@ -1,4 +1,4 @@
-"""What can otel-gpu emit? Every metric and attribute, declared once.
+"""What can otel-gpu emit? Every metric, span and attribute, declared once.
 
 Receivers take their `MetricSpec` from here and nowhere else; `docs/telemetry.md` is what `render()`
 returns (`make docs`), and a test fails when the two differ. Names are OBI's (`gpu.cuda.*`) and the
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from . import registry
+from . import registry, telemetry_spans
 from .errors import ConfigError
 from .receivers.hip import metrics as hip_metrics
 from .receivers.inference import metrics as inference_metrics
@@ -40,13 +40,14 @@ _MEMORY_TYPES = ("device", "host", "managed", "registered", "async", "virtual")
 ATTRIBUTES: dict[str, AttributeSpec] = {
     a.name: a
     for a in (
+        *telemetry_spans.ATTRIBUTES,
         *(AttributeSpec(*declared) for declared in nvml_metrics.ATTRIBUTES),
         *inference_metrics.ATTRIBUTES,
         AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
         AttributeSpec("bpf.map.name", "The BPF map."),
         AttributeSpec(
             "component",
-            "A part of the agent: a receiver (`cuda`, `nvml`, `self`), `processors`, `series`, `export NAME`, or a thread "
+            "A part of the agent: a receiver (`cuda`, `nvml`, `self`), `processors`, `series`, `profiles`, `traces`, `export NAME`, or a thread "
             "(`collect`, `events`, `samples`, `nvml`, `xid`, `health_check`).",
         ),
         AttributeSpec("cpu.mode", "Where the CPU time was spent.", ("user", "system")),
@@ -69,7 +70,7 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec(
             "error.type",
             "Why it failed: the CUDA or HIP error code's name, or the class of the failure; of hardware `corrected`, "
-            "`uncorrected`, `pcie_replay` or `xid`; of requests the status, or `connection_closed`.",
+            "`uncorrected`, `pcie_replay` or `xid`; of a request its status, or how the connection ended.",
         ),
         AttributeSpec("event", "What was lost."),
         AttributeSpec("hip.device.index", "The device's ordinal in the observed process."),
@@ -297,7 +298,7 @@ EXPORT_POINTS = MetricSpec(
     "otel_gpu.export.points",
     "{point}",
     _COUNTER,
-    "Data points by what became of them.",
+    "Data points, samples and spans by what became of them.",
     ("otel.component.name", "outcome"),
 )
 PROCESS_CPU_TIME = MetricSpec("process.cpu.time", "s", _COUNTER, "CPU time of the agent.", ("cpu.mode",), floating=True)
@@ -396,6 +397,18 @@ def render(others: Mapping[str, ReceiverFactory] = {}) -> str:
         f"| `{t.name}` | `{t.unit}` | `{choice}` | {t.stability} | {t.title}: {t.description} |"
         for choice, types in CHOICES.items()
         for t in types
+    ]
+    lines += [
+        "",
+        "## Spans",
+        "",
+        "With a `traces` pipeline. What the GPU did stands on them as totals: exact, or left out,",
+    ]
+    lines += ["as may be what is zero. Times are of the wall clock.", ""]
+    lines += ["| span | kind | attributes | stability | what it says |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `{s.name}` | {s.kind.name} | {_names(s.attributes)} | {s.stability} | {s.description} |"
+        for s in (*telemetry_spans.SPANS, *(spec for factory in others.values() for spec in factory.spans))
     ]
     known = {**ATTRIBUTES, **{a.name: a for f in others.values() for a in f.attributes}}
     lines += ["", "## Attributes", "", "| attribute | what it says | values |", "|---|---|---|"]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from .. import rights
 from ..config.model import Config
-from ..config.settings import CudaSettings
 from ..printable import escaped
+from ..receivers.cuda.settings import CudaSettings
 from .letting_go import keep_only
 from .run import pid
 

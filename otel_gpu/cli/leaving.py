@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import NoReturn
 
-from ..ending import is_going_on
+from ..service.ending import is_going_on
 
 _KEPT = ("anon_inode:[perf_event]", "anon_inode:bpf_link", "anon_inode:bpf-link")
 _KEEPER = "import sys; sys.stdin.read()"

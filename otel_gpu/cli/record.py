@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from .. import privileges, rights
 from ..config.model import Config
-from ..config.settings import CudaSettings
 from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
 from ..printable import escaped
 from ..process.parsers import Parsers
+from ..receivers.cuda.settings import CudaSettings
 from ..signals.profiles import CHOICES
 from .letting_go import keep_only
 from .progress import Bar, bar
@@ -24,7 +24,7 @@ from .signals import LastResort, stop_signals
 
 if TYPE_CHECKING:
     from ..receivers.profiles.receiver import Progress
-    from ..recording import Recording
+    from ..service.recording import Recording
 
 _TOLD_NAMES_S = 3.0
 """How long names are waited for by a recording that is told to stop."""
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     # A child gets ready while everything else is imported.
     parsers = Parsers()
     parsers.start()
-    from ..recording import Recording
+    from ..service.recording import Recording
 
     with (
         LastResort() as last_resort,

@@ -18,7 +18,7 @@ from .letting_go import keep_only
 from .signals import LastResort, stop_signals
 
 if TYPE_CHECKING:
-    from ..agent import Agent
+    from ..service.agent import Agent
 
 NAME = "run"
 HELP = "observe GPU processes and export what they do"
@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--duration", metavar="SECONDS", type=seconds, help="stop after this long")
     parser.add_argument("--output", metavar="WHERE", help="file:DIRECTORY, console or otlp, in place of the configured")
     parser.add_argument("--profiles", action="store_true", help="take profiles too, and not only when configured")
+    parser.add_argument(
+        "--traces", action="store_true", help="follow inference requests too, each a span with the GPU's work for it"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         output=arguments.output,
         duration_s=arguments.duration,
         profiles=arguments.profiles,
+        traces=arguments.traces,
     )
     logs.configure(logging.DEBUG if arguments.debug else _LEVELS[config.log_level], timestamps=True)
     if config.disabled:
@@ -61,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     pids = () if config.discovery.everything else config.discovery.pids
     needed = keep_only(rights.of_run(config), arguments, pids)
     # The heavy half of the program, which starts threads; --help and mistakes in the configuration do without it.
-    from ..agent import Agent
+    from ..service.agent import Agent
 
     with LastResort() as last_resort, stop_signals(last_resort.arm) as told_to_stop:
         agent = Agent(config)

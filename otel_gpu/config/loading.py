@@ -16,8 +16,6 @@ from .schema import FileSection, OtlpSection, PipelineSection, SdkSection, parse
 from .settings import (
     DEFAULT_INTERVAL_S,
     EXTENSIONS,
-    PROCESSORS,
-    RECEIVERS,
     SIGNALS,
     Discovery,
     ExporterSettings,
@@ -64,9 +62,9 @@ def load(
             declared.add(component, value)
     values: dict[str, Any] = {}
     if file.receivers is not None:
-        values["receivers"] = _components(RECEIVERS, file.receivers, f"{where}receivers", "receivers")
+        values["receivers"] = _components({}, file.receivers, f"{where}receivers", "receivers")
     if file.processors is not None:
-        values["processors"] = _components(PROCESSORS, file.processors, f"{where}processors", "processors")
+        values["processors"] = _components({}, file.processors, f"{where}processors", "processors")
     pipelines = {
         pipeline: _pipeline(section, f"{where}service.pipelines.{pipeline}")
         for pipeline, section in file.service.pipelines.items()

@@ -12,43 +12,58 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from .. import registry
 from ..errors import ConfigError
 from ..exporters.endpoint import target
-from ..exporters.settings import FileSettings, OtlpSettings, Signal
+from ..exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
+from ..processors.kernel_names.settings import KernelNamesSettings
+from ..receivers.cuda.settings import CudaSettings
+from ..receivers.nvml.settings import NvmlSettings
+from ..receivers.self.settings import SelfSettings
 from .settings import (
     DEFAULT_INTERVAL_S,
-    GIVES,
     SIGNALS,
-    CudaSettings,
     Discovery,
     ExporterSettings,
     HealthCheckSettings,
-    KernelNamesSettings,
     LogLevel,
-    NvmlSettings,
     Pipeline,
     ProcessorSettings,
-    ProfileSettings,
     ReceiverSettings,
-    SelfSettings,
     component_type,
 )
 from .values import nearest
 
-_ONE_ONLY = {
-    CudaSettings: "its programs and tables are in the kernel once, and count for every pipeline",
-    NvmlSettings: "another one would read the same GPUs",
-    SelfSettings: "there is one agent",
-    ProfileSettings: "its programs and tables are in the kernel once, and take stacks for every pipeline",
-}
-"""Why there can be one receiver of a type."""
+if TYPE_CHECKING:
+    from ..components import ProcessorFactory, ReceiverFactory
 
+_SIGNALS: dict[str, Signal] = {signal: signal for signal in SIGNALS}
+_IN_BATCHES: dict[Signal, str] = {"profiles": "profile", "traces": "inference"}
+"""Signals beside metrics, and the type of our receiver of each."""
 _ADD = "add an otlp or a file exporter"
 _OF_THE_AGENT = ("service.", "process.", "telemetry.", "container.", "k8s.")
 """Attributes that say who and where the agent is: a webhook sets those of its pod, and they hold for no other."""
 _OF_THE_HOST = ("k8s.cluster.", "k8s.node.")
+
+
+def _receiver(component: str) -> ReceiverFactory:
+    factory = registry.find("receivers", component_type(component))
+    if factory is None:
+        raise ConfigError(f"receivers.{component}: {_unknown(component, 'receivers')}")
+    return factory
+
+
+def _processor(component: str) -> ProcessorFactory:
+    factory = registry.find("processors", component_type(component))
+    if factory is None:
+        raise ConfigError(f"processors.{component}: {_unknown(component, 'processors')}")
+    return factory
+
+
+def _unknown(component: str, kind: registry.Kind) -> str:
+    return f"there is no such component; {nearest(component_type(component), registry.names(kind))}"
 
 
 def _default_receivers() -> Mapping[str, ReceiverSettings]:
@@ -92,24 +107,24 @@ class Config:
             self._check_endpoints(component)
 
     def _everything(self) -> dict[str, Pipeline]:
-        profiling = self._givers("profiles")
-        rest = self._givers("metrics")
+        givers = {signal: self._givers(signal) for signal in SIGNALS}
         found = {}
-        if rest or not profiling:
-            found["metrics"] = Pipeline(rest, tuple(self.processors), tuple(self.exporters))
-        if profiling:
-            found["profiles"] = Pipeline(profiling, (), self.profile_exporters)
+        if givers["metrics"] or not any(givers.values()):
+            found["metrics"] = Pipeline(givers["metrics"], tuple(self.processors), tuple(self.exporters))
+        for signal in _IN_BATCHES:
+            if givers[signal]:
+                found[signal] = Pipeline(givers[signal], (), self.exporters_of(signal))
         return found
 
     def _givers(self, signal: Signal) -> tuple[str, ...]:
-        return tuple(r for r, settings in self.receivers.items() if GIVES.get(type(settings), "metrics") == signal)
+        return tuple(component for component in self.receivers if signal in _receiver(component).signals)
 
     def _check_receivers(self) -> None:
         """As in the Collector, what no pipeline names is not started, and may stand there."""
-        used: dict[type, str] = {}
+        used: dict[str, str] = {}
         for component in dict.fromkeys(r for pipeline in self.pipelines.values() for r in pipeline.receivers):
-            kind = type(self.receivers[component])
-            why_one = _ONE_ONLY.get(kind) or self._why_one(component)
+            kind = component_type(component)
+            why_one = _receiver(component).why_one
             if kind in used and why_one:
                 raise ConfigError(
                     f"receivers.{component}: there can be one receiver of this type, and {used[kind]} is one: {why_one}; "
@@ -117,23 +132,21 @@ class Config:
                 )
             used[kind] = component
 
-    def _why_one(self, component: str) -> str | None:
-        factory = registry.find("receivers", component_type(component))
-        return None if factory is None else factory.why_one
-
-    def takes_profiles(self, component: str) -> bool:
-        """Say whether an exporter can carry profiles."""
-        if isinstance(self.exporters[component], OtlpSettings | FileSettings):
-            return True
+    def carries(self, component: str, signal: Signal) -> bool:
+        """Say whether an exporter can carry a signal."""
+        match self.exporters[component]:
+            case OtlpSettings() | FileSettings():
+                return True
+            case ConsoleSettings() | SdkSettings():
+                return signal != "profiles"
         factory = registry.find("exporters", component_type(component))
-        return factory is not None and factory.takes_profiles
+        return factory is not None and signal in factory.signals
 
-    @property
-    def profile_exporters(self) -> tuple[str, ...]:
-        """Return the exporters that can carry profiles; ConfigError when there are only others."""
-        able = tuple(filter(self.takes_profiles, self.exporters))
+    def exporters_of(self, signal: Signal) -> tuple[str, ...]:
+        """Return the exporters that can carry a signal; ConfigError when there are only others."""
+        able = tuple(component for component in self.exporters if self.carries(component, signal))
         if self.exporters and not able:
-            raise ConfigError(f"profiles leave by OTLP or in files, not by {', '.join(self.exporters)}; {_ADD}")
+            raise ConfigError(f"{signal} leave by OTLP or in files, not by {', '.join(self.exporters)}; {_ADD}")
         return able
 
     def _check(self, pipeline_id: str, pipeline: Pipeline) -> None:
@@ -148,19 +161,24 @@ class Config:
                         f"service.pipelines.{pipeline_id}.{kind}: {component!r} is not declared under {kind}; "
                         f"{nearest(component, declared)}"
                     )
-        where = f"service.pipelines.{pipeline_id}"
+        self._check_carried(f"service.pipelines.{pipeline_id}", pipeline, _SIGNALS[signal])
+
+    def _check_carried(self, where: str, pipeline: Pipeline, signal: Signal) -> None:
+        """Every component of a pipeline gives, processes or takes its signal."""
         for component in pipeline.receivers:
-            gives = GIVES.get(type(self.receivers[component]), "metrics")
-            if gives != signal:
+            gives = _receiver(component).signals
+            if signal not in gives:
                 raise ConfigError(
-                    f"{where}.receivers: {component} gives no {signal}, but {gives}; name it in a pipeline of those"
+                    f"{where}.receivers: {component} gives no {signal}, but {' and '.join(gives)}; name it in a pipeline of "
+                    "those"
                 )
-        if signal == "profiles":
-            for component in pipeline.processors:
-                raise ConfigError(f"{where}.processors: {component} processes metrics; leave it out")
-            for component in pipeline.exporters:
-                if not self.takes_profiles(component):
-                    raise ConfigError(f"{where}.exporters: {component} takes no profiles; {_ADD}")
+        for component in pipeline.processors:
+            processes = _processor(component).signals
+            if signal not in processes:
+                raise ConfigError(f"{where}.processors: {component} processes {' and '.join(processes)}; leave it out")
+        for component in pipeline.exporters:
+            if not self.carries(component, signal):
+                raise ConfigError(f"{where}.exporters: {component} takes no {signal}; {_ADD}")
 
     def _check_endpoints(self, component: str) -> None:
         try:
@@ -208,20 +226,29 @@ class Config:
         output: str | None = None,
         duration_s: float | None = None,
         profiles: bool = False,
+        traces: bool = False,
     ) -> Config:
         """Read the file, if any, and the variables; the other arguments go before both. ConfigError where wrong."""
         from .loading import load
 
         config = load(cls, path, os.environ if environ is None else environ, pids, output, duration_s)
-        return config.with_profiles() if profiles else config
+        if profiles:
+            config = config.with_signal("profiles")
+        return config.with_signal("traces") if traces else config
 
-    def with_profiles(self) -> Config:
-        """Return a configuration that takes profiles too, with the settings that are declared for them, if any."""
-        if "profiles" in self.signals:
+    def with_signal(self, signal: Signal) -> Config:
+        """Return a configuration that exports a signal too, from the receivers that are declared for it, else from our own."""
+        if signal in self.signals:
             return self
-        receivers = dict(self.receivers)
-        profiling = self._givers("profiles")
-        if not profiling:
-            receivers["profile"], profiling = ProfileSettings(), ("profile",)
-        pipeline = Pipeline(profiling, (), self.profile_exporters)
-        return replace(self, receivers=receivers, pipelines={**self.pipelines, "profiles": pipeline})
+        receivers, pipelines = dict(self.receivers), dict(self.pipelines)
+        giving = self._givers(signal)
+        if not giving:
+            added = _IN_BATCHES[signal]
+            factory = _receiver(added)
+            receivers[added], giving = factory.settings(), (added,)
+            for pipeline_id, pipeline in pipelines.items():
+                # What it measures besides belongs to what is measured.
+                if component_type(pipeline_id) in factory.signals:
+                    pipelines[pipeline_id] = replace(pipeline, receivers=(*pipeline.receivers, added))
+        pipelines[signal] = Pipeline(giving, (), self.exporters_of(signal))
+        return replace(self, receivers=receivers, pipelines=pipelines)

@@ -14,12 +14,15 @@ from rich.console import Console
 from rich.live import Live
 
 from .. import privileges
-from ..agent import Agent
 from ..config.model import Config
-from ..config.settings import CudaSettings, Discovery, NvmlSettings, ReceiverSettings, SelfSettings
+from ..config.settings import Discovery, ReceiverSettings
 from ..errors import UnsupportedKernelError
-from ..recording import Recording
+from ..receivers.cuda.settings import CudaSettings
+from ..receivers.nvml.settings import NvmlSettings
+from ..receivers.self.settings import SelfSettings
 from ..reporters.files import write_profile
+from ..service.agent import Agent
+from ..service.recording import Recording
 from ..signals.profiles import CPU, GPU_ALLOC_SPACE, GPU_COPY, GPU_INUSE_SPACE, GPU_LAUNCHES, GPU_WAIT
 from . import ground, screen
 from .figures import Figures, figures

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from ..signals.metrics import Point, SeriesStore
 from ..signals.profiles import Profile
+from ..signals.spans import Span
 from ..supervision import Worker
 from .settings import Signal
 from .statistics import ExporterStats
 
-__all__ = ["Exporter", "ExporterStats", "MetricsExporter", "Payload", "SignalExporter"]
+__all__ = [
+    "Exporter",
+    "ExporterStats",
+    "MetricsExporter",
+    "PartlyRejected",
+    "Payload",
+    "SignalExporter",
+    "SpansExporter",
+]
 
 Body = TypeVar("Body")
 
@@ -31,6 +40,7 @@ class Payload(Generic[Body]):
     size_bytes: int
 
 
+@runtime_checkable
 class MetricsExporter(Protocol):
     """What the agent asks of every exporter of metrics."""
 
@@ -49,14 +59,22 @@ class MetricsExporter(Protocol):
         """Return the threads that deliver what was handed over, where there are any."""
 
 
+@runtime_checkable
 class SignalExporter(Protocol):
     """What exporters of traces and profiles are handed: serialized OTLP export requests."""
 
     @property
     def name(self) -> str: ...
 
+    @property
+    def max_request_bytes(self) -> int:
+        """How large a request may be."""
+
     def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
         """Hand over one serialized `Export…ServiceRequest` of the signal; a failure is counted, never raised."""
+
+    def count_failed(self, signal: Signal, points: int) -> None:
+        """Count what could not be encoded, and is in no request."""
 
     def shutdown(self, timeout_s: float) -> None: ...
 
@@ -65,12 +83,43 @@ class SignalExporter(Protocol):
     def workers(self) -> Sequence[Worker]: ...
 
 
+@runtime_checkable
+class SpansExporter(Protocol):
+    """What exporters of traces are handed that do not take requests: the spans."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def takes_spans(self) -> bool:
+        """Whether it has a use for them."""
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Hand over spans; a failure is counted, never raised."""
+
+    def shutdown(self, timeout_s: float) -> None: ...
+
+    def stats(self) -> ExporterStats: ...
+
+    def workers(self) -> Sequence[Worker]: ...
+
+
+class PartlyRejected(Exception):
+    """Raised by a method of an `Exporter` that took all but some of what it was handed."""
+
+    def __init__(self, points: int, why: str) -> None:
+        """Say of how many points, samples or spans, and why."""
+        super().__init__(why)
+        self.points = points
+
+
 class Exporter:
     """What a program makes a class of, to be handed what is observed: `Agent(exporters=[MyExporter()])`.
 
     Whatever has one of these methods will do, whether or not it is of this class. They are called from one thread of the
     exporter's own, in order: a slow one holds up nothing, and what it is too slow for is dropped and counted. One that
-    raises costs what it was handed, and is told of in the log. Who made the exporter ends it.
+    raises costs what it was handed, and is told of in the log; `PartlyRejected` costs a part of it. Who made the exporter
+    ends it.
     """
 
     def export_metrics(self, points: Sequence[Point]) -> None:
@@ -78,3 +127,6 @@ class Exporter:
 
     def export_profiles(self, profiles: Sequence[Profile]) -> None:
         """Take what was sampled in an interval, one profile for each process and type."""
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Take the spans that have ended in an interval, in no particular order: a child may come before its parent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -15,14 +16,17 @@ from ..printable import one_line
 from ..signals.metrics import Buckets, Instrument
 from ..supervision import Worker
 from . import ExporterStats
+from .console_spans import spans_as_text
+from .console_titles import title
 from .quantities import quantity
 from .statistics import Tally
 from .terminal import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ..signals.metrics import Resource, ResourceSeries, Series, SeriesStore
+    from ..signals.metrics import ResourceSeries, Series, SeriesStore
+    from ..signals.spans import Span
     from .settings import ConsoleSettings
 
 _log = logging.getLogger(__name__)
@@ -57,12 +61,14 @@ class _Before:
 
 
 class ConsoleExporter:
-    """Prints the series of every process, the largest first, and their rates since the table before."""
+    """Prints the series of every process, the largest first, and their rates since the table before; and spans, one a line."""
 
     def __init__(self, settings: ConsoleSettings, name: str = "console", stream: TextIO | None = None) -> None:
         self._rows_per_metric = settings.rows_per_metric or sys.maxsize
         self._name = name
+        self._spans_per_interval = settings.spans_per_interval or sys.maxsize
         self._stream = sys.stdout if stream is None else stream
+        self._lock = threading.Lock()  # signals come from different threads
         self._tally = Tally("export to the console", _log)
         self._before: WeakKeyDictionary[SeriesStore, _Before] = WeakKeyDictionary()
         """What was printed last of each pipeline."""
@@ -70,6 +76,10 @@ class ConsoleExporter:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def takes_spans(self) -> bool:
+        return True
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Print the tables of now."""
@@ -79,15 +89,16 @@ class ConsoleExporter:
         tables = [(title(owner.resource), list(self._rows(owner, before, now_ns))) for owner in store if owner.series]
         self._before[store] = _Before({s: _total(s) for owner in store for s in owner.series.values()}, now_ns)
         at = time.strftime("%H:%M:%S", time.localtime(now_ns / 1e9))
-        try:
-            text = _rich(at, tables) if self._stream.isatty() else _plain(at, tables)
-            write_text(self._stream, text, _PATIENCE_S)
-        except (OSError, ValueError) as error:  # ValueError: the stream is closed
-            self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
-            self._tally.down(getattr(error, "strerror", None) or str(error))
+        self._print(lambda: _rich(at, tables) if self._stream.isatty() else _plain(at, tables), points, began)
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Print spans, one a line."""
+        if not spans:
             return
-        self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
-        self._tally.up()
+        began = time.monotonic()
+        self._print(
+            lambda: spans_as_text(spans, self._spans_per_interval, in_color=self._stream.isatty()), len(spans), began
+        )
 
     def shutdown(self, timeout_s: float) -> None:
         """Do nothing: what was exported is printed."""
@@ -97,6 +108,17 @@ class ConsoleExporter:
 
     def workers(self) -> list[Worker]:
         return []
+
+    def _print(self, text: Callable[[], str], points: int, began: float) -> None:
+        try:
+            with self._lock:
+                write_text(self._stream, text(), _PATIENCE_S)
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
+            self._tally.down(getattr(error, "strerror", None) or str(error))
+            return
+        self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
+        self._tally.up()
 
     def _rows(self, owner: ResourceSeries, before: _Before, now_ns: int) -> Iterator[Row]:
         by_size = sorted(owner.series.values(), key=lambda s: (s.metric.name, -_total(s), s.attributes))
@@ -121,15 +143,6 @@ class ConsoleExporter:
         if isinstance(value, Buckets):
             return Row(metric.name, shown, quantity(value.sum, metric.unit), rate, f"{value.count:,}")
         return Row(metric.name, shown, quantity(value, metric.unit), rate, "")
-
-
-def title(resource: Resource) -> str:
-    """Name a resource in a few words: the service and its pid, or else whatever identifies it."""
-    known = dict(resource.attributes)
-    service, pid = known.get("service.name"), known.get("process.pid")
-    if service is None:
-        return one_line(" ".join(f"{k}={v}" for k, v in resource.attributes), 120) or "(no resource)"
-    return one_line(str(service), 120) + (f" (pid {pid})" if pid is not None else "")
 
 
 def _total(series: Series) -> float:

@@ -5,15 +5,14 @@ Field names, integers as strings and enums as numbers are the OTLP specification
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable
 from typing import Any
 
 from .. import __version__
-from ..signals.metrics import AttributeValue, Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series, Value
+from ..signals.metrics import Attributes, Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series, Value
 from . import Payload
 from .identity import SCHEMA_URL, SCOPE_NAME
+from .json_values import attribute, double, json_text
 from .series_requests import Baseline, Baselines, SeriesRequests
 from .settings import Temporality
 from .utf8 import INT64, utf8
@@ -53,7 +52,7 @@ class _ResourceText:
         scope = {"name": SCOPE_NAME, "version": __version__}
         self._head = (
             f'{{"resource":{{{_attributes(resource.attributes)}}},"schemaUrl":"{SCHEMA_URL}",'
-            f'"scopeMetrics":[{{"scope":{_json(scope)},"schemaUrl":"{SCHEMA_URL}","metrics":['
+            f'"scopeMetrics":[{{"scope":{json_text(scope)},"schemaUrl":"{SCHEMA_URL}","metrics":['
         )
         self._metrics: dict[MetricSpec, _MetricText] = {}
 
@@ -76,13 +75,13 @@ class _MetricText:
 
     def __init__(self, spec: MetricSpec, *, delta: bool) -> None:
         declared = {"name": utf8(spec.name), "description": spec.description, "unit": spec.unit}
-        about = _json({key: text for key, text in declared.items() if text})
+        about = json_text({key: text for key, text in declared.items() if text})
         qualities: dict[str, Any] = {}
         if spec.instrument is not Instrument.GAUGE:
             qualities["aggregationTemporality"] = _DELTA if delta else _CUMULATIVE
         if spec.instrument is Instrument.COUNTER:
             qualities["isMonotonic"] = True
-        kept = _json(qualities)[1:-1]
+        kept = json_text(qualities)[1:-1]
         self._head = f'{about[:-1]},"{_DATA.get(spec.instrument, "sum")}":{{{kept}{"," if kept else ""}"dataPoints":['
         self._gauge = spec.instrument is Instrument.GAUGE
         self._integers = not spec.floating
@@ -112,12 +111,12 @@ class _MetricText:
             return _histogram(value)
         if self._integers and type(value) is int and value in INT64:
             return f'"asInt":"{value}"'
-        return f'"asDouble":{_double(value)}'  # a fraction, or beyond 64 bits: a rounded number rather than none
+        return f'"asDouble":{double(value)}'  # a fraction, or beyond 64 bits: a rounded number rather than none
 
 
 def _histogram(value: Buckets) -> str:
     counts = value.counts
-    text = f'"count":"{value.count}","sum":{_double(value.sum)}'
+    text = f'"count":"{value.count}","sum":{double(value.sum)}'
     if value.zero_count:
         text += f',"zeroCount":"{value.zero_count}"'
     if counts:
@@ -127,28 +126,6 @@ def _histogram(value: Buckets) -> str:
     return text
 
 
-def _attributes(attributes: Iterable[tuple[str, AttributeValue]]) -> str:
+def _attributes(attributes: Attributes) -> str:
     """Return the `attributes` member of an object, or nothing when there are none."""
-    pairs = [{"key": utf8(key), "value": _any_value(value)} for key, value in attributes]
-    return f'"attributes":{_json(pairs)}' if pairs else ""
-
-
-def _any_value(value: AttributeValue) -> dict[str, Any]:
-    if isinstance(value, str):
-        return {"stringValue": utf8(value)}
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, float):
-        return {"doubleValue": value if math.isfinite(value) else _double(value).strip('"')}
-    return {"intValue": str(value)} if value in INT64 else {"stringValue": str(value)}
-
-
-def _double(value: float) -> str:
-    number = float(value)
-    if math.isfinite(number):
-        return repr(number)
-    return '"NaN"' if math.isnan(number) else '"Infinity"' if number > 0 else '"-Infinity"'
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return f'"attributes":[{",".join([attribute(k, v) for k, v in attributes])}]' if attributes else ""

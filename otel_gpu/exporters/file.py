@@ -11,18 +11,20 @@ from weakref import WeakKeyDictionary
 
 from ..errors import OtelGpuError
 from ..printable import escaped
-from ..supervision import Worker
+from ..supervision import Component, Worker
 from ..trusted_paths import check_file, open_directory
 from . import ExporterStats, Payload
 from .encode_json import JsonMetricsEncoder
 from .line_file import LineFile
-from .settings import FileSettings, Signal
+from .settings import MAX_REQUEST_BYTES, FileSettings, Signal
+from .span_json import span_line_encoder
 from .statistics import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ..signals.metrics import SeriesStore
+    from ..signals.spans import Span
 
 _log = logging.getLogger(__name__)
 _MODE = 0o755
@@ -43,6 +45,7 @@ class FileExporter:
         self._encoders: WeakKeyDictionary[SeriesStore, JsonMetricsEncoder] = WeakKeyDictionary()
         """By pipeline: what was built of the series of each is kept."""
         self._tally = Tally(f"export to {escaped(self._path)}", _log)
+        self._spans = span_line_encoder(note=Component(f"spans to {escaped(self._path)}").note)
         self._lock = threading.Lock()  # signals come from different threads
         self._files = {
             signal: LineFile(f"{signal}.jsonl", settings.rotation, append=settings.append)
@@ -64,21 +67,29 @@ class FileExporter:
     def name(self) -> str:
         return self._name
 
+    @property
+    def max_request_bytes(self) -> int:
+        return MAX_REQUEST_BYTES
+
+    @property
+    def takes_spans(self) -> bool:
+        return True
+
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Append the state of every series."""
         encoder = self._encoders.get(store)
         if encoder is None:
             encoder = self._encoders[store] = JsonMetricsEncoder(self._temporality)
-        lines = encoder.encode(store, now_ns)
-        written = 0
-        for some in self._portions(lines):
-            if not self._write("metrics", b"".join([line.body for line in some]), sum(line.points for line in some)):
-                self._tally.add(failed=sum(line.points for line in lines[written + len(some) :]))
-                break
-            written += len(some)
-        if written:
+        if self._append_lines("metrics", encoder.encode(store, now_ns)):
             # Deltas that could not be written come with the next export, but not when others of this one were.
             encoder.commit()
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Append spans."""
+        encoded = self._spans.encode(spans)
+        if encoded.lost:
+            self._tally.add(failed=encoded.lost)
+        self._append_lines("traces", encoded.payloads)
 
     def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
         """Append one serialized `Export…ServiceRequest` of the signal."""
@@ -86,6 +97,10 @@ class FileExporter:
 
         line = to_json(request_type(signal).FromString(payload.body)) + "\n"
         self._write(signal, line.encode(), payload.points)
+
+    def count_failed(self, signal: Signal, points: int) -> None:  # noqa: ARG002 - all signals are counted together
+        """Count what could not be encoded."""
+        self._tally.add(failed=points)
 
     def shutdown(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is waiting to be written
         """Close the files."""
@@ -100,9 +115,19 @@ class FileExporter:
     def workers(self) -> list[Worker]:
         return []
 
-    def _portions(self, lines: list[Payload[bytes]]) -> Iterator[list[Payload[bytes]]]:
+    def _append_lines(self, signal: Signal, lines: list[Payload[bytes]]) -> int:
+        """Append lines, as many at once as may stand in one file; return how many could be written."""
+        written = 0
+        for some in self._portions(signal, lines):
+            if not self._write(signal, b"".join([line.body for line in some]), sum(line.points for line in some)):
+                self._tally.add(failed=sum(line.points for line in lines[written + len(some) :]))
+                break
+            written += len(some)
+        return written
+
+    def _portions(self, signal: Signal, lines: list[Payload[bytes]]) -> Iterator[list[Payload[bytes]]]:
         """Yield all lines at once; where files are to stay small, as many as may stand in one."""
-        limit = self._files["metrics"].max_bytes
+        limit = self._files[signal].max_bytes
         some: list[Payload[bytes]] = []
         size = 0
         for line in lines:

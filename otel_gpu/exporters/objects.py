@@ -5,32 +5,44 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import ConfigError
 from ..printable import one_line
 from ..redaction import without_credentials
 from ..signals.metrics import SeriesStore, points
 from ..signals.profiles import Profile
+from ..signals.spans import Span
 from ..supervision import Worker
-from . import Exporter, ExporterStats, MetricsExporter, Payload
+from . import Exporter, ExporterStats, PartlyRejected, Payload
 from .sender import Accepted, Refused, Sender
 from .settings import RetrySettings
 
+if TYPE_CHECKING:
+    from .sdk import SdkExporter
+    from .sdk_spans import SdkSpanExporter
+
 _TIMEOUT_S = 30.0
 _QUEUE_SIZE = 10
-_POINT_BYTES, _SAMPLE_BYTES = 300, 200
+_POINT_BYTES, _SAMPLE_BYTES, _SPAN_BYTES = 300, 200, 1_000
 """Roughly what they take in memory while they wait; stacks are shared."""
+
+_METHODS = ("export_metrics", "export_profiles", "export_spans")
 
 _Call = Callable[[], None]
 
 
+AnyWrapped: TypeAlias = "ObjectExporter | SdkExporter | SdkSpanExporter"
+
+
 class ObjectExporter:
-    """Hands points and profiles to an object."""
+    """Hands points, profiles and spans to an object."""
 
     def __init__(self, exporter: Exporter, name: str) -> None:
         self._name = name
-        self._metrics = getattr(exporter, "export_metrics", None)
-        self._profiles = getattr(exporter, "export_profiles", None)
+        self._metrics = _method(exporter, "export_metrics")
+        self._profiles = _method(exporter, "export_profiles")
+        self._spans = _method(exporter, "export_spans")
         self._sender: Sender[_Call] = Sender(
             name,
             _Calls(),
@@ -54,6 +66,15 @@ class ObjectExporter:
             samples = sum(len(profile.samples) for profile in profiles)
             self._sender.submit(Payload(partial(self._profiles, list(profiles)), samples, samples * _SAMPLE_BYTES))
 
+    @property
+    def takes_spans(self) -> bool:
+        return self._spans is not None
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Queue spans."""
+        if self._spans is not None and spans:
+            self._sender.submit(Payload(partial(self._spans, list(spans)), len(spans), len(spans) * _SPAN_BYTES))
+
     def shutdown(self, timeout_s: float) -> None:
         """Deliver what is queued within the time given."""
         self._sender.shutdown(timeout_s)
@@ -71,6 +92,8 @@ class _Calls:
     def send(self, body: _Call, timeout_s: float) -> Accepted | Refused:  # noqa: ARG002 - nobody can interrupt it
         try:
             body()
+        except PartlyRejected as error:
+            return Accepted(error.points, one_line(without_credentials(str(error))))
         except Exception as error:  # noqa: BLE001 - it is another program's
             return Refused(one_line(without_credentials(f"{type(error).__name__}: {error}")), retryable=False)
         return Accepted()
@@ -89,19 +112,12 @@ def check(exporters: Sequence[object]) -> None:
             )
 
 
-def wrapped(exporters: Sequence[object]) -> list[MetricsExporter]:
-    """Return what hands on to objects: OpenTelemetry SDK exporters of metrics, or whatever has a method of `Exporter`.
-
-    Span exporters are taken, and have nothing to do: no receiver gives spans yet.
-    """
-    return [
-        wrapped_one(exporter, f"{type(exporter).__name__}/{number}")
-        for number, exporter in enumerate(exporters)
-        if not _is_of_spans(exporter)
-    ]
+def wrapped(exporters: Sequence[object]) -> list[AnyWrapped]:
+    """Return what hands on to objects: OpenTelemetry SDK exporters, or whatever has a method of `Exporter`."""
+    return [wrapped_one(exporter, f"{type(exporter).__name__}/{number}") for number, exporter in enumerate(exporters)]
 
 
-def wrapped_one(exporter: object, name: str, *, is_ours: bool = False) -> MetricsExporter:
+def wrapped_one(exporter: object, name: str, *, is_ours: bool = False) -> AnyWrapped:
     """Return what hands on to an object under a name; ConfigError where it is no exporter.
 
     An exporter of the SDK that `is_ours` is shut down at the end.
@@ -111,11 +127,23 @@ def wrapped_one(exporter: object, name: str, *, is_ours: bool = False) -> Metric
         from .sdk import SdkExporter
 
         return SdkExporter(exporter, name, is_ours=is_ours)  # type: ignore[arg-type]
+    if _is_of_spans(exporter):
+        from .sdk_spans import SdkSpanExporter
+
+        return SdkSpanExporter(exporter, name, is_ours=is_ours)  # type: ignore[arg-type]
     return ObjectExporter(exporter, name)  # type: ignore[arg-type]
 
 
 def _has_a_method(exporter: object) -> bool:
-    return hasattr(exporter, "export_metrics") or hasattr(exporter, "export_profiles")
+    return any(hasattr(exporter, name) for name in _METHODS)
+
+
+def _method(exporter: object, name: str) -> Callable[[object], None] | None:
+    """Return a method of an object; None for one that it has of `Exporter`, and that does nothing."""
+    if getattr(type(exporter), name, None) is getattr(Exporter, name):
+        return None
+    found: Callable[[object], None] | None = getattr(exporter, name, None)
+    return found
 
 
 def _is_of_metrics(exporter: object) -> bool:

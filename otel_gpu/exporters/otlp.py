@@ -39,6 +39,10 @@ class OtlpExporter:
     def name(self) -> str:
         return self._name
 
+    @property
+    def max_request_bytes(self) -> int:
+        return self._settings.max_request_bytes
+
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Encode the store and queue the requests."""
         encoder = self._encoders.get(store)
@@ -51,11 +55,11 @@ class OtlpExporter:
 
     def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
         """Queue one serialized `Export…ServiceRequest` of the signal."""
-        with self._lock:
-            sender = self._senders.get(signal)
-            if sender is None:
-                sender = self._senders[signal] = self._sender(signal)
-        sender.submit(payload)
+        self._sender_of(signal).submit(payload)
+
+    def count_failed(self, signal: Signal, points: int) -> None:
+        """Count what could not be encoded."""
+        self._sender_of(signal).count_failed(points)
 
     def shutdown(self, timeout_s: float) -> None:
         """Deliver what is queued within the time given, every signal at once."""
@@ -76,6 +80,13 @@ class OtlpExporter:
     def signal_stats(self, signal: Signal) -> ExporterStats:
         sender = self._senders.get(signal)
         return sender.stats() if sender is not None else ExporterStats()
+
+    def _sender_of(self, signal: Signal) -> Sender[bytes]:
+        with self._lock:
+            sender = self._senders.get(signal)
+            if sender is None:
+                sender = self._senders[signal] = self._sender(signal)
+        return sender
 
     def _sender(self, signal: Signal) -> Sender[bytes]:
         settings = self._settings

@@ -116,6 +116,10 @@ class Sender(Generic[Body]):
         if dropped:
             self._tally.add(dropped=dropped)
 
+    def count_failed(self, points: int) -> None:
+        """Count what could not even be made into a payload."""
+        self._tally.add(failed=points)
+
     def stats(self) -> ExporterStats:
         with self._changed:
             waiting = [*self._queue, *([self._in_flight] if self._in_flight else [])]

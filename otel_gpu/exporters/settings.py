@@ -86,10 +86,12 @@ class FileSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """A table on standard output."""
+    """Tables on standard output."""
 
     rows_per_metric: int = 10
     """Of each process, the largest ones; a line says how many more there are. 0 shows everything."""
+    spans_per_interval: int = 50
+    """The longest ones; a line says how many more there are. 0 shows everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class SdkSettings:
     """An OpenTelemetry SDK exporter of another package, found by its entry point."""
 
     exporter: str
-    """A name in the entry point group `opentelemetry_metrics_exporter`, such as `otlp_proto_http`."""
+    """A name in the entry point group `opentelemetry_metrics_exporter`, or for spans `opentelemetry_traces_exporter`, such
+    as `otlp_proto_http`."""
     timeout_s: float = 10.0
     queue_size: int = 10
+    """Intervals that wait: of metrics all series, of spans at most 50,000 each."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..signals.metrics import AttributeValue
+
 INT64 = range(-(2**63), 2**63)
 
 
@@ -12,3 +14,12 @@ def utf8(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode(errors="replace").decode()
     return text
+
+
+def fitting(value: AttributeValue) -> AttributeValue:
+    """Return the value of an attribute as OTLP can carry it: an integer beyond 64 bits is text."""
+    if isinstance(value, str):
+        return utf8(value)
+    if isinstance(value, int) and value not in INT64:
+        return str(value)
+    return value

@@ -12,10 +12,11 @@ from ..process.confinement import Limits
 from ..process.work import OpenFile, work
 from ..signals.profiles import ProfileType
 from .attach import PlannedProbe, plan
+from .counted import Counted
 from .hook import Hook
 from .profile import hooks_for
 from .sites import SiteRules
-from .table import Counted, counted_hooks
+from .table import counted_hooks
 from .torch import plan_torch, torch_hooks
 
 PLANNING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=8 << 20)

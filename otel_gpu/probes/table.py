@@ -5,13 +5,13 @@ One row a function: its C prototype, as cuda.h declares it, and what the paramet
 
 from __future__ import annotations
 
-import enum
 import re
 
 from .. import abi
 from ..abi import CopyKind, Family, MemoryType
 from ..discovery.libraries import LibraryKind
 from . import shapes
+from .counted import Counted
 from .hip import HIP
 from .hook import Hook, programs_of
 
@@ -266,14 +266,6 @@ TABLES: dict[LibraryKind, tuple[Hook, ...]] = {LibraryKind.DRIVER: DRIVER, Libra
 
 def _counted_name(hook: Hook) -> str:
     return re.sub(r"_v\d$", "", hook.counts_as or hook.name)
-
-
-class Counted(enum.Enum):
-    """How much of what programs do is counted."""
-
-    ALL = "all"
-    NO_TIME = "all but the time for which devices work"
-    LAUNCHES = "launches alone, and what tells them apart: names, graphs, captures, contexts"
 
 
 _TIME = frozenset({"query", "held", "event_lost"})

@@ -1,17 +1,33 @@
-"""What can the kernel not know? Processors add it to measurements, or take detail away."""
+"""What can receivers not know? Processors add it to what was observed, or take detail away."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..signals.metrics import Measurement, Resource
 
+if TYPE_CHECKING:
+    from ..signals.profiles import Profile
+    from ..signals.spans import Span
 
-class Processor(Protocol):
-    """What the agent asks of every processor."""
 
-    def process(self, measurements: list[Measurement]) -> list[Measurement]:
+class Processor:
+    """What the agent asks of a processor: whatever has one of these methods will do, whether or not it is of this class.
+
+    Its factory names the signals that it processes. A pipeline has its own processors, and calls them from one thread.
+    """
+
+    def metrics(self, measurements: list[Measurement]) -> list[Measurement]:
         """Return the measurements to hand on."""
+        return measurements
+
+    def spans(self, spans: list[Span]) -> list[Span]:
+        """Return the spans to hand on."""
+        return spans
+
+    def profiles(self, profiles: list[Profile]) -> list[Profile]:
+        """Return the profiles to hand on."""
+        return profiles
 
     def forget(self, resource: Resource) -> None:
         """Drop what is remembered of a resource that has ended."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..signals.metrics import Measurement, Resource, attributes
+from . import Processor
 
 INDEX, UUID = "hip.device.index", "hip.device.uuid"
 
@@ -21,13 +22,13 @@ class HipDeviceSource(Protocol):
         """Drop a process that has ended."""
 
 
-class HipDeviceNames:
+class HipDeviceNames(Processor):
     """Adds the UUID to measurements that know a device's ordinal."""
 
     def __init__(self, source: HipDeviceSource) -> None:
         self._source = source
 
-    def process(self, measurements: list[Measurement]) -> list[Measurement]:
+    def metrics(self, measurements: list[Measurement]) -> list[Measurement]:
         """Return the measurements, those of HIP's devices completed where the GPU is known."""
         resources = {m.resource for m in measurements if INDEX in m.metric.attributes}
         known = {resource: self._source.uuids(resource) for resource in resources}

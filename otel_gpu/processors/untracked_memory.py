@@ -10,13 +10,14 @@ from collections import defaultdict
 
 from .. import telemetry
 from ..signals.metrics import Attributes, Measurement, Resource, attributes
+from . import Processor
 from .devices import INDEX, MODEL, UUID
 
 _ON_THE_GPU = ("device", "async", "virtual")
 """Types of memory that the driver counts for the process; managed memory moves, and is on the GPU in part."""
 
 
-class UntrackedMemory:
+class UntrackedMemory(Processor):
     """Follows the usage that both receivers tell, and adds the difference when NVML has spoken."""
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class UntrackedMemory:
         self._held: dict[Resource, dict[str, int]] = {}
         self._devices: dict[Resource, dict[str, Attributes]] = {}
 
-    def process(self, measurements: list[Measurement]) -> list[Measurement]:
+    def metrics(self, measurements: list[Measurement]) -> list[Measurement]:
         """Return the measurements, and the untracked memory of the processes that NVML told of."""
         told: set[tuple[Resource, str]] = set()
         for m in measurements:

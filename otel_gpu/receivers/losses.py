@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from .. import telemetry
 from ..abi import Loss
 from ..bpf.maps import BpfMap
+from ..signals.metrics import SelfReading
 
 
 def read_losses(table: BpfMap) -> dict[Loss, int]:
@@ -13,3 +17,9 @@ def read_losses(table: BpfMap) -> dict[Loss, int]:
         value = table.get(loss.to_bytes(4, "little")) or b""
         found[loss] = sum(int.from_bytes(value[i : i + 8], "little") for i in range(0, len(value), 8))
     return found
+
+
+def loss_readings(losses: Mapping[Loss, int], prefix: str = "") -> Iterator[SelfReading]:
+    """Yield counts of losses as what a receiver measured of itself; `prefix` tells those of its object from others'."""
+    for loss, count in losses.items():
+        yield SelfReading(telemetry.EVENTS_LOST, count, {"event": f"{prefix}{loss.name.lower()}"})

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 AttributeValue = str | int | float | bool
 Attributes = tuple[tuple[str, AttributeValue], ...]
@@ -107,6 +107,15 @@ def bucket_index(value: float) -> int:
 
 
 Value = int | float | Buckets
+
+
+class SelfReading(NamedTuple):
+    """What a part of the agent measured of itself."""
+
+    metric: MetricSpec
+    value: Value
+    """Of counters and updowncounters the total since the start; of gauges the value now, of histograms what was added."""
+    attributes: Mapping[str, AttributeValue] = {}
 
 
 @dataclass(frozen=True, slots=True)

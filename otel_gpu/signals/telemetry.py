@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OTHER = "other"
+"""What stands for all values of an attribute that are not told apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class AttributeSpec:

@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.abi import Table
-from otel_gpu.agent import Agent
 from otel_gpu.bpf.maps import BpfMap
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.config.model import Config
-from otel_gpu.config.settings import CudaSettings, SelfSettings
+from otel_gpu.receivers.cuda.settings import CudaSettings
+from otel_gpu.receivers.self.settings import SelfSettings
+from otel_gpu.service.agent import Agent
 from otel_gpu.signals.metrics import Buckets, Point
 from tests.e2e import ground
+from tests.e2e.inside import cuda_of
 from tests.e2e.processes import PATIENCE_S, Program
 
 _STANDIN = Path(__file__).parent.parent / "standins" / "liar"
@@ -113,14 +115,14 @@ class Said:
 
 def tables(agent: Agent) -> dict[str, BpfMap]:
     """Return the tables that programs share, by name."""
-    bpf = agent._cuda._object
-    return {t.name.lower(): bpf.map(t.name.lower()) for t in agent._cuda._removals()}
+    bpf = cuda_of(agent)._object
+    return {t.name.lower(): bpf.map(t.name.lower()) for t in cuda_of(agent)._removals()}
 
 
 def entries_of(agent: Agent, pid: int) -> Counter[str]:
     """Return how many entries a process has in each table, by what the kernel counts."""
     found: Counter[str] = Counter()
-    for (tgid, _), state in agent._cuda._programs.states().items():
+    for (tgid, _), state in cuda_of(agent)._programs.states().items():
         if tgid == pid:
             found.update({Table(n).name.lower(): used for n, used in enumerate(state.used)})
     return +found

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import ElfFile
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_LAUNCHES, Frame, FrameKind, Profile, Stack, is_truncated
 from otel_gpu.unwind.table_work import shape_of
 from tests import cpythons

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.elf import ElfFile
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import CPU, FrameKind, Stack, is_truncated
 from otel_gpu.symbols.stacks import STOPS
 from tests.e2e.native_builds import Build

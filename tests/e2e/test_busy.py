@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_TIME_LOWER, GPU_TIME_UPPER, FrameKind
 from tests.e2e import comparison, ground
 from tests.e2e.exported import Metrics, read_metrics

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_gpu.reporters.reading import read_profiles
 from tests.e2e.exported import read_metrics
 
 _PACKAGE = """
@@ -52,7 +55,7 @@ class Rename:
     def __init__(self, settings):
         self._settings = settings
 
-    def process(self, measurements):
+    def metrics(self, measurements):
         return [
             Measurement(m.resource, m.metric, attributes({**dict(m.attributes), "fan": self._settings.to}), m.value)
             if m.metric is SPEED else m
@@ -186,3 +189,131 @@ def test_they_are_documented(package: dict[str, str]) -> None:
 
     assert "| `fans.speed` | gauge | `{revolution}/min` | `fan` | development | How fast a fan turns. |" in done.stdout
     assert "| `fan` | Which fan. | `left`, `right` |" in done.stdout
+
+
+_TOWER = """
+import os
+import time
+from dataclasses import dataclass
+
+from otel_gpu.components import (
+    Frame, FrameKind, Health, Instrument, Measurement, MetricSpec, ProcessorFactory, ProfileBuilder, ProfileType, ReceiverFactory,
+    SelfReading, Span, SpanContext, SpanSpec, SpanKind, attributes,
+)
+
+HEIGHT = MetricSpec("tower.height", "m", Instrument.GAUGE, "How high it is.")
+LOOKS = MetricSpec("tower.looks", "{look}", Instrument.COUNTER, "How often it looked.")
+STEPS = ProfileType("tower_steps", "count", "steps", "count", 1, "Steps", "Steps taken by floor.")
+CLIMB = SpanSpec("climb", SpanKind.INTERNAL, "One way to the top.")
+
+
+@dataclass(frozen=True)
+class TowerSettings:
+    floors: int = 3
+
+
+class Tower:
+    def __init__(self, context, settings):
+        self._context, self._floors, self._looks = context, settings.floors, 0
+        assert context.pids == () and "tower" in context.types
+
+    def collect(self):
+        self._looks += 1
+        return [Measurement(self._context.host, HEIGHT, attributes({}), 4 * self._floors)]
+
+    def spans(self, *, last=False):
+        now = time.time_ns()
+        name = "last climb" if last else "climb"
+        return [Span(self._context.host, name, SpanContext(os.urandom(16), os.urandom(8)), now - 1_000, now)]
+
+    def profiles(self, *, last=False):
+        steps = ProfileBuilder(STEPS, self._context.host, time.time_ns())
+        for floor in range(self._floors):
+            steps.add((Frame(FrameKind.NATIVE, f"floor {floor}"),), 20)
+        return [steps.build(time.time_ns())]
+
+    def readings(self):
+        yield SelfReading(LOOKS, self._looks)
+
+    def health(self):
+        return [Health("lift", 2, "it stands still")]
+
+    def close(self):
+        pass
+
+
+@dataclass(frozen=True)
+class UpperSettings:
+    pass
+
+
+class Upper:
+    def __init__(self, settings):
+        pass
+
+    def spans(self, spans):
+        from dataclasses import replace
+        return [replace(span, name=span.name.upper()) for span in spans]
+
+    def profiles(self, profiles):
+        return [p for p in profiles if p.type is STEPS]
+
+
+SIGNALS = ("metrics", "traces", "profiles")
+RECEIVER = ReceiverFactory(TowerSettings, Tower, (HEIGHT, LOOKS), signals=SIGNALS, spans=(CLIMB,))
+PROCESSOR = ProcessorFactory(UpperSettings, Upper, signals=("traces", "profiles"))
+"""
+
+
+def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
+    package: dict[str, str], tmp_path: Path
+) -> None:
+    place = tmp_path / "packages"
+    (place / "towers_of_others.py").write_text(_TOWER)
+    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
+        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
+        "[otel_gpu.processors]\nupper = towers_of_others:PROCESSOR\n"
+    )
+    routes = {"receivers": ["tower"], "exporters": ["file"]}
+    config = {
+        "receivers": {"tower": {"floors": 5}, "self": {}},
+        "processors": {"upper": {}},
+        "exporters": {"file": {"path": "out"}},
+        "service": {
+            "interval": "200ms",
+            "pipelines": {
+                "metrics": {"receivers": ["tower", "self"], "exporters": ["file"]},
+                "traces": {**routes, "processors": ["upper"]},
+                "profiles": {**routes, "processors": ["upper"]},
+            },
+        },
+    }
+
+    done = _run(package, tmp_path, config)
+
+    assert done.returncode == 0, done.stderr
+    exported = read_metrics(tmp_path / "out")
+    assert exported.total("tower.height") == 20
+    assert exported.total("tower.looks") > 2
+    assert exported.by("otel_gpu.component.health", "component")["lift"] == 0
+    assert exported.by("otel_gpu.component.failures", "component")["lift"] == 2
+    names = {span["name"] for span in _spans(tmp_path / "out" / "traces.jsonl")}
+    assert names == {"CLIMB", "LAST CLIMB"}
+    profiles = read_profiles(tmp_path / "out" / "profiles.jsonl")
+    [steps] = profiles
+    assert (steps.type.name, steps.total % 100, len(steps.samples)) == ("tower_steps", 0, 5)
+    wrong = {
+        **config,
+        "processors": {"kernel_names": {}},
+        "service": {"pipelines": {"traces": {**routes, "processors": ["kernel_names"]}}},
+    }
+    refused = _run(package, tmp_path, wrong)
+    assert refused.returncode == 2
+    assert "kernel_names processes metrics and profiles; leave it out" in refused.stderr
+
+
+def _spans(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text().splitlines():
+        for resource in json.loads(line)["resourceSpans"]:
+            for scope in resource["scopeSpans"]:
+                yield from scope["spans"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import CPU, FrameKind, is_truncated
 from tests.cpythons import Interpreter, interpreters
 from tests.e2e import ground

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from otel_gpu.agent import Agent
+from otel_gpu.service.agent import Agent
 from tests.e2e import liar
+from tests.e2e.inside import cuda_of
 from tests.e2e.liar import Said
 from tests.e2e.processes import PATIENCE_S
 
@@ -28,7 +29,7 @@ def agent() -> Iterator[Agent]:
 
 def owners_of_threads(agent: Agent) -> list[int]:
     """Return whose the threads are that the kernel knows, by pid."""
-    table = agent._cuda._object.map("threads")
+    table = cuda_of(agent)._object.map("threads")
     layout = np.dtype({"names": ["tgid"], "formats": ["<u4"], "offsets": [OWNER_AT], "itemsize": table.value_size})
     _, values = table.read("<u8", layout)
     return list(map(int, values["tgid"].tolist()))
@@ -53,7 +54,7 @@ def test_processes_that_are_killed_within_calls_leave_nothing(agent: Agent, tmp_
         parent.go()
         assert parent.wait() == 0
     deadline = time.monotonic() + PATIENCE_S
-    while any(state.parent == parent.pid for state in agent._cuda._programs.states().values()):
+    while any(state.parent == parent.pid for state in cuda_of(agent)._programs.states().values()):
         assert time.monotonic() < deadline, "entries of programs that have ended stay"
         agent.snapshot()
     while gone := [pid for pid in owners_of_threads(agent) if not Path(f"/proc/{pid}").exists()]:
@@ -64,7 +65,7 @@ def test_captures_of_a_program_that_has_ended_cost_the_others_nothing(agent: Age
     with liar.hostile(tmp_path, captures=100) as program:
         program.ready()
         program.run_phase()
-        (number,) = (number for pid, number in agent._cuda._programs.states() if pid == program.pid)
+        (number,) = (number for pid, number in cuda_of(agent)._programs.states() if pid == program.pid)
         before = looks_per_launch(agent, number)
         program.go()
         assert program.wait() == 0
@@ -73,5 +74,5 @@ def test_captures_of_a_program_that_has_ended_cost_the_others_nothing(agent: Age
 
 def looks_per_launch(agent: Agent, number: int) -> int:
     """Return how many captures and reused handles there are that a program's launches may be about."""
-    counts = np.frombuffer(agent._cuda._object.map(".bss").get(bytes(4)) or b"", "<u4")
+    counts = np.frombuffer(cuda_of(agent)._object.map(".bss").get(bytes(4)) or b"", "<u4")
     return int(counts[number % PLACES :: PLACES].sum())

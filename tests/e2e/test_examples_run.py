@@ -43,3 +43,19 @@ def test_recordings_and_their_difference(tmp_path: Path) -> None:
     assert recorded.returncode == 0
     assert "samples" in said
     assert (tmp_path / "before.html").stat().st_size > 1000 < (tmp_path / "after.html").stat().st_size
+
+
+def test_an_agent_beside_a_tracer_provider(tmp_path: Path) -> None:
+    config = tmp_path / "agent.yaml"
+    config.write_text("{receivers: {self: {}}, exporters: {file: {path: out}}}")
+
+    done = subprocess.run(
+        [sys.executable, _EXAMPLES / "own_tracer_provider.py", config, "0.2"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "observing\n", "")

@@ -14,9 +14,7 @@ import pytest
 from otel_gpu import Agent, Config
 from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.exporters.file import FileExporter
-from otel_gpu.pipeline import Graph
-from otel_gpu.processors.kernel_names import KernelNames
-from otel_gpu.profiling import ProfilePipeline
+from otel_gpu.processors.kernel_names.processor import KernelNames
 from otel_gpu.receivers.cuda.facts import CudaFacts
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
@@ -24,6 +22,8 @@ from otel_gpu.receivers.profiles.resting import RestingThreads
 from otel_gpu.receivers.profiles.sums import ProfileSums
 from otel_gpu.receivers.self.receiver import SelfReceiver
 from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.service.graph import Graph
+from otel_gpu.service.profile_export import ProfileExport
 from otel_gpu.signals.profiles import GPU_ALLOC_SPACE, GPU_COPY, GPU_LAUNCHES, merge
 from otel_gpu.symbols.stacks import StackNamer
 from tests.e2e import ground
@@ -44,7 +44,7 @@ _STEPS: tuple[tuple[type, str], ...] = (
     (CudaFacts, "handle"),
     (CudaFacts, "kernel_name"),
     (SelfReceiver, "collect"),
-    (KernelNames, "process"),
+    (KernelNames, "metrics"),
     (Graph, "collect"),
     (Graph, "export"),
     (FileExporter, "export_metrics"),
@@ -55,7 +55,7 @@ _STEPS: tuple[tuple[type, str], ...] = (
     (ProfileReceiver, "_going_on"),
     (ProfileReceiver, "finish"),
     (ProfileSums, "add"),
-    (ProfilePipeline, "export"),
+    (ProfileExport, "export"),
     (RestingThreads, "waits"),
     (StackNamer, "read"),
     (StackNamer, "name"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_LAUNCHES, is_truncated
 from tests.e2e import ground
 from tests.e2e.processes import Program

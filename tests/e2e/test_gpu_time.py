@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.recording import Recording
 from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_TIMES, merge
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics

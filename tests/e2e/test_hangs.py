@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_WAIT, OFF_CPU, Profile, is_truncated
 from tests.e2e import ground
 from tests.e2e.processes import Program

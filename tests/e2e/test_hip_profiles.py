@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import (
     GPU_ALLOC_SPACE,
     GPU_COPY,

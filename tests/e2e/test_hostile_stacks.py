@@ -18,7 +18,7 @@ from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, FrameKind, is_truncated
 from otel_gpu.symbols.stacks import STOPS
 from tests.cpythons import Interpreter, interpreters

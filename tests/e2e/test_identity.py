@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.agent import Agent
+from otel_gpu.service.agent import Agent
 from otel_gpu.signals.metrics import Point
 from tests.e2e import liar
+from tests.e2e.inside import cuda_of
 from tests.e2e.liar import LAUNCHES, Said
 from tests.e2e.processes import PATIENCE_S
 
@@ -121,7 +122,7 @@ def test_a_thousand_short_processes_are_counted_exactly(agent: Agent, tmp_path: 
     assert sum(by_process.values()) == did["launches"]
     assert {dict(r.attributes)["service.name"] for r in by_process} == {"hostile"}
     deadline = time.monotonic() + PATIENCE_S
-    while any(state.parent == parent.pid for state in agent._cuda._programs.states().values()):
+    while any(state.parent == parent.pid for state in cuda_of(agent)._programs.states().values()):
         assert time.monotonic() < deadline, "entries of programs that have ended stay"
         agent.snapshot()
 

@@ -17,11 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from otel_gpu.abi import LIVE_KEY, Loss
-from otel_gpu.agent import Agent
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.config.model import Config
-from otel_gpu.config.settings import CudaSettings, Discovery
+from otel_gpu.config.settings import Discovery
+from otel_gpu.receivers.cuda.settings import CudaSettings
+from otel_gpu.service.agent import Agent
 from tests.e2e import ground
+from tests.e2e.inside import cuda_of
 from tests.e2e.processes import Program
 
 SLICE = 2 << 20
@@ -337,7 +339,7 @@ def test_what_finds_no_place_is_counted_and_not_in_use(tmp_path: Path, monkeypat
             script = Script(program)
             pointers = [script.do(0, "allocate", "device", 4096)[1] for _ in range(share + beyond)]
             assert usage(agent, program.pid).total() == share * 4096
-            assert agent._cuda.losses()[Loss.LIVE_FULL] == beyond
+            assert cuda_of(agent).losses()[Loss.LIVE_FULL] == beyond
             for pointer in pointers:
                 assert script.do(0, "free", "device", pointer)[0] == 0
             assert not usage(agent, program.pid)
@@ -362,7 +364,7 @@ def test_a_context_ends_with_very_many_allocations(agent: Agent, tmp_path: Path)
 
 
 def test_keys_that_are_gone_do_not_keep_the_others(agent: Agent) -> None:
-    live = agent._cuda._object.map("live")
+    live = cuda_of(agent)._object.map("live")
     keys = np.zeros(7, LIVE_KEY)
     keys["address"] = range(7)
     for at in (1, 2, 5):
@@ -381,7 +383,7 @@ def test_what_a_process_held_ends_with_it(agent: Agent, tmp_path: Path) -> None:
         assert usage(agent, program.pid).total() == 5 << 20
         program.process.stdin.close()
         program.wait()
-    live = agent._cuda._object.map("live")
+    live = cuda_of(agent)._object.map("live")
     deadline = time.monotonic() + 10
     while any(int.from_bytes(key[:4], "little") == program.pid for key in live.each_key()):
         assert time.monotonic() < deadline, "the ledger still holds what an ended process had"

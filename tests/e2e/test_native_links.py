@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import CPU, Profile, Stack, is_truncated
 from tests.e2e.native_builds import BARE, Build, lld, without_both, without_sections
 from tests.e2e.processes import Program

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from otel_gpu.recording import Recording
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import OFF_CPU, is_truncated
 from tests.e2e import ground
 from tests.e2e.processes import Program

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.agent import Agent
 from otel_gpu.bpf.features import probe
 from otel_gpu.config.model import Config
 from otel_gpu.config.settings import Discovery
 from otel_gpu.exporters.settings import FileSettings
 from otel_gpu.receivers.cuda import loading
+from otel_gpu.service.agent import Agent
 from tests.e2e import comparison, ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import Program

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.agent import Agent
+from otel_gpu.service.agent import Agent
 from tests.e2e import liar
+from tests.e2e.inside import cuda_of
 from tests.e2e.liar import LAUNCHES, LOST, Said
 from tests.e2e.processes import PATIENCE_S
 
@@ -148,7 +149,7 @@ def test_the_agent_says_how_full_each_table_is(agent: Agent, tmp_path: Path) -> 
             for p in agent.snapshot()
             if p.name in ("otel_gpu.map.entries", "otel_gpu.map.capacity")
         }
-        filled = agent._cuda.fill()
+        filled = cuda_of(agent).fill()
         program.go()
         assert program.wait() == 0
     assert points

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from otel_gpu import Agent, Config
-from otel_gpu.agent import STOP_S
 from otel_gpu.bpf.linker import ObjectLinker
 from otel_gpu.bpf.links import Link
 from otel_gpu.bpf.ringbuf import RingReader
@@ -26,6 +25,7 @@ from otel_gpu.kernel_names.origins import Origins
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
+from otel_gpu.service.agent import STOP_S
 from otel_gpu.unwind.loader import UnwindLoader
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
@@ -163,7 +163,7 @@ def _ended(process: subprocess.Popen[str]) -> tuple[str, float]:
 
 
 def test_a_command_that_cannot_stop_is_ended_and_says_where_it_hangs(tmp_path: Path) -> None:
-    command = _hanging_command("otel_gpu.agent", "Agent", "stop", tmp_path)
+    command = _hanging_command("otel_gpu.service.agent", "Agent", "stop", tmp_path)
     with _running(command, "observing") as process:
         said, took_s = _ended(process)
 
@@ -178,13 +178,13 @@ def test_a_command_that_hangs_while_it_starts_is_ended_as_well(tmp_path: Path) -
         said, took_s = _ended(process)
 
     assert process.returncode == 1
-    assert "otel_gpu.agent._start in MainThread" in said
+    assert "otel_gpu.service.observation.watch in MainThread" in said
     assert took_s < 10
 
 
 @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
 def test_a_second_signal_ends_without_the_stop(number: signal.Signals, tmp_path: Path) -> None:
-    command = _hanging_command("otel_gpu.agent", "Agent", "stop", tmp_path)
+    command = _hanging_command("otel_gpu.service.agent", "Agent", "stop", tmp_path)
     with _running(command, "observing") as process:
         process.send_signal(number)
         while "hanging" not in process.stderr.readline():

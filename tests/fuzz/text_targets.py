@@ -10,6 +10,7 @@ from otel_gpu.cpython.lines import line_at
 from otel_gpu.demangle.names import demangle, shorten
 from otel_gpu.discovery.events import decode
 from otel_gpu.discovery.facts import ProcessFacts
+from otel_gpu.discovery.gpus import Gpu, visible_devices
 from otel_gpu.discovery.kfd import AmdGpu
 from otel_gpu.discovery.resource import identify
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, said
@@ -20,7 +21,6 @@ from otel_gpu.kernel_names.kernels import printable
 from otel_gpu.kernel_names.stubs import MAX_NAME, clean_name
 from otel_gpu.printable import MAX_SHOWN, escaped, one_line
 from otel_gpu.process.mappings import mapped_file, parse_executable
-from otel_gpu.processors.devices import Gpu, visible_devices
 from otel_gpu.receivers.hip import devices as hip_devices
 from otel_gpu.redaction import endpoint_without_credentials, without_credentials
 from otel_gpu.reporters.reading import _from_otlp_json, _from_pprof

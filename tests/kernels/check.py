@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 
-from otel_gpu.agent import Agent
 from otel_gpu.bpf.features import probe
 from otel_gpu.config.model import Config
 from otel_gpu.errors import OtelGpuError
 from otel_gpu.exporters.settings import FileSettings
-from otel_gpu.recording import Recording
+from otel_gpu.service.agent import Agent
+from otel_gpu.service.recording import Recording
 from otel_gpu.signals.metrics import Buckets
 from otel_gpu.signals.profiles import CPU, OFF_CPU
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from otel_gpu.exporters import MetricsExporter
-from otel_gpu.pipeline import Graph, Pipeline
 from otel_gpu.processors import Processor
 from otel_gpu.receivers import Receiver
-from otel_gpu.series_limits import SeriesLimits
-from otel_gpu.timeline import Timeline
+from otel_gpu.service.graph import Graph, Pipeline
+from otel_gpu.service.series_limits import SeriesLimits
+from otel_gpu.service.timeline import Timeline
 
 
 def one_pipeline(

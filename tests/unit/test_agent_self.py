@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 from otel_gpu.receivers.self.receiver import SelfReceiver
+from otel_gpu.service.identity import agent_resource
 
 
 def test_the_agents_own_variables_name_it() -> None:
     named = {"service.name": "gpu-agent", "deployment.environment.name": "test", "process.pid": "1"}
 
-    (resource,) = {m.resource for m in SelfReceiver(None, list, "1.2", configured=named).collect()}
+    (resource,) = {m.resource for m in SelfReceiver(agent_resource(named)).collect()}
 
     found = dict(resource.attributes)
     assert (found["service.name"], found["deployment.environment.name"]) == ("gpu-agent", "test")
@@ -18,6 +19,6 @@ def test_the_agents_own_variables_name_it() -> None:
 
 
 def test_without_variables_it_is_otel_gpu() -> None:
-    (resource,) = {m.resource for m in SelfReceiver(None, list, "1.2").collect()}
+    (resource,) = {m.resource for m in SelfReceiver(agent_resource({})).collect()}
 
     assert dict(resource.attributes)["service.name"] == "otel-gpu"

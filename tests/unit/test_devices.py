@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from otel_gpu.processors.devices import DeviceNames, Gpu, ProcessDevices, visible_devices
+from otel_gpu.discovery.gpus import Gpu, ProcessDevices, visible_devices
+from otel_gpu.processors.devices import DeviceNames
 from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, attributes
 
 A, B, C, D = (Gpu(n, f"GPU-{c}{c}{c}{c}-0001", "H200") for n, c in enumerate("abcd"))
@@ -100,7 +101,7 @@ def test_an_ordinal_gets_uuid_and_model() -> None:
         measured(),
     ]
 
-    first, *rest = DeviceNames(Told(ProcessDevices({0: B, 1: A}))).process([measured(cuda_device_index=0), *unknown])
+    first, *rest = DeviceNames(Told(ProcessDevices({0: B, 1: A}))).metrics([measured(cuda_device_index=0), *unknown])
 
     assert dict(first.attributes) == {
         "cuda.device.index": 0,
@@ -111,8 +112,8 @@ def test_an_ordinal_gets_uuid_and_model() -> None:
 
 
 def test_a_measurement_without_an_ordinal_is_of_the_only_device() -> None:
-    (named,) = DeviceNames(Told(ProcessDevices({}, only=(0, C)))).process([measured(cuda_memory_type="device")])
-    (nameless,) = DeviceNames(Told(ProcessDevices({}, only=(None, Gpu(-1, "GPU-1", ""))))).process([measured()])
+    (named,) = DeviceNames(Told(ProcessDevices({}, only=(0, C)))).metrics([measured(cuda_memory_type="device")])
+    (nameless,) = DeviceNames(Told(ProcessDevices({}, only=(None, Gpu(-1, "GPU-1", ""))))).metrics([measured()])
 
     assert dict(named.attributes) == {
         "cuda.device.index": 0,
@@ -126,7 +127,7 @@ def test_a_measurement_without_an_ordinal_is_of_the_only_device() -> None:
 def test_a_metric_that_has_no_device_gets_none() -> None:
     plain = MetricSpec("errors", "1", Instrument.COUNTER, "", ("cuda.function",))
 
-    assert DeviceNames(Told(ProcessDevices({}, only=(0, C)))).process([measured(metric=plain)]) == [
+    assert DeviceNames(Told(ProcessDevices({}, only=(0, C)))).metrics([measured(metric=plain)]) == [
         measured(metric=plain)
     ]
 
@@ -134,10 +135,10 @@ def test_a_metric_that_has_no_device_gets_none() -> None:
 def test_what_is_learnt_later_holds_from_then_on() -> None:
     source = Told(None)
     names = DeviceNames(source)
-    before = names.process([measured(cuda_device_index=0)])
+    before = names.metrics([measured(cuda_device_index=0)])
     source.known = ProcessDevices({0: A})
 
-    (after,) = names.process([measured(cuda_device_index=0)])
+    (after,) = names.metrics([measured(cuda_device_index=0)])
 
     assert before == [measured(cuda_device_index=0)]
     assert dict(after.attributes)["cuda.device.uuid"] == "aaaa-0001"

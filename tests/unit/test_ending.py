@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_gpu.ending import Ending, is_going_on
+from otel_gpu.service.ending import Ending, is_going_on
 
 
 @pytest.fixture

@@ -2,18 +2,32 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.sdk.metrics import Counter, Histogram, UpDownCounter
+from opentelemetry.sdk.metrics import export as sdk
 
 from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.encode import MetricsEncoder
-from otel_gpu.exporters.sdk import SdkExporter, metrics_data
-from otel_gpu.exporters.settings import SdkSettings
-from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.exporters.sdk import Deltas, SdkExporter, metrics_data
+from otel_gpu.exporters.settings import SdkSettings, Temporality
+from otel_gpu.signals.metrics import (
+    Buckets,
+    Instrument,
+    Measurement,
+    MetricSpec,
+    Resource,
+    SeriesStore,
+    Value,
+    attributes,
+)
+
+GROWING = frozenset({Instrument.COUNTER, Instrument.HISTOGRAM})
 
 SPECS = {
     "calls": MetricSpec("calls", "{call}", Instrument.COUNTER, "Calls."),
@@ -40,17 +54,117 @@ def store() -> SeriesStore:
     return filled
 
 
-def test_sdk_encodes_our_data_to_what_we_encode_ourselves() -> None:
+@pytest.mark.parametrize("temporality", ["cumulative", "delta"])
+def test_sdk_encodes_our_data_to_what_we_encode_ourselves(temporality: Temporality) -> None:
     encoder = pytest.importorskip("opentelemetry.exporter.otlp.proto.common.metrics_encoder")
+    filled, ours = store(), MetricsEncoder(temporality)
+    deltas = Deltas(GROWING if temporality == "delta" else frozenset())
 
-    theirs = encoder.encode_metrics(metrics_data(store(), 2_000))
+    for now_ns in (2_000, 3_000, 4_000):
+        theirs = encoder.encode_metrics(metrics_data(filled, now_ns, deltas))
 
-    (ours,) = MetricsEncoder().encode(store(), 2_000)
-    expected = ExportMetricsServiceRequest.FromString(ours.body)
-    assert [m.resource for m in theirs.resource_metrics] == [m.resource for m in expected.resource_metrics]
-    for their_resource, our_resource in zip(theirs.resource_metrics, expected.resource_metrics, strict=True):
-        assert their_resource.scope_metrics[0].metrics == our_resource.scope_metrics[0].metrics
-        assert their_resource.scope_metrics[0].scope.name == "otel_gpu"
+        (encoded,) = ours.encode(filled, now_ns)
+        ours.commit()
+        expected = ExportMetricsServiceRequest.FromString(encoded.body)
+        assert [m.resource for m in theirs.resource_metrics] == [m.resource for m in expected.resource_metrics]
+        for their_resource, our_resource in zip(theirs.resource_metrics, expected.resource_metrics, strict=True):
+            assert their_resource.scope_metrics[0].metrics == our_resource.scope_metrics[0].metrics
+            assert their_resource.scope_metrics[0].scope.name == "otel_gpu"
+        for pid in (7, 8, 9):
+            process = Resource(attributes({"process.pid": pid}))
+            filled.fold([Measurement(process, SPECS["calls"], attributes(k="a"), 2)], now_ns)
+            filled.fold([Measurement(process, SPECS["copies"], (), Buckets({4: 1}, 20, 1))], now_ns)
+
+
+class Preferring(sdk.MetricExporter):
+    def __init__(self, *of: type) -> None:
+        super().__init__(preferred_temporality=dict.fromkeys(of, sdk.AggregationTemporality.DELTA))
+        self.got: list[dict[str, Any]] = []
+
+    def export(self, metrics_data: sdk.MetricsData, timeout_millis: float = 0, **_: object) -> sdk.MetricExportResult:
+        """Keep the data of each metric; of each the first point alone is looked at."""
+        scopes = [scope for resource in metrics_data.resource_metrics for scope in resource.scope_metrics]
+        self.got.append({metric.name: metric.data for scope in scopes for metric in scope.metrics})
+        return sdk.MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 0) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 0, **_: object) -> None:
+        pass
+
+
+def exported(to: Preferring, *filled: SeriesStore, change: Callable[[SeriesStore], None]) -> list[dict[str, Any]]:
+    exporter = SdkExporter(to)
+    for one in filled:
+        exporter.export_metrics(one, 2_000)
+    for one in filled:
+        change(one)
+        exporter.export_metrics(one, 3_000)
+    exporter.shutdown(5)
+    return to.got
+
+
+def one_of_each() -> SeriesStore:
+    filled = SeriesStore()
+    values: list[tuple[str, Value]] = [("calls", 5), ("usage", 7), ("power", 250.5), ("copies", Buckets({4: 1}, 20))]
+    filled.fold([Measurement(Resource(()), SPECS[name], (), value) for name, value in values], 1_000)
+    return filled
+
+
+def grow(filled: SeriesStore) -> None:
+    values: list[tuple[str, Value]] = [("calls", 2), ("usage", -3), ("power", 200.5), ("copies", Buckets({4: 2}, 50))]
+    filled.fold([Measurement(Resource(()), SPECS[name], (), value) for name, value in values], 2_000)
+
+
+def number(data: Any) -> tuple[int, float]:
+    return data.data_points[0].start_time_unix_nano, data.data_points[0].value
+
+
+@pytest.mark.parametrize("preferred", [(), (Counter,), (Histogram,), (Counter, UpDownCounter, Histogram)])
+def test_an_exporter_gets_the_temporality_that_it_prefers_of_each_instrument(preferred: tuple[type, ...]) -> None:
+    _, later = exported(Preferring(*preferred), one_of_each(), change=grow)
+
+    assert number(later["calls"]) == ((2_000, 2) if Counter in preferred else (1_000, 7))
+    assert number(later["usage"]) == ((2_000, -3) if UpDownCounter in preferred else (1_000, 4))
+    assert number(later["power"])[1] == 200.5
+    copies = later["copies"].data_points[0]
+    assert (copies.start_time_unix_nano, copies.count, copies.sum) == (
+        (2_000, 2, 50) if Histogram in preferred else (1_000, 3, 70)
+    )
+    for name, instrument in (("calls", Counter), ("usage", UpDownCounter), ("copies", Histogram)):
+        is_delta = later[name].aggregation_temporality is sdk.AggregationTemporality.DELTA
+        assert is_delta == (instrument in preferred)
+
+
+def test_deltas_of_pipelines_are_told_apart() -> None:
+    got = exported(Preferring(Counter), one_of_each(), one_of_each(), change=grow)
+
+    assert [number(data["calls"]) for data in got] == [(1_000, 5), (1_000, 5), (2_000, 2), (2_000, 2)]
+
+
+def test_deltas_add_up_where_everything_begins_anew_as_the_clock_is_set_back() -> None:
+    def restart_and_grow(filled: SeriesStore) -> None:
+        filled.restart(1_500)
+        grow(filled)
+
+    got = exported(Preferring(Counter, UpDownCounter, Histogram), one_of_each(), change=restart_and_grow)
+
+    assert [number(data["calls"]) for data in got] == [(1_000, 5), (1_500, 2)]
+    assert [number(data["usage"]) for data in got] == [(1_000, 7), (1_500, -3)]
+    assert [data["copies"].data_points[0].sum for data in got] == [20, 50]
+
+
+def test_a_resource_that_comes_again_after_its_end_has_no_deltas_to_what_it_was() -> None:
+    filled, deltas = one_of_each(), Deltas(GROWING)
+    metrics_data(filled, 2_000, deltas)
+    filled.end(Resource(()))
+    filled.sweep()
+    metrics_data(filled, 2_500, deltas)
+    grow(filled)
+
+    (resource,) = metrics_data(filled, 3_000, deltas).resource_metrics
+    assert number(resource.scope_metrics[0].metrics[0].data) == (2_000, 2)
 
 
 PACKAGE = """

@@ -15,7 +15,7 @@ import pytest
 
 from otel_gpu.config.settings import HealthCheckSettings
 from otel_gpu.errors import ConfigError, OtelGpuError
-from otel_gpu.health_check import HealthCheck, Report
+from otel_gpu.service.health_check import HealthCheck, Report
 from otel_gpu.supervision import Health
 
 GOOD, BAD = Health("collect", 0), Health("cuda", 3, "MemoryError")
@@ -138,7 +138,7 @@ def test_clients_that_say_nothing_do_not_hold_up_others(make: Make) -> None:
 
 
 def test_a_silent_client_is_sent_away(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otel_gpu.health_check._ANSWER_S", 0.2)
+    monkeypatch.setattr("otel_gpu.service.health_check._ANSWER_S", 0.2)
     with socket.create_connection(make().address, PATIENCE_S) as client:
         assert client.recv(1) == b""
 

@@ -117,7 +117,7 @@ def test_a_measurement_gets_the_uuid_of_a_gpu_that_the_process_works_on(
 
     def named(device: int | None, resource: Resource = observed.resource) -> object:
         measurement = Measurement(resource, metric, attributes({"hip.device.index": device}), 1)
-        (found,) = HipDeviceNames(book).process([measurement])
+        (found,) = HipDeviceNames(book).metrics([measurement])
         return dict(found.attributes).get("hip.device.uuid")
 
     assert named(0) == "9000000000000001"

@@ -9,7 +9,7 @@ import pytest
 
 from otel_gpu.discovery import procfs
 from otel_gpu.discovery.processes import Process
-from otel_gpu.lateness import Lateness
+from otel_gpu.service.lateness import Lateness
 from otel_gpu.signals.metrics import Resource, attributes
 
 S = 1_000_000_000

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from otel_gpu.exporters import ExporterStats
-from otel_gpu.pipeline import Graph
-from otel_gpu.processors.kernel_names import KernelNames
+from otel_gpu.processors.kernel_names.processor import KernelNames
+from otel_gpu.service.graph import Graph
 from otel_gpu.signals.metrics import (
     Buckets,
     Instrument,
@@ -128,7 +128,7 @@ def test_processors_see_the_measurements_in_their_order() -> None:
         def __init__(self, word: str, change: Callable[[int], int]) -> None:
             self._word, self._change = word, change
 
-        def process(self, measurements: list[Measurement]) -> list[Measurement]:
+        def metrics(self, measurements: list[Measurement]) -> list[Measurement]:
             seen.append(self._word)
             return [Measurement(m.resource, m.metric, m.attributes, self._change(m.value)) for m in measurements]
 
@@ -163,7 +163,7 @@ def test_a_receiver_that_cannot_be_read_once_costs_nothing_of_the_others(
 
 def test_what_a_processor_cannot_do_is_missing_and_nothing_else() -> None:
     class Broken:
-        def process(self, _measurements: list[Measurement]) -> list[Measurement]:
+        def metrics(self, _measurements: list[Measurement]) -> list[Measurement]:
             raise KeyError("device")
 
         def forget(self, resource: Resource) -> None:

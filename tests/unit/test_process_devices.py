@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu.discovery.gpus import Gpu, ProcessDevices
 from otel_gpu.discovery.processes import Process, ProcessTable
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.processors.devices import Gpu, ProcessDevices
 from otel_gpu.receivers.cuda.devices import DeviceBook
 from otel_gpu.signals.metrics import Resource
 

@@ -15,8 +15,21 @@ import otel_gpu
 from otel_gpu import telemetry
 
 _THEIRS = (
-    *("client.", "container.", "cpu.", "error.", "gen_ai.", "host.", "http.", "hw.", "k8s.", "network.", "os."),
-    *("process.", "rpc.", "server.", "service.", "telemetry.", "url."),
+    *(
+        "client.",
+        "container.",
+        "cpu.",
+        "error.",
+        "gen_ai.",
+        "host.",
+        "http.",
+        "hw.",
+        "k8s.",
+        "network.",
+        "os.",
+        "process.",
+    ),
+    *("rpc.", "server.", "service.", "telemetry.", "url."),
 )
 _OURS = {
     "hw.gpu.clock",

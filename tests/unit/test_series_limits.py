@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from otel_gpu.series_limits import SeriesLimits
+from otel_gpu.service.series_limits import SeriesLimits
 from otel_gpu.signals.metrics import (
     OVERFLOW,
     Buckets,

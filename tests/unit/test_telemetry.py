@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from otel_gpu import telemetry
-from otel_gpu.signals.metrics import Instrument, MetricSpec
+from otel_gpu import telemetry, telemetry_spans
+from otel_gpu.signals.metrics import Instrument, MetricSpec, attributes
+from otel_gpu.signals.spans import Span, SpanKind, SpanSpec
+from tests.unit.span_examples import batch, request
 
 ROOT = Path(__file__).parents[2]
 SPECS = [spec for group in telemetry.GROUPS.values() for spec in group]
@@ -43,3 +46,42 @@ class TestEveryMetric:
     def test_is_described_in_one_sentence(self, spec: MetricSpec) -> None:
         assert spec.description.endswith(".")
         assert isinstance(spec.instrument, Instrument)
+
+
+@pytest.mark.parametrize("spec", telemetry_spans.SPANS, ids=lambda spec: spec.name)
+class TestEverySpan:
+    def test_names_only_declared_attributes(self, spec: SpanSpec) -> None:
+        assert set(spec.attributes) <= set(telemetry.ATTRIBUTES)
+        assert list(spec.attributes) == sorted(set(spec.attributes))
+
+    def test_is_described_in_the_document(self, spec: SpanSpec) -> None:
+        assert spec.description.endswith(".")
+        assert f"| `{spec.name}` | {spec.kind.name} |" in telemetry.render()
+
+
+def test_every_attribute_of_spans_is_of_some_span() -> None:
+    assert {a.name for a in telemetry_spans.ATTRIBUTES} <= {
+        name for s in telemetry_spans.SPANS for name in s.attributes
+    }
+
+
+def test_no_attribute_is_declared_twice_in_different_words() -> None:
+    declared = {a.name: a for a in telemetry_spans.ATTRIBUTES}
+
+    assert len(declared) == len(telemetry_spans.ATTRIBUTES)
+    assert {name: telemetry.ATTRIBUTES[name] for name in declared} == declared
+
+
+@pytest.mark.parametrize(
+    ("span", "declared"),
+    [
+        (request(), telemetry_spans.REQUEST),
+        (batch(1, request()), telemetry_spans.GPU_BATCH),
+        (replace(batch(1, request()), name="gpu step"), telemetry_spans.GPU_STEP),
+        (replace(batch(1, request()), name="gpu nap"), None),
+        (replace(batch(1, request()), kind=SpanKind.CLIENT), None),
+        (replace(request(), attributes=attributes({"http.request.header.cookie": "x"})), None),
+    ],
+)
+def test_a_span_is_declared_when_its_kind_name_and_attributes_are(span: Span, declared: SpanSpec | None) -> None:
+    assert telemetry_spans.declaration(span) is declared

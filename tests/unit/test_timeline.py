@@ -17,8 +17,8 @@ from otel_gpu.exporters.encode import MetricsEncoder
 from otel_gpu.exporters.file import FileExporter
 from otel_gpu.exporters.sdk import metrics_data
 from otel_gpu.exporters.settings import FileSettings
+from otel_gpu.service.timeline import Timeline
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
-from otel_gpu.timeline import Timeline
 from tests.unit.graphs import one_pipeline
 
 SECOND = 1_000_000_000

@@ -28,35 +28,35 @@ def test_it_is_the_drivers_figure_less_what_lies_on_the_gpu() -> None:
     memory = UntrackedMemory()
     batch = [usage(3 * GIB), usage(GIB, "async"), usage(GIB, "virtual"), usage(9 * GIB, "managed"), usage(GIB, "host")]
 
-    assert memory.process(batch) == batch
-    assert untracked(memory.process([held(6 * GIB)])) == [(DEVICE, GIB)]
+    assert memory.metrics(batch) == batch
+    assert untracked(memory.metrics([held(6 * GIB)])) == [(DEVICE, GIB)]
 
 
 def test_it_follows_what_both_sides_add() -> None:
     memory = UntrackedMemory()
-    memory.process([usage(2 * GIB), held(3 * GIB)])
-    memory.process([usage(-GIB)])
+    memory.metrics([usage(2 * GIB), held(3 * GIB)])
+    memory.metrics([usage(-GIB)])
 
-    assert untracked(memory.process([held(0)])) == [(DEVICE, 2 * GIB)]
+    assert untracked(memory.metrics([held(0)])) == [(DEVICE, 2 * GIB)]
 
 
 def test_a_process_that_allocated_before_has_all_of_it_untracked() -> None:
-    found = UntrackedMemory().process([held(GIB), held(2 * GIB, "MIG-1", OTHER)])
+    found = UntrackedMemory().metrics([held(GIB), held(2 * GIB, "MIG-1", OTHER)])
 
     assert untracked(found) == [({"cuda.device.uuid": "aaaa"}, GIB), ({"cuda.device.uuid": "MIG-1"}, 2 * GIB)]
 
 
 def test_nothing_is_told_while_memory_lies_on_a_device_that_nobody_knows() -> None:
     memory = UntrackedMemory()
-    memory.process([usage(GIB, **{"cuda.device.index": 1})])
+    memory.metrics([usage(GIB, **{"cuda.device.index": 1})])
 
-    assert untracked(memory.process([held(GIB), held(GIB, resource=OTHER)])) == [({"cuda.device.uuid": "aaaa"}, GIB)]
+    assert untracked(memory.metrics([held(GIB), held(GIB, resource=OTHER)])) == [({"cuda.device.uuid": "aaaa"}, GIB)]
 
 
 def test_an_ended_process_is_forgotten() -> None:
     memory = UntrackedMemory()
-    memory.process([usage(GIB), held(GIB)])
+    memory.metrics([usage(GIB), held(GIB)])
 
     memory.forget(PROCESS)
 
-    assert untracked(memory.process([held(GIB)])) == [({"cuda.device.uuid": "aaaa"}, GIB)]
+    assert untracked(memory.metrics([held(GIB)])) == [({"cuda.device.uuid": "aaaa"}, GIB)]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from ...discovery.gpus import Gpu, ProcessDevices, visible_devices
 from ...discovery.processes import Process, ProcessTable
-from ...processors.devices import Gpu, ProcessDevices, visible_devices
 from ...signals.metrics import Resource
 
 Uuids = Callable[[Process], Mapping[int, str]]

@@ -18,7 +18,7 @@ from ...kernel_names.launches import Launch
 from ...kernel_names.origins import Origins
 from ...printable import escaped
 from ...probes.table import FUNCTIONS
-from ...processors.kernel_names import OTHER
+from ...signals.telemetry import OTHER
 from ..hip import rows as hip
 from . import announced
 from .busy import Batch

@@ -13,7 +13,8 @@ from ...bpf.maps import possible_cpus
 from ...bpf.object import BpfObject
 from ...bpf.tracepoints import TracepointLinks
 from ...errors import UnsupportedKernelError
-from ...probes.table import Counted, counting_programs
+from ...probes.counted import Counted
+from ...probes.table import counting_programs
 
 _PREALLOCATE_BYTES = 64 << 20
 _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
@@ -51,6 +52,7 @@ class CudaPrograms:
         # A copy of a program is loaded without its types, which bpf_loop wants.
         mode = usable_mode(link, features)
         self.counted = counted
+        self.link = link
         self.left_out = frozenset() if features.bpf_loop else _LOOPING
         """Programs that this kernel cannot run."""
         self.object = BpfObject("cuda" if features.bpf_loop and mode != "copies" else "cuda_before_5_17")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,24 +17,28 @@ from ...abi import Loss, Table
 from ...bpf.maps import BpfMap
 from ...bpf.ringbuf import RingReader
 from ...bpf.tracepoints import TracepointLinks
+from ...discovery import drivers
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Began, Process, ProcessTable
 from ...kernel_names.kernels import KernelBook
 from ...kernel_names.origins import Origins
-from ...probes.attach import AttachedLibrary, PlannedProbe
+from ...probes.attach import PlannedProbe
 from ...probes.libraries import ProbedLibraries
 from ...probes.planning import PlanRequest
 from ...probes.sites import Policy, SiteRules
 from ...probes.table import TABLES
 from ...process.files import File, MappedFile
 from ...process.parsers import Parsers
-from ...signals.metrics import Measurement, attributes
+from ...signals.metrics import Measurement, SelfReading, attributes
 from ...supervision import Component, Health
+from .. import LibraryReceiver
 from ..hip import rows as hip
-from ..losses import read_losses
+from ..hip.devices import HipDeviceBook
+from ..losses import loss_readings, read_losses
 from .announced import Announced
 from .busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
 from .dead_rows import DeadRows
+from .devices import DeviceBook
 from .error_types import ErrorTypes
 from .facts import CudaFacts
 from .kernel_handles import handle_of
@@ -92,7 +97,7 @@ class CudaTables(NamedTuple):
     """What says that a program has ended: the last to hear of it."""
 
 
-class CudaReceiver:
+class CudaReceiver(LibraryReceiver):
     """Attaches to CUDA drivers and HIP runtimes, and reads what the kernel counted."""
 
     def __init__(
@@ -103,10 +108,19 @@ class CudaReceiver:
         *,
         policy: Policy = "fast",
         allow_single_step: bool = True,
+        libraries: Sequence[str] = (),
     ) -> None:
-        """Take the loaded programs, which are closed here; nothing is placed before `attach`."""
+        """Take the loaded programs, which are closed here; nothing is placed before `attach`.
+
+        `libraries` are drivers to attach to before any process maps them.
+        """
         self._processes = processes
-        self._rules = SiteRules.here(policy, allow_single_step=allow_single_step)
+        self._parsers = parsers
+        self._drivers = libraries
+        self.rules = SiteRules.here(policy, allow_single_step=allow_single_step)
+        """Where probes may go."""
+        self.link = programs.link
+        """How they are placed."""
         self._loaded = programs
         self._object = programs.object
         self._placing_lock = threading.Lock()
@@ -139,7 +153,11 @@ class CudaReceiver:
         self._rows_lost = 0
         self._folded = 0
         self._component = Component("cuda")
-        self._before_forgetting: Callable[[Collection[Process]], None] = lambda _: None
+        self._before_forgetting: list[Callable[[Collection[Process]], None]] = []
+        self.devices = DeviceBook(processes, self._facts.device_uuids)
+        """Which GPUs are the observed processes' devices,"""
+        self.hip_devices = HipDeviceBook(processes, parsers)
+        """and which those of AMD's."""
 
     def _removals(self) -> dict[Table, Removal]:
         """Return how the entries of programs that have ended are taken out of the tables."""
@@ -167,11 +185,19 @@ class CudaReceiver:
         """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
         self._libraries.close()
 
-    def attach(self, library: Library, file: File) -> AttachedLibrary | None:
-        """Place the probes in a library, once; None for libraries without any."""
+    def installed(self) -> Iterator[tuple[Library, File, str]]:
+        """Yield the drivers of this host: what attaches to them now need not be told in time of who maps them."""
+        for library, file in drivers.installed(self._parsers, self._drivers):
+            yield library, file, os.fsdecode(file.path)
+
+    def attach(self, library: Library, file: File) -> int | None:
+        """Place the probes in a library, once, and return since when they are there; None for libraries without any."""
         if library.kind is LibraryKind.HIP and isinstance(file, MappedFile):
             self._origins.expect(file.pid)
-        return self._libraries.attach(library, file)
+        attached = self._libraries.attach(library, file)
+        if isinstance(file, MappedFile) and (process := self._processes.current(file.pid)) is not None:
+            self.hip_devices.observe(process)
+        return None if attached is None else attached.placed_ns
 
     def place_no_more(self) -> None:
         """Place no further probes, without a wait; those that are in place still count."""
@@ -188,7 +214,7 @@ class CudaReceiver:
     def _request(self, library: Library) -> PlanRequest | None:
         if library.kind not in TABLES:
             return None
-        return PlanRequest("counts", self._rules, library.kind, self._loaded.counted)
+        return PlanRequest("counts", self.rules, library.kind, self._loaded.counted)
 
     def _without_loops(self, probe: PlannedProbe) -> PlannedProbe:
         return probe.left_out(_TOO_OLD) if probe.program in self._loaded.left_out else probe
@@ -228,7 +254,7 @@ class CudaReceiver:
 
     def before_forgetting(self, tell: Callable[[Collection[Process]], None]) -> None:
         """Tell whoever else knows of processes of those that have ended, while their kernels still have names."""
-        self._before_forgetting = tell
+        self._before_forgetting.append(tell)
 
     def collect(self, names_s: float = _NAMES_S) -> list[Measurement]:
         """Return what was counted since the last call; what is kept of ended processes is dropped.
@@ -240,7 +266,9 @@ class CudaReceiver:
         ended = self._processes.ended()
         if ended and self._waits_for_names:
             self._origins.settle(_NAMES_OF_ENDED_S, programs_of(ended))
-        self._before_forgetting(ended)
+        for tell in self._before_forgetting:
+            with self._component:
+                tell(ended)
         # What was read is kept until it has been counted, whatever happens in between.
         self._unsorted += self._rows.read()
         self._unsorted += self._overflow.read()
@@ -338,9 +366,20 @@ class CudaReceiver:
         """Return how often each thing went wrong in the kernel, since the start."""
         return read_losses(self._object.map("losses"))
 
-    def device_uuids(self, process: Process) -> Mapping[int, str]:
-        """Return the UUIDs that a process asked the driver for, in hexadecimal digits, by ordinal."""
-        return self._facts.device_uuids(process)
+    def readings(self) -> Iterator[SelfReading]:
+        """Yield what was lost, how full the tables are, and how many probes there are."""
+        yield from loss_readings(self.losses())
+        for event, count in self.gaps().items():
+            yield SelfReading(telemetry.EVENTS_LOST, count, {"event": event})
+        for name, (entries, capacity) in self.fill().items():
+            yield SelfReading(telemetry.MAP_ENTRIES, entries, {"bpf.map.name": name})
+            yield SelfReading(telemetry.MAP_CAPACITY, capacity, {"bpf.map.name": name})
+        for state, kernels in self.unnamed().items():
+            yield SelfReading(telemetry.KERNELS_UNNAMED, kernels, {"state": state})
+        attached, failed = self.probes()
+        yield SelfReading(telemetry.PROBES, attached, {"state": "attached"})
+        for reason, count in failed.items():
+            yield SelfReading(telemetry.PROBES, count, {"state": "failed", "error.type": reason})
 
     def gaps(self) -> dict[str, int]:
         """Return how often something was counted without all that there is to know of it, since the start."""

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 
-from ...processors.devices import Gpu
+from ...discovery.gpus import Gpu
 from ...signals.metrics import Measurement
 from ...supervision import Health, Worker
 from .receiver import NvmlReceiver
@@ -41,7 +41,7 @@ class NvmlApart:
         """Say how the threads are that ask NVML and listen to it."""
         return [self._worker.health(), *(self._nvml.health() if self._nvml is not None else ())]
 
-    def ask(self) -> None:
+    def prepare(self) -> None:
         """Have everything read, and wait for it for a moment; not at all while it has yet to answer the last time."""
         if self._worker.is_done or not self._answered.is_set():
             return

@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...discovery.gpus import Gpu
 from ...errors import OtelGpuError
-from ...processors.devices import Gpu
 from ...signals.metrics import AttributeValue
 
 LIBRARY = "libnvidia-ml.so.1"

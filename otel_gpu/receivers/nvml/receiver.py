@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ...processors.devices import Gpu
+from ...discovery.gpus import Gpu
 from ...signals.metrics import Attributes, AttributeValue, Instrument, Measurement, MetricSpec, Resource, attributes
 from ...supervision import Health
 from . import metrics

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ... import abi
+from ... import abi, telemetry
 from ...abi import Loss, SampleType, Table
 from ...bpf.cpu_events import CpuSampler
 from ...bpf.features import probe
@@ -31,19 +31,21 @@ from ...probes.profile import (
     SUBMISSION_PROGRAMS,
     programs_for,
 )
-from ...probes.sites import Policy, SiteRules
+from ...probes.sites import SiteRules
 from ...process.files import File
 from ...process.parsers import Parsers
+from ...signals.metrics import SelfReading
 from ...signals.profiles import CPU, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, shows_gpu_time
 from ...supervision import Component, Health
 from ...symbols.stacks import STOPS, Stop
 from ...unwind.cache import TableCache
 from ...unwind.loader import UnwindLoader
+from .. import LibraryReceiver
 from ..cuda.busy import DeviceTime
 from ..cuda.owners import Program, Removal, by_key, by_value, programs_of
 from ..cuda.programs import SharedTables
 from ..cuda.receiver import CudaTables
-from ..losses import read_losses
+from ..losses import loss_readings, read_losses
 from .backward import BackwardCallers
 from .gpu_time import GpuTime
 from .held_memory import HeldMemory
@@ -92,7 +94,7 @@ class _Observed:
         self.callers = BackwardCallers()
 
 
-class ProfileReceiver:
+class ProfileReceiver(LibraryReceiver):
     """Takes stacks on the sites of the counts, in PyTorch, and on the CPUs."""
 
     def __init__(
@@ -105,8 +107,7 @@ class ProfileReceiver:
         kernel_name: KernelName,
         take_busy: Callable[[], Mapping[Process, Mapping[int, DeviceTime]]] = dict,
         only: Iterable[int] = (),
-        policy: Policy = "fast",
-        allow_single_step: bool = True,
+        rules: SiteRules | None = None,
         link: LinkMode = "auto",
         cpu_hz: int = 49,
         stacks_per_second: int = 400,
@@ -147,8 +148,7 @@ class ProfileReceiver:
         self._remainders = Remainders(self._object)
         self._queue = StackQueue(parsers, self.loader, self._take_named, self._lost)
         self._lock = threading.RLock()
-        rules = SiteRules.here(policy, allow_single_step=allow_single_step)
-        self._sites = ProfileSites(parsers, self.linker, types, rules)
+        self._sites = ProfileSites(parsers, self.linker, types, rules or SiteRules.here("fast", allow_single_step=True))
         self._observed: dict[Program, _Observed] = {}
         self._walkable: dict[int, Process] = {}
         """By pid: the program whose mappings the loader knows."""
@@ -164,6 +164,7 @@ class ProfileReceiver:
         self.truncated: dict[int, int] = {}
         """Stacks that end early, by the number of the reason."""
         self._new_until = 0.0
+        self._names_of_ended_s = _NAMES_S
         self._ring = RingReader(
             self._object.map("samples"),
             self._take,
@@ -239,6 +240,10 @@ class ProfileReceiver:
     def attach(self, library: Library, file: File) -> None:
         """Place the programs in a library, once."""
         self._sites.attach(library, file)
+
+    def is_ready(self, pids: Collection[int]) -> bool:
+        """Say whether the first stacks of processes can be taken."""
+        return self.progress(pids).is_ready
 
     def place_no_more(self) -> None:
         """Place no further programs, without a wait; those that are in place still take stacks."""
@@ -333,15 +338,16 @@ class ProfileReceiver:
                     self._sums.add_time(process, self._gpu_time.split(process, times))
             return self._sums.take()
 
-    def finish(self, ended: Collection[Process], names_s: float = _NAMES_S) -> None:
-        """Take in the last of processes that have ended, and forget them; what goes wrong with one costs one.
+    def wait_for_names(self, names_s: float) -> None:
+        """Have names that are still looked up waited for, for so long, where a process has ended."""
+        self._names_of_ended_s = names_s
 
-        Names that are still looked up are waited for, for so long.
-        """
+    def finish(self, ended: Collection[Process]) -> None:
+        """Take in the last of processes that have ended, and forget them; what goes wrong with one costs one."""
         if not ended:
             return
         self._ring.drain()
-        self._queue.settle(names_s, [p for p, o in list(self._observed.items()) if o.process in ended])
+        self._queue.settle(self._names_of_ended_s, [p for p, o in list(self._observed.items()) if o.process in ended])
         with self._lock:
             with self._component:
                 self._add_remainders(set(ended))
@@ -373,6 +379,13 @@ class ProfileReceiver:
         """Return how many stacks were taken, by why they were cut short; None: they are complete."""
         with self._lock:
             return {None: self.complete, **{STOPS.get(stop, STOPS[Stop.NONE]): n for stop, n in self.truncated.items()}}
+
+    def readings(self) -> Iterator[SelfReading]:
+        """Yield what was lost, and how many stacks were taken."""
+        yield from loss_readings(self.losses(), "profile_")
+        for cut, count in self.stacks().items():
+            state = {"state": "complete"} if cut is None else {"state": "truncated", "reason": cut}
+            yield SelfReading(telemetry.STACKS, count, state)
 
     def losses(self) -> dict[Loss, int]:
         """Return how often each thing went wrong in the kernel, since the start."""

@@ -13,9 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .. import telemetry
-from ..demangle.names import demangle, shorten
-from ..signals.metrics import Attributes, Buckets, Measurement, Resource
+from ... import telemetry
+from ...demangle.names import demangle, shorten
+from ...signals.metrics import Attributes, Buckets, Measurement, Resource
+from ...signals.profiles import FrameKind, Profile, ProfileBuilder
+from ...signals.telemetry import OTHER
+from .. import Processor
 
 NAME = "cuda.kernel.name"
 _NAMES = (NAME, "hip.kernel.name")
@@ -26,7 +29,6 @@ _LAUNCHES = {
     telemetry.ALL["gpu.hip.graph.kernel.calls"],
 }
 _BLOCKS = {telemetry.KERNEL_GRID_SIZE, telemetry.ALL["gpu.hip.kernel.grid.size"]}
-OTHER = "other"
 _DEMANGLERS: dict[str, Callable[[str], str]] = {"full": demangle, "short": shorten, "off": str}
 _LIFETIME = 2
 _DISPLACE = 2
@@ -43,7 +45,7 @@ class _Ranking:
     ever_named: set[str] = field(default_factory=set)
 
 
-class KernelNames:
+class KernelNames(Processor):
     """Keeps the cardinality of kernel names bounded."""
 
     def __init__(self, top: int, demangle: Literal["full", "short", "off"] = "full") -> None:
@@ -52,7 +54,7 @@ class KernelNames:
         self._demangle = _DEMANGLERS[demangle]
         self._rankings: dict[Resource, _Ranking] = {}
 
-    def process(self, measurements: list[Measurement]) -> list[Measurement]:
+    def metrics(self, measurements: list[Measurement]) -> list[Measurement]:
         """Replace names outside the top K by `other`, and fold what becomes equal."""
         named = [(m, self._demangle(name)) for m in measurements if (name := _name(m.attributes)) is not None]
         if not named:
@@ -64,6 +66,12 @@ class KernelNames:
                 self._choose(self._rankings[resource])
         rest = [m for m in measurements if _name(m.attributes) is None]
         return rest + [self._renamed(m, name) for m, name in named]
+
+    def profiles(self, profiles: list[Profile]) -> list[Profile]:
+        """Shorten the names of kernels, where short ones are wanted; stacks hold them all, however many they are."""
+        if self._demangle is not shorten:
+            return profiles
+        return [_shortened(profile) for profile in profiles]
 
     def forget(self, resource: Resource) -> None:
         """Drop the ranking of a process that has ended."""
@@ -114,6 +122,17 @@ def _importance(ranking: _Ranking) -> dict[str, float]:
     blocks = max(ranking.blocks.total(), 1)
     names = ranking.launches.keys() | ranking.blocks.keys()
     return {n: max(ranking.launches[n] / launches, ranking.blocks[n] / blocks) for n in names}
+
+
+def _shortened(profile: Profile) -> Profile:
+    shortened = ProfileBuilder(profile.type, profile.resource, profile.start_ns)
+    for sample in profile.samples:
+        stack = tuple(
+            frame._replace(function=shorten(frame.function)) if frame.kind is FrameKind.CUDA else frame
+            for frame in sample.stack
+        )
+        shortened.add(stack, sample.value, sample.attributes, sample.link)
+    return shortened.build(profile.start_ns + profile.duration_ns)
 
 
 def _name(attrs: Attributes) -> str | None:

@@ -1,7 +1,7 @@
-"""How does a measurement reach the exporters? Through the processors and the store of each pipeline, once an interval.
+"""How does what receivers give reach the exporters? Through the processors of each pipeline, once an interval.
 
-A receiver is read once, however many pipelines it is in; each of them has a store of its own, for what one leaves out or
-renames another carries as it was.
+A receiver is read once, however many pipelines it is in. Each pipeline of metrics has a store of its own, for what one leaves
+out or renames another carries as it was; spans and profiles pass in lists.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from . import telemetry
-from .exporters import MetricsExporter
-from .printable import escaped
-from .processors import Processor
-from .receivers import Receiver
+from .. import telemetry
+from ..exporters import MetricsExporter
+from ..printable import escaped
+from ..processors import Processor
+from ..receivers import GivesMetrics, Preparing
+from ..signals.metrics import Measurement, Point, Resource, SeriesStore, points
+from ..supervision import Component, Health
+from .batches import Batches
 from .series_limits import SeriesLimits
-from .signals.metrics import Measurement, Point, Resource, SeriesStore, points
-from .supervision import Component, Health
 from .timeline import Timeline
 
 _log = logging.getLogger(__name__)
@@ -46,24 +48,26 @@ class Pipeline:
 
 
 class Graph:
-    """Carries metrics from receivers to exporters, through all pipelines. Safe to use from several threads.
+    """Carries what receivers give to exporters, through all pipelines. Safe to use from several threads.
 
     What one of its parts raises is noted as that component's failure, and costs the others nothing.
     """
 
     def __init__(
         self,
-        receivers: Mapping[str, Receiver],
+        receivers: Mapping[str, GivesMetrics],
         pipelines: Sequence[Pipeline],
         *,
+        batches: Sequence[Batches[Any]] = (),
         completed_by: Sequence[Processor] = (),
         timeline: Timeline | None = None,
     ) -> None:
         """`receivers` are read in their order; each is a component of its own, by its name.
 
-        What they measured is `completed_by` what only several of them know together, for every pipeline alike.
+        `batches` are the pipelines of other signals. What receivers measured is `completed_by` what only several of them know together, for every pipeline alike.
         """
         self._receivers = [(Component(name), name, receiver) for name, receiver in receivers.items()]
+        self._batches = batches
         self._completed_by = completed_by
         self._pipelines = pipelines
         self._processing = Component("processors")
@@ -81,7 +85,8 @@ class Graph:
     def health(self) -> list[Health]:
         """Say how the receivers, the processors and the exporters are."""
         parts = [part for part, _, _ in self._receivers] + list(self._exporters.values())
-        return [part.health() for part in (*parts, self._processing, self._folding)]
+        of_metrics = [part.health() for part in (*parts, self._processing, self._folding)]
+        return [*of_metrics, *(health for batches in self._batches for health in batches.health())]
 
     def collect(self, ended: Sequence[Resource] = ()) -> bool:
         """Read the receivers and fold what they measured; then note the resources that have ended.
@@ -93,6 +98,10 @@ class Graph:
                 if self._timeline.was_set_back:
                     self._begin_anew()
                 now = self._timeline.next()
+            for component, _, receiver in self._receivers:
+                if isinstance(receiver, Preparing):
+                    with component:
+                        receiver.prepare()
             unread = len(self._receivers)
             for component, name, receiver in self._receivers:
                 with component:
@@ -127,7 +136,7 @@ class Graph:
         for processor in processors:
             # What it would have added is missing then, and not what was measured.
             with self._processing:
-                measurements = processor.process(measurements)
+                measurements = processor.metrics(measurements)
         return measurements
 
     def _note_overflow(self, pipeline: Pipeline) -> None:
@@ -157,8 +166,14 @@ class Graph:
             gone += [(self._completed_by, resource) for resource in dict.fromkeys(resource for _, resource in gone)]
             for processors, resource in gone:
                 for processor in processors:
-                    with self._processing:
-                        processor.forget(resource)
+                    if (forget := getattr(processor, "forget", None)) is not None:
+                        with self._processing:
+                            forget(resource)
+
+    def export_batches(self, *, last: bool = False) -> None:
+        """Hand spans and profiles to their exporters; with `last`, all that there are. By one thread at a time."""
+        for batches in self._batches:
+            batches.export(last=last)
 
     def _export(self, now: int) -> None:
         for pipeline in self._pipelines:

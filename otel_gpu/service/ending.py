@@ -6,8 +6,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from .deadline import Deadline
-from .supervision import Component
+from ..deadline import Deadline
+from ..supervision import Component
 
 _log = logging.getLogger(__name__)
 _NAME = "otel-gpu-stop"

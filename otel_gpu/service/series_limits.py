@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .signals.metrics import ResourceSeries
+from ..signals.metrics import ResourceSeries
 
 _PER_METRIC = 2_000
 """The SDKs' limit."""

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .config.settings import CudaSettings, ProfileSettings
-from .errors import ConfigError
-from .signals.profiles import CHOICES, Profile, ProfileType
+from ..errors import ConfigError
+from ..receivers.cuda.settings import CudaSettings
+from ..receivers.profiles.settings import ProfileSettings
+from ..signals.profiles import CHOICES, Profile, ProfileType
 
 if TYPE_CHECKING:
     from .recording import Recording

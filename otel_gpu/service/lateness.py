@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from .discovery.libraries import Library
-from .discovery.processes import Process
-from .printable import escaped
+from ..discovery.libraries import Library
+from ..discovery.processes import Process
+from ..printable import escaped
 
 _log = logging.getLogger(__name__)
 

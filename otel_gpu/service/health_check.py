@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from .config.settings import HealthCheckSettings
-from .errors import OtelGpuError
-from .supervision import Health, Worker
+from ..config.settings import HealthCheckSettings
+from ..errors import OtelGpuError
+from ..supervision import Health, Worker
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,20 @@
+"""How does the processor of kernel names come to be?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...components import ProcessorFactory
+from .settings import KernelNamesSettings
+
+if TYPE_CHECKING:
+    from .processor import KernelNames
+
+
+def _create(settings: KernelNamesSettings) -> KernelNames:
+    from .processor import KernelNames
+
+    return KernelNames(settings.top, settings.demangle)
+
+
+FACTORY = ProcessorFactory(KernelNamesSettings, _create, signals=("metrics", "profiles"))

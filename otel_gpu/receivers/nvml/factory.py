@@ -1,0 +1,32 @@
+"""How does the receiver of hardware metrics come to be?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ... import telemetry
+from ...components import Context, ReceiverFactory
+from .settings import NvmlSettings
+
+if TYPE_CHECKING:
+    from .apart import NvmlApart
+
+
+def _create(context: Context, _settings: NvmlSettings) -> NvmlApart:
+    from .apart import NvmlApart
+    from .receiver import NvmlReceiver
+
+    cuda = context.receiver("cuda", None)
+    devices = None if cuda is None else cuda.devices
+    return NvmlApart(
+        lambda: NvmlReceiver(context.host, process_resource=devices.resource if devices else lambda _: None),
+        devices.learn if devices else lambda *_: None,
+    )
+
+
+FACTORY = ReceiverFactory(
+    NvmlSettings,
+    _create,
+    metrics=telemetry.GROUPS["Hardware"],
+    why_one="another one would read the same GPUs",
+)

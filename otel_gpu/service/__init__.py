@@ -1,0 +1,1 @@
+"""How are the parts wired, started and stopped? Receivers and pipelines come to life here, and no logic of theirs."""

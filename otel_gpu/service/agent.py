@@ -1,0 +1,318 @@
+"""How is what a configuration asks for observed, until it is told to stop?"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import heap, registry, telemetry
+from ..config.model import Config
+from ..config.settings import Pipeline as PipelineSettings
+from ..config.settings import component_type
+from ..discovery.procfs import is_alive
+from ..errors import ConfigError, OtelGpuError
+from ..exporters.build import Exporters, build
+from ..exporters.objects import ObjectExporter, check
+from ..exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
+from ..processors import Processor
+from ..processors.kernel_names.settings import KernelNamesSettings
+from ..receivers import GivesMetrics, GivesProfiles, GivesSpans
+from ..signals.metrics import Point, SelfReading
+from ..supervision import Health, Worker
+from .batches import Batches, BatchPipeline
+from .durations import Durations
+from .ending import Ending
+from .graph import Graph, Pipeline
+from .lateness import Lateness
+from .observation import Observation
+from .series_limits import SeriesLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..discovery.processes import Process
+    from ..signals.profiles import Profile
+    from ..signals.spans import Span
+    from .health_check import HealthCheck
+
+_log = logging.getLogger(__name__)
+STOP_S = 8.0
+"""How long a stop takes at the most, unless it is said otherwise: a service has ten seconds, and may be on a busy host."""
+_RELEASE_S = 1.5
+"""What is kept of it for letting go of everything."""
+_WRITE_S = 1.0
+"""What is kept of it for writing and sending."""
+_HURRIED_S = 1.0
+"""How long an interval that is being read when the agent is told to stop still waits for names."""
+_TRIM_S = 10.0
+"""How often memory is given back at the most: it takes a few milliseconds."""
+_LOOK_S = 1.0
+"""How often chosen processes are looked for."""
+_EXIT_COLLECT_S = 0.25
+"""How soon after a process has ended its last counts are read, at the most often."""
+
+
+class Agent:
+    """Observes GPU programs until it is stopped. A context manager; also for use inside other programs."""
+
+    def __init__(self, config: Config | None = None, exporters: Sequence[object] = ()) -> None:
+        """Take the configuration; nothing is touched before `start`.
+
+        `exporters` are objects that get what is observed beside the configured ones: OpenTelemetry SDK exporters of
+        metrics or spans, or anything with a method of `otel_gpu.exporters.Exporter`. Whoever made them ends them.
+        """
+        self._config = config or Config()
+        self._objects = tuple(exporters)
+        check(self._objects)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Forget all of a run before: an agent may be started again."""
+        config = self._config
+        self._pids = () if config.discovery.everything else config.discovery.pids
+        self._observation = Observation(
+            config.used_receivers,
+            pids=self._pids,
+            resource_attributes=dict(config.resource_attributes),
+            shared_attributes=config.shared_attributes,
+            readings=self._readings,
+            health=self.health,
+        )
+        self._exporters: Exporters | None = None
+        self._graph: Graph | None = None
+        self._durations = Durations()
+        self._lateness = Lateness(partial(self._durations.note, telemetry.ATTACH_DELAY))
+        self._health_checks: list[HealthCheck] = []
+        self._is_observing = False
+        self._exited = threading.Event()
+        self._finished = threading.Event()
+        self._next_export = math.inf
+        self._trim_at = 0.0
+        self._collector = Worker("collect", self._follow)
+
+    def __enter__(self) -> Agent:
+        self.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Attach to what runs and begin to follow the rest; OtelGpuError where that cannot be, or where it runs already."""
+        if self._is_observing:
+            raise OtelGpuError("this agent is started already; stop it first, or make another one")
+        if self._finished.is_set():
+            self._begin_anew()
+        if self._config.disabled:
+            _log.info("OTEL_SDK_DISABLED is set: nothing is observed")
+            self._finished.set()
+            return
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        self._start_health_checks()
+        self._observation.open()
+        self._observation.watch(self._on_exit, self._lateness.attached)
+        # The exporters come last: their libraries take longer to load than everything above.
+        exporters = self._exporters = build(self._config, self._objects)
+        self._graph = self._build(exporters)
+        self._next_export = time.monotonic() + self._config.interval_s
+        self._collector.start()
+        self._is_observing = True
+        chosen = "1 process" if len(self._pids) == 1 else f"{len(self._pids)} processes"
+        _log.info("observing %s", chosen if self._pids else "every GPU process of this host")
+
+    def _build(self, exporters: Exporters) -> Graph:
+        """Make the pipelines of every signal."""
+        receivers = self._observation.receivers
+        metrics = {name: r for name, r in receivers.items() if isinstance(r, GivesMetrics)}
+        batches: list[Batches[Any]] = []
+        profiling = {name: r.profiles for name, r in receivers.items() if isinstance(r, GivesProfiles)}
+        if profiling:
+            pipelines = [self._profiles_pipeline(p, exporters) for p in self._config.pipelines_of("profiles")]
+            batches.append(Batches("profiles", profiling, pipelines))
+        tracing = {name: r.spans for name, r in receivers.items() if isinstance(r, GivesSpans)}
+        if tracing:
+            batches.append(
+                Batches(
+                    "traces",
+                    tracing,
+                    [self._traces_pipeline(p, exporters) for p in self._config.pipelines_of("traces")],
+                )
+            )
+        return Graph(
+            metrics,
+            [self._metrics_pipeline(p, exporters) for p in self._config.pipelines_of("metrics")],
+            batches=batches,
+            completed_by=self._observation.completed_by,
+        )
+
+    def _metrics_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> Pipeline:
+        settings = [self._config.processors[p] for p in asked.processors]
+        return Pipeline(
+            asked.receivers,
+            self._processors(asked),
+            [*(exporters.metrics[e] for e in asked.exporters), *exporters.objects],
+            SeriesLimits.for_kernels(max((s.top for s in settings if isinstance(s, KernelNamesSettings)), default=0)),
+        )
+
+    def _profiles_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> BatchPipeline[Profile]:
+        from .profile_export import ProfileExport
+
+        wanted = [exporters.profiles[e] for e in asked.exporters]
+        wanted += [e for e in exporters.objects if isinstance(e, ObjectExporter)]
+        export = ProfileExport(wanted, self._max_request_bytes())
+        return BatchPipeline(asked.receivers, [p.profiles for p in self._processors(asked)], export.export)
+
+    def _traces_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> BatchPipeline[Span]:
+        sink = exporters.span_sink(asked.exporters)
+        return BatchPipeline(asked.receivers, [p.spans for p in self._processors(asked)], sink.export)
+
+    def _processors(self, asked: PipelineSettings) -> list[Processor]:
+        return [_processor(component, self._config.processors[component]) for component in asked.processors]
+
+    def _max_request_bytes(self) -> int:
+        wanted = [self._config.exporter(e, "profiles") for e in self._config.exporters]
+        return min([s.max_request_bytes for s in wanted if isinstance(s, OtlpSettings)], default=MAX_REQUEST_BYTES)
+
+    def _start_health_checks(self) -> None:
+        if not self._config.extensions:
+            return
+        from .health_check import HealthCheck, Report
+
+        def report() -> Report:
+            return Report(not self._collector.is_stuck, self._is_observing, self.health())
+
+        for settings in self._config.extensions.values():
+            self._health_checks.append(HealthCheck(settings, report))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is left to observe, or `stop`; False when the time (in seconds) is up first."""
+        return self._finished.wait(timeout)
+
+    def is_ready(self) -> bool:
+        """Say whether what chosen processes do first can be taken in whole."""
+        return self._observation.is_ready()
+
+    def health(self) -> list[Health]:
+        """Say of every part how it is."""
+        parts = self._observation, self._graph, self._exporters
+        workers = self._collector, *(check.worker for check in self._health_checks)
+        return [w.health() for w in workers] + [h for part in parts if part is not None for h in part.health()]
+
+    def stop(self, timeout_s: float = STOP_S) -> bool:
+        """Export the last interval and release everything, within the time given whatever hangs; idempotent.
+
+        False when something of the last interval may be missing; the log says what hung.
+        """
+        self._finished.set()
+        self._is_observing = False
+        ending = Ending(timeout_s)
+        observation = self._observation
+        # On a busy host what comes next needs the time that new programs would take.
+        observation.look_no_more(_HURRIED_S)
+        ending.attempt_within("the reading of an interval", self._collector.stop)
+        observation.stop_watching(ending)
+        if (graph := self._graph) is not None:
+            ending.attempt_within("names of kernels", lambda limit_s: observation.settle(limit_s / 2))
+            # It takes long where many programs have just ended, and nothing else matters as much.
+            ending.attempt_within(
+                "the reading of the last interval", lambda _: self._collect(graph), keep_s=_WRITE_S + _RELEASE_S
+            )
+            ending.attempt("the writing of the last interval", graph.export)
+            ending.attempt("the last spans and profiles", partial(graph.export_batches, last=True))
+        if self._exporters is not None:
+            ending.attempt_within("export", self._exporters.shutdown, keep_s=_RELEASE_S)
+        observation.release(ending)
+        while self._health_checks:
+            ending.release("the health check is", self._health_checks.pop().close)
+        self._graph = self._exporters = None
+        ending.tell()
+        return ending.is_complete
+
+    def snapshot(self) -> list[Point]:
+        """Return every series as it stands now, without any exporter."""
+        if (graph := self._graph) is None:
+            return []
+        self._collect(graph)
+        return graph.snapshot()
+
+    def _on_exit(self, _process: Process) -> None:
+        self._exited.set()
+        self._collector.wake()
+
+    def _follow(self) -> float:
+        """Read and export what is due, and return when to look again."""
+        graph = self._graph
+        assert graph is not None
+        if self._exited.is_set():
+            self._exited.clear()
+            self._collect(graph)
+            self._check_finished()
+            self._collector.pause(_EXIT_COLLECT_S)
+        elif self._pids:
+            self._check_finished()
+        if time.monotonic() >= self._next_export:
+            self._next_export = max(self._next_export + self._config.interval_s, time.monotonic())
+            self._observation.processes.check_alive()
+            self._collect(graph)
+            # Else what follows the last interval is soon written with it.
+            if not self._finished.is_set():
+                graph.export()
+                graph.export_batches()
+            self._check_finished()
+        # Of a process that has yet to become a GPU process nobody tells that it has ended.
+        look_s = _LOOK_S if self._pids else math.inf
+        return min(max(self._next_export - time.monotonic(), 0), look_s)
+
+    def _collect(self, graph: Graph) -> None:
+        """Read everything; processes that had ended before are then done with."""
+        processes = self._observation.processes
+        ended = processes.ended()
+        began = time.perf_counter()
+        if not graph.collect([p.resource for p in ended]):
+            # What could not be read may be theirs: they are done with when it was.
+            ended = []
+        self._durations.note(telemetry.COLLECT_DURATION, time.perf_counter() - began)
+        for name, seconds in graph.take_durations():
+            self._durations.note(telemetry.EXPORT_DURATION, seconds, **{"otel.component.name": name})
+        for process in ended:
+            processes.forget(process)
+        # Much of what was there at the start, or of those who have ended, is freed by now.
+        if (ended or not self._trim_at) and time.monotonic() >= self._trim_at:
+            self._trim_at = time.monotonic() + _TRIM_S
+            heap.trim()
+
+    def _check_finished(self) -> None:
+        if self._pids and not any(map(is_alive, self._pids)):
+            self._finished.set()
+
+    def _readings(self) -> Iterator[SelfReading]:
+        """Yield what the agent measures beside its receivers: its exporters, and how long it took."""
+        for name, stats in self._exporters.stats().items() if self._exporters is not None else ():
+            for outcome, points in (
+                ("sent", stats.sent_points),
+                ("failed", stats.failed_points),
+                ("rejected", stats.rejected_points),
+                ("dropped", stats.dropped_points),
+            ):
+                attrs = {"otel.component.name": name, "outcome": outcome}
+                yield SelfReading(telemetry.EXPORT_POINTS, points, attrs)
+        yield from self._durations.readings()
+
+
+def _processor(component: str, settings: object) -> Processor:
+    factory = registry.find("processors", component_type(component))
+    if factory is None:
+        raise ConfigError(f"processors.{component}: nothing is known about processors of this type")
+    return factory.create(settings)

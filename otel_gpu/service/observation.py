@@ -1,0 +1,248 @@
+"""Which receivers observe, and who tells them of processes and libraries? All that an agent and a recording have in common."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from .. import registry, telemetry
+from ..components import Context, ReceiverFactory
+from ..config.settings import component_type
+from ..discovery.host import host
+from ..discovery.libraries import Library
+from ..discovery.processes import Process, ProcessTable
+from ..discovery.watch import Watcher
+from ..errors import ConfigError, UnsupportedKernelError
+from ..memory_limit import table_share
+from ..process.files import File, MappedFile
+from ..process.parsers import Parsers
+from ..processors import Processor
+from ..receivers import LibraryReceiver, Receiver, SelfMeasuring, Supervised
+from ..shortage import require_descriptors
+from ..signals.metrics import Resource, SelfReading, attributes
+from ..supervision import Component, Health
+from .ending import Ending
+from .identity import agent_resource
+
+_log = logging.getLogger(__name__)
+
+Kind = TypeVar("Kind")
+OnAttached = Callable[[Process, Library, int | None, int], None]
+"""(process, library, since when the process has it mapped, when its probes were in place), both by the monotonic clock."""
+
+
+class Observation:
+    """The receivers of one run, and what watches for them."""
+
+    def __init__(
+        self,
+        wanted: Mapping[str, object],
+        *,
+        pids: tuple[int, ...] = (),
+        resource_attributes: Mapping[str, str] = {},
+        shared_attributes: Mapping[str, str] = {},
+        readings: Callable[[], Iterable[SelfReading]] = tuple,
+        health: Callable[[], Iterable[Health]] = tuple,
+        parsers: Parsers | None = None,
+    ) -> None:
+        """`wanted` are settings of receivers by id; nothing is touched before `open`.
+
+        `pids` are the only processes to observe. The agent itself has `resource_attributes`, whatever is observed has
+        `shared_attributes`. `readings` and `health` tell of the parts around the receivers.
+        """
+        self._wanted = dict(wanted)
+        self._pids = pids
+        self._resource_attributes = resource_attributes
+        self._shared_attributes = shared_attributes
+        self._readings = readings
+        self._health = health
+        self.parsers = parsers or Parsers()
+        self.processes = ProcessTable(shared_attributes, self.parsers)
+        self.receivers: dict[str, Receiver] = {}
+        """By id, those first that others were made with."""
+        self.completed_by: list[Processor] = []
+        """What adds to measurements what several receivers know together."""
+        self._context: Context | None = None
+        self._refused: set[str] = set()
+        self._watcher: Watcher | None = None
+        self._component = Component("libraries")
+
+    def open(self) -> None:
+        """Make the receivers; OtelGpuError where that cannot be."""
+        profiles = any("profiles" in self._factory(i).signals for i in self._wanted)
+        share = 1.0
+        if self.places_probes:
+            require_descriptors(profiles=profiles)
+            share = table_share(profiles=profiles)
+            # While programs are loaded a child gets ready.
+            self.parsers.start()
+        self._context = Context(
+            host=Resource(attributes({**host(), **self._shared_attributes})),
+            agent=agent_resource(self._resource_attributes),
+            observed=lambda: [process.resource for process in self.processes if not process.ended],
+            processes=self.processes,
+            parsers=self.parsers,
+            pids=self._pids,
+            table_share=share,
+            types=frozenset(map(component_type, self._wanted)),
+            receiver=self._find_or_make,
+            complete=self.completed_by.append,
+            readings=self.readings,
+            health=self._health,
+        )
+        # What measures the agent is read when all others have been.
+        for component in sorted(self._wanted, key=lambda wanted: component_type(wanted) == "self"):
+            self._find_or_make(component, None)
+
+    @property
+    def places_probes(self) -> bool:
+        """Whether any receiver loads programs into the kernel."""
+        return any(self._factory(component).places_probes for component in self._wanted)
+
+    def watch(
+        self,
+        on_exit: Callable[[Process], None] = lambda _process: None,
+        on_attached: OnAttached = lambda _process, _library, _mapped_ns, _placed_ns: None,
+    ) -> None:
+        """Attach to what runs and follow the rest, where any receiver places probes."""
+        attaching = self.of_kind(LibraryReceiver)
+        if not attaching:
+            return
+        watcher = self._watcher = Watcher(
+            self.processes,
+            self.parsers,
+            partial(self._on_library, on_attached),
+            pids=self._pids,
+            on_exit=on_exit,
+            on_map=self.observe,
+            on_unused=lambda library: self._each(lambda receiver: receiver.detach(library)),
+            retry=lambda: self._each(lambda receiver: receiver.retry()),
+        )
+        for library, file, path in (found for receiver in attaching for found in receiver.installed()):
+            self._attach(library, file)
+            watcher.keep(library, path)
+        watcher.scan()
+        watcher.start()
+
+    def observe(self, pid: int) -> None:
+        """Have a process looked at that has mapped code."""
+        self._each(lambda receiver: receiver.observe(pid))
+
+    def of_kind(self, kind: type[Kind]) -> list[Kind]:
+        """Return the receivers of a kind."""
+        return [receiver for receiver in self.receivers.values() if isinstance(receiver, kind)]
+
+    def find(self, kind: type[Kind]) -> Kind | None:
+        """Return the receiver of a kind of which there is one at the most."""
+        return next(iter(self.of_kind(kind)), None)
+
+    def is_ready(self) -> bool:
+        """Say whether what chosen processes do first can be taken in whole."""
+        return all(receiver.is_ready(self._pids) for receiver in self.of_kind(LibraryReceiver))
+
+    def health(self) -> list[Health]:
+        """Say how the receivers are, and what knows the processes."""
+        found = [self._component.health(), *self.processes.health()]
+        for receiver in self.receivers.values():
+            if isinstance(receiver, Supervised):
+                found += receiver.health()
+        return found
+
+    def readings(self) -> Iterator[SelfReading]:
+        """Yield what the receivers and the parts around them measure of themselves."""
+        for receiver in self.receivers.values():
+            if isinstance(receiver, SelfMeasuring):
+                yield from receiver.readings()
+        identities = self.processes.identities
+        for cut, count in identities.cuts().items():
+            yield SelfReading(telemetry.RESOURCE_ATTRIBUTES_CUT, count, {"reason": cut.value})
+        for reason, count in identities.unread().items():
+            yield SelfReading(telemetry.PROCESSES_UNREAD, count, {"reason": reason.value})
+        yield from self._readings()
+
+    def look_no_more(self, hurry_s: float) -> None:
+        """Take in nothing new, without a wait: what comes next needs the time. What is being read has `hurry_s`."""
+        if self._watcher is not None:
+            self._watcher.look_no_more()
+        self._each(lambda receiver: receiver.place_no_more())
+        self._each(lambda receiver: receiver.hurry(hurry_s))
+
+    def stop_watching(self, ending: Ending) -> None:
+        """Follow no further events."""
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            ending.attempt("discovery", watcher.stop)
+
+    def settle(self, limit_s: float) -> None:
+        """Wait a last time for what is still looked up."""
+        self._each(lambda receiver: receiver.settle(limit_s))
+
+    def release(self, ending: Ending) -> None:
+        """Let go of everything, those first that were made with others."""
+        # What hangs may go on one day, and must find what it works on.
+        is_in_use = not ending.is_complete
+        for component, receiver in reversed(self.receivers.items()):
+            let_go = receiver.close
+            if is_in_use and isinstance(receiver, LibraryReceiver):
+                let_go = receiver.detach_all
+            ending.release(f"the receiver {component} is", let_go)
+        self.receivers.clear()
+        ending.release("the children that parse are", self._end_children)
+
+    def _end_children(self) -> None:
+        self.parsers.close()
+        self.processes.close()
+
+    def _factory(self, component: str) -> ReceiverFactory:
+        factory = registry.find("receivers", component_type(component))
+        if factory is None:
+            raise ConfigError(f"receivers.{component}: nothing is known about receivers of this type")
+        return factory
+
+    def _find_or_make(self, component: str, otherwise: object | None) -> Any:
+        """Return a receiver, made if need be; None where nobody wants it and there are no settings to make it with."""
+        if component not in self._wanted:
+            same = (wanted for wanted in self._wanted if component_type(wanted) == component)
+            component = next(same, component)
+        settings = self._wanted.get(component, otherwise)
+        if component in self.receivers or component in self._refused or settings is None:
+            return self.receivers.get(component)
+        factory = self._factory(component)
+        assert self._context is not None
+        try:
+            self.receivers[component] = factory.create(self._context, settings)
+        except UnsupportedKernelError as e:
+            self._refused.add(component)
+            if self._refused >= self._wanted.keys():
+                raise
+            _log.warning("no %s: %s", " and ".join(factory.signals), e)
+        return self.receivers.get(component)
+
+    def _on_library(
+        self, on_attached: OnAttached, process: Process, library: Library, file: MappedFile, mapped_ns: int | None
+    ) -> None:
+        # What stacks need is read while probes are placed.
+        self.observe(process.pid)
+        # What the process does before the probes are there is not seen.
+        placed_ns = self._attach(library, file)
+        if placed_ns is not None:
+            on_attached(process, library, mapped_ns, placed_ns)
+
+    def _attach(self, library: Library, file: File) -> int | None:
+        """Return when the probes of the first receiver that has any there were in place."""
+        first, *others = self.of_kind(LibraryReceiver)
+        if not others:
+            return first.attach(library, file)
+        # Side by side: all wait for a child that decodes, and for the kernel.
+        with ThreadPoolExecutor(len(others), "attaching") as beside:
+            placing = [beside.submit(receiver.attach, library, file) for receiver in others]
+            found = [first.attach(library, file), *(placed.result() for placed in placing)]
+        return next((placed_ns for placed_ns in found if placed_ns is not None), None)
+
+    def _each(self, do: Callable[[LibraryReceiver], object]) -> None:
+        for receiver in self.of_kind(LibraryReceiver):
+            with self._component:
+                do(receiver)

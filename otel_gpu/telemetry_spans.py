@@ -1,0 +1,120 @@
+"""Which spans can otel-gpu emit? Each declared once, and the attributes that they may carry.
+
+Names are the semantic conventions' for servers of HTTP, of remote calls and of models, where they have them. What the GPU
+did has the names of the metrics that count the same for a whole process.
+"""
+
+from __future__ import annotations
+
+from .signals.spans import Span, SpanKind, SpanSpec
+from .signals.telemetry import AttributeSpec
+
+_DIRECTIONS = {"h2d": "from host to device", "d2h": "from device to host", "d2d": "from device to device"}
+
+TOTALS = (
+    AttributeSpec("gpu.cuda.kernel.launch.calls", "Kernel launches, as of the metric of this name."),
+    AttributeSpec("gpu.cuda.graph.launch.calls", "CUDA graph launches, as of the metric of this name."),
+    *(AttributeSpec(f"gpu.cuda.memory.copy.calls.{d}", f"Copies {words}.") for d, words in _DIRECTIONS.items()),
+    *(AttributeSpec(f"gpu.cuda.memory.copy.bytes.{d}", f"Bytes copied {words}.") for d, words in _DIRECTIONS.items()),
+    AttributeSpec("gpu.cuda.synchronize.duration", "Seconds that the host waited in blocking calls."),
+)
+"""What was done on the GPU: exact or left out, as may be what is zero."""
+
+_ATTRIBUTION = AttributeSpec(
+    "otel_gpu.attribution",
+    "Whether all of it is known to be the request's, or a share of a batch is part of it.",
+    ("exact", "share"),
+)
+_LINKED = AttributeSpec(
+    "otel_gpu.linked", "Whether the links are the requests that were served, or some more.", ("exact", "superset")
+)
+_REQUEST = (
+    AttributeSpec("client.address", "Where the request came from."),
+    AttributeSpec(
+        "gen_ai.operation.name", "What a model was asked for, by the path.", ("chat", "text_completion", "embeddings")
+    ),
+    AttributeSpec("gen_ai.provider.name", "Whose interface the path is: `openai`.", ("openai",)),
+    AttributeSpec(
+        "gen_ai.request.model",
+        "The model, where bodies may be looked into; of metrics `other` beyond the first 32 of a process.",
+    ),
+    AttributeSpec("gen_ai.request.stream", "Whether the response is a stream of events."),
+    AttributeSpec("http.request.body.size", "Bytes of the request's body."),
+    AttributeSpec("http.request.method", "The method; `_OTHER` for what is none of the known."),
+    AttributeSpec("http.request.method_original", "The method that was sent, where it is none of the known."),
+    AttributeSpec("http.response.body.size", "Bytes of the response's body."),
+    AttributeSpec("http.response.status_code", "The status of the response."),
+    AttributeSpec("network.peer.address", "The other end of the connection."),
+    AttributeSpec("network.peer.port", "Its port."),
+    AttributeSpec("network.protocol.version", "Of HTTP.", ("1.0", "1.1", "2")),
+    AttributeSpec(
+        "otel_gpu.cut",
+        "Why a span is not whole: the connection closed before the response was, the agent ended, it began before the agent "
+        "saw it, or its end could not be found.",
+        ("connection_closed", "agent_ended", "began_before", "protocol_lost"),
+    ),
+    AttributeSpec("otel_gpu.spans.left_out", "Pieces of work that are in the totals and have no span."),
+    AttributeSpec("rpc.method", "The method, with its service; `_OTHER` for what the server does not have."),
+    AttributeSpec("rpc.method_original", "The method that was asked for, where the server does not have it."),
+    AttributeSpec("rpc.response.status_code", "The status, by its name."),
+    AttributeSpec("rpc.system.name", "The system of calls.", ("grpc",)),
+    AttributeSpec("server.address", "The host that was asked for, or where the server listens."),
+    AttributeSpec("server.port", "Its port."),
+    AttributeSpec("url.path", "The path, without its query, at most 128 bytes."),
+    AttributeSpec("url.scheme", "How the request came.", ("http", "https")),
+    AttributeSpec(
+        "url.template",
+        "The path without its ids; of metrics `other` beyond the first 100 of a process. It is not `http.route`, which only "
+        "the server's framework knows.",
+    ),
+)
+
+ATTRIBUTES = (*TOTALS, _ATTRIBUTION, _LINKED, *_REQUEST)
+"""Every attribute of a span, but for `error.type`, which metrics have too."""
+
+
+def _names(*attributes: AttributeSpec) -> tuple[str, ...]:
+    return tuple(sorted(a.name for a in attributes))
+
+
+_WORK = _names(*TOTALS, _ATTRIBUTION)
+
+REQUEST = SpanSpec(
+    "{METHOD} {route}",
+    SpanKind.SERVER,
+    "A request, from the first byte of its head to the last of the response, with what the GPU did for it; trace id and "
+    "parent are those of `traceparent`. `{route}` is `url.template`; a remote call is named by its `rpc.method`.",
+    tuple(sorted((*_names(*TOTALS, _ATTRIBUTION, *_REQUEST), "error.type"))),
+)
+GPU_BATCH = SpanSpec(
+    "gpu batch",
+    SpanKind.INTERNAL,
+    "Work on the GPU for a request, from its first launch to the end that the host saw; its child.",
+    _WORK,
+)
+GPU_WAIT = SpanSpec(
+    "gpu wait",
+    SpanKind.INTERNAL,
+    "A blocking call of a request, in which the host waited for the GPU; its child.",
+    _WORK,
+)
+GPU_COPY = SpanSpec("gpu copy", SpanKind.INTERNAL, "A blocking copy of a request; its child.", _WORK)
+GPU_STEP = SpanSpec(
+    "gpu step",
+    SpanKind.INTERNAL,
+    "A step of an engine that serves several requests at once, of the engine's process; it links to the spans of the "
+    "requests that it served.",
+    _names(*TOTALS, _LINKED),
+)
+
+SPANS = (REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY, GPU_STEP)
+"""Every span, in the order in which the document shows it."""
+_BY_NAME = {spec.name: spec for spec in SPANS if spec is not REQUEST}
+
+
+def declaration(span: Span) -> SpanSpec | None:
+    """Return how a span is declared; None for one that is not, or that carries what its declaration does not name."""
+    spec = REQUEST if span.kind is SpanKind.SERVER else _BY_NAME.get(span.name)
+    if spec is None or spec.kind is not span.kind:
+        return None
+    return spec if {key for key, _ in span.attributes} <= set(spec.attributes) else None

@@ -1,0 +1,111 @@
+"""Does a real Collector take our spans and write what we meant?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.exporters.file import FileExporter
+from otel_gpu.exporters.otlp import OtlpExporter
+from otel_gpu.exporters.sdk_spans import SdkSpanExporter
+from otel_gpu.exporters.settings import Compression, FileSettings, OtlpSettings, Protocol, SdkSettings
+from otel_gpu.exporters.span_sink import SpanSink
+from otel_gpu.signals.spans import Span
+from tests.e2e.collector import Collector
+from tests.span_reading import read_spans
+from tests.unit.span_examples import family, hostile, many, request
+
+
+def sent_through(
+    collector: Collector,
+    spans: Sequence[Span],
+    protocol: Protocol,
+    compression: Compression = "gzip",
+    size: int = 3_500_000,
+) -> list[Span]:
+    """Return the spans in the file of a Collector that we sent these to."""
+    endpoint = collector.endpoint(protocol)
+    settings = OtlpSettings(endpoint, protocol, compression=compression, max_request_bytes=size)
+    exporter = OtlpExporter(settings)
+    SpanSink([exporter]).export(spans)
+    exporter.shutdown(30)
+    stats = exporter.signal_stats("traces")
+    assert (stats.sent_points, stats.failed_points) == (len(spans), 0), stats
+    collector.close()
+    return read_spans(collector.out)
+
+
+def in_order(spans: Sequence[Span]) -> list[Span]:
+    return sorted(spans, key=lambda span: (span.context.trace_id, span.context.span_id))
+
+
+@pytest.mark.parametrize("size", [3_500_000, 20_000], ids=["one request", "many requests"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_the_collectors_file_holds_the_spans_that_were_sent(
+    protocol: Protocol, compression: Compression, size: int, tmp_path: Path
+) -> None:
+    spans = [*many(3_000), *(replace(span, context=replace(span.context, trace_id=b"f" * 16)) for span in family())]
+
+    with Collector(tmp_path, signal="traces") as collector:
+        received = sent_through(collector, spans, protocol, compression, size)
+
+    assert in_order(received) == in_order(spans)
+
+
+def simplified(tree: object) -> object:
+    """Drop what is empty: writers differ in whether they spell it out."""
+    if isinstance(tree, dict):
+        return {k: s for k, v in tree.items() if (s := simplified(v)) not in ({}, [], "")}
+    return [simplified(v) for v in tree] if isinstance(tree, list) else tree
+
+
+def test_the_collectors_file_equals_our_own(tmp_path: Path) -> None:
+    spans = [*family(), replace(request(30), attributes=(("odd", float("inf")), ("whole", 3.0), ("yes", True)))]
+    ours = FileExporter(FileSettings(str(tmp_path)))
+    SpanSink([ours]).export(spans)
+    ours.shutdown(1)
+
+    with Collector(tmp_path / "collector", signal="traces") as collector:
+        sent_through(collector, spans, "grpc")
+
+    [mine], [theirs] = (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in (tmp_path / "traces.jsonl", collector.out)
+    )
+    assert simplified(mine) == simplified(theirs)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_a_collector_takes_hostile_spans(protocol: Protocol, tmp_path: Path) -> None:
+    large = replace(request(1), attributes=(("text", "\0" * 2**20),))
+
+    with Collector(tmp_path, signal="traces") as collector:
+        received = sent_through(collector, [hostile(), large, request(2)], protocol)
+
+    assert len(received) == 3
+    assert in_order(received)[:2] == in_order([large, request(2)])
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_the_sdks_exporter_sends_what_ours_sends(
+    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Collector(tmp_path, signal="traces") as collector:
+        endpoint = collector.endpoint("grpc" if protocol == "grpc" else "http/protobuf")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        exporter = SdkSpanExporter.installed(SdkSettings(f"otlp_proto_{protocol}"), "sdk")
+        SpanSink([exporter]).export(many(1_200))
+        exporter.shutdown(30)
+        assert exporter.stats().sent_points == 1_200
+        collector.close()
+        received = read_spans(collector.out)
+
+    # The SDK does not write the trace's flags.
+    sampled = [replace(span, context=replace(span.context, flags=1)) for span in received]
+    assert in_order(sampled) == in_order(many(1_200))
