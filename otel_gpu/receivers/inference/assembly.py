@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...signals.metrics import Resource
 from ...signals.spans import SpanContext
 from .gen_ai import model_of, operation_of
 from .head_cache import Answered, RequestHeads, ResponseHeads, body_of
-from .http2 import Exchange
 from .request import NOT_KNOWN, Attribution, Ending, Endpoint, GpuTotals, GpuWork, Request, Stream
 from .routes import Routes, path_of, template_of
 from .trace_context import parent_of
+
+if TYPE_CHECKING:
+    from .http2 import Exchange  # which takes a table of Huffman's codes, and not all servers speak HTTP/2
 
 _NOT_FOUND = 404
 _UNIMPLEMENTED = 12

@@ -7,22 +7,24 @@ the path without ids, since the framework's route is not known; the path itself 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ...printable import escaped
-from ...signals.metrics import AttributeValue
+from ...signals.metrics import Attributes, AttributeValue, Resource, attributes
 from ...signals.spans import Span, SpanContext, SpanKind, SpanStatus
 from .conventions import OTHER_METHOD, error_of, method_of, model_attributes, rpc_method_of, rpc_status_of
-from .request import Attribution, GpuTotals, GpuWork, Request, RpcCall
+from .request import Attribution, Ending, Endpoint, GpuTotals, GpuWork, Request, RpcCall
 from .routes import OTHER
 from .trace_context import child_of
 
-_Attribute = tuple[str, AttributeValue | None]
+_Attributes = Mapping[str, AttributeValue | None]
+_NOBODY = Resource(())
 _NO_ROUTE = frozenset({"", OTHER})
 _MAX_HOST = 270
-_MAX_HOSTS = 256
-"""That are remembered, since most come again."""
+_MAX_COMMON = 1024
+"""Kinds of requests that are remembered, since most come again."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,64}\]|[A-Za-z0-9_.\-]{1,255})(?::([0-9]{1,5}))?\Z")
 
 
@@ -48,18 +50,47 @@ def spans_of(request: Request, limits: SpanLimits = SpanLimits()) -> list[Span]:
 
 
 def _server(request: Request, context: SpanContext, left_out: int) -> Span:
-    error = error_of(request)
+    stream, peer = request.stream, request.peer
+    common = _common(
+        request.method,
+        request.path,
+        request.route,
+        request.version,
+        request.status,
+        request.scheme,
+        request.host if len(request.host) <= _MAX_HOST else "",
+        request.local,
+        request.model,
+        request.rpc,
+        request.ending,
+        stream is not None and stream.is_event_stream,
+    )
+    found = [*common.attributes, *_totals(request.totals, request.attribution)]
+    if peer is not None:
+        if peer.address:
+            address = escaped(peer.address)
+            found += (("client.address", address), ("network.peer.address", address))
+        if peer.port is not None:
+            found.append(("network.peer.port", peer.port))
+    if request.rpc is None:
+        if request.request_body_bytes is not None:
+            found.append(("http.request.body.size", request.request_body_bytes))
+        if request.response_body_bytes is not None:
+            found.append(("http.response.body.size", request.response_body_bytes))
+    if left_out:
+        found.append(("otel_gpu.spans.left_out", left_out))
+    found.sort()
     return Span(
         request.resource,
-        _name(request),
+        common.name,
         context,
         request.start_ns,
         request.end_ns,
         request.parent.span_id if request.parent else b"",
         request.parent is not None,
         SpanKind.SERVER,
-        tuple(sorted(_known(_server_attributes(request, error, left_out)))),
-        status=SpanStatus.UNSET if error is None else SpanStatus.ERROR,
+        tuple(found),
+        status=common.status,
     )
 
 
@@ -71,7 +102,7 @@ def _child(request: Request, parent: SpanContext, work: GpuWork) -> Span:
         work.start_ns,
         work.end_ns,
         parent.span_id,
-        attributes=tuple(_known(_totals(work.totals, request.attribution))),
+        attributes=tuple(_totals(work.totals, request.attribution)),
     )
 
 
@@ -84,63 +115,79 @@ def _name(request: Request) -> str:
     return name if request.route in _NO_ROUTE else f"{name} {request.route}"
 
 
-def _server_attributes(request: Request, error: str | None, left_out: int) -> list[_Attribute]:
-    return [
-        *(_http(request) if request.rpc is None else _rpc(request, request.rpc)),
-        *_ends(request),
-        *_totals(request.totals, request.attribution),
-        ("error.type", error),
-        ("otel_gpu.cut", request.ending.value or None),
-        ("otel_gpu.spans.left_out", left_out or None),
-    ]
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What requests have in common that ask the same of the same server, and are answered in the same way."""
+
+    name: str
+    attributes: Attributes
+    status: SpanStatus
 
 
-def _http(request: Request) -> list[_Attribute]:
+@lru_cache(_MAX_COMMON)
+def _common(
+    method: str,
+    path: str,
+    route: str,
+    version: str,
+    status: int | None,
+    scheme: str,
+    host: str,
+    local: Endpoint | None,
+    model: str,
+    rpc: RpcCall | None,
+    ending: Ending,
+    is_event_stream: bool,
+) -> _Common:
+    request = Request(
+        _NOBODY, 0, 0, method, path, route, version, status, scheme=scheme, model=model, rpc=rpc, ending=ending
+    )
+    error = error_of(request)
+    found = attributes(
+        {
+            **(_http(request, is_event_stream=is_event_stream) if rpc is None else _rpc(request, rpc)),
+            **_server_address(host, local),
+            "network.protocol.version": version or None,
+            "error.type": error,
+            "otel_gpu.cut": ending.value or None,
+        }
+    )
+    return _Common(_name(request), found, SpanStatus.UNSET if error is None else SpanStatus.ERROR)
+
+
+def _http(request: Request, *, is_event_stream: bool) -> _Attributes:
     method = method_of(request)
-    stream = request.stream
     model = model_attributes(request, request.model)
-    return [
-        ("http.request.method", method),
-        ("http.request.method_original", escaped(request.method) if method == OTHER_METHOD else None),
-        ("http.response.status_code", request.status),
-        ("http.request.body.size", request.request_body_bytes),
-        ("http.response.body.size", request.response_body_bytes),
-        ("url.path", request.path or None),
-        ("url.scheme", request.scheme),
-        ("url.template", request.route if request.route not in _NO_ROUTE else None),
-        *model.items(),
-        ("gen_ai.request.stream", True if model and stream and stream.is_event_stream else None),
-    ]
+    return {
+        "http.request.method": method,
+        "http.request.method_original": escaped(request.method) if method == OTHER_METHOD else None,
+        "http.response.status_code": request.status,
+        "url.path": request.path or None,
+        "url.scheme": request.scheme,
+        "url.template": request.route if request.route not in _NO_ROUTE else None,
+        **model,
+        "gen_ai.request.stream": True if model and is_event_stream else None,
+    }
 
 
-def _rpc(request: Request, rpc: RpcCall) -> list[_Attribute]:
+def _rpc(request: Request, rpc: RpcCall) -> _Attributes:
     method = rpc_method_of(request)
-    return [
-        ("rpc.system.name", rpc.system),
-        ("rpc.method", method),
-        ("rpc.method_original", escaped(rpc.method) if method == OTHER_METHOD else None),
-        ("rpc.response.status_code", rpc_status_of(request)),
-    ]
+    return {
+        "rpc.system.name": rpc.system,
+        "rpc.method": method,
+        "rpc.method_original": escaped(rpc.method) if method == OTHER_METHOD else None,
+        "rpc.response.status_code": rpc_status_of(request),
+    }
 
 
-def _ends(request: Request) -> list[_Attribute]:
-    """Return between whom it was."""
-    server, port = _host(request.host) if 0 < len(request.host) <= _MAX_HOST else ("", None)
-    if not server and request.local is not None:
-        server, port = escaped(request.local.address), request.local.port
-    peer = request.peer
-    address = escaped(peer.address) if peer is not None and peer.address else None
-    return [
-        ("server.address", server or None),
-        ("server.port", port),
-        ("client.address", address),
-        ("network.peer.address", address),
-        ("network.peer.port", peer.port if peer is not None else None),
-        ("network.protocol.version", request.version or None),
-    ]
+def _server_address(host: str, local: Endpoint | None) -> _Attributes:
+    """Return what the client asked for, or else where the server listens."""
+    server, port = _host(host)
+    if not server and local is not None:
+        server, port = escaped(local.address), local.port
+    return {"server.address": server or None, "server.port": port}
 
 
-@lru_cache(_MAX_HOSTS)
 def _host(host: str) -> tuple[str, int | None]:
     """Return the name and the port that a client asked for."""
     if (match := _HOST.match(host)) is None:
@@ -149,22 +196,26 @@ def _host(host: str) -> tuple[str, int | None]:
     return match[1].strip("[]"), port if port is not None and 0 < port < 1 << 16 else None
 
 
-def _totals(totals: GpuTotals, attribution: Attribution) -> list[_Attribute]:
+def _totals(totals: GpuTotals, attribution: Attribution) -> list[tuple[str, AttributeValue]]:
     """Return what the GPU did, sorted: what is not known is left out, and zeros too, but for launches."""
-    waited = totals.synchronize_ns
-    return [
-        ("gpu.cuda.graph.launch.calls", totals.graph_launches or None),
-        ("gpu.cuda.kernel.launch.calls", totals.launches),
-        ("gpu.cuda.memory.copy.bytes.d2d", totals.bytes_d2d or None),
-        ("gpu.cuda.memory.copy.bytes.d2h", totals.bytes_d2h or None),
-        ("gpu.cuda.memory.copy.bytes.h2d", totals.bytes_h2d or None),
-        ("gpu.cuda.memory.copy.calls.d2d", totals.copies_d2d or None),
-        ("gpu.cuda.memory.copy.calls.d2h", totals.copies_d2h or None),
-        ("gpu.cuda.memory.copy.calls.h2d", totals.copies_h2d or None),
-        ("gpu.cuda.synchronize.duration", waited / 1e9 if waited else None),
-        ("otel_gpu.attribution", attribution.value),
-    ]
-
-
-def _known(found: list[_Attribute]) -> list[tuple[str, AttributeValue]]:
-    return [(key, value) for key, value in found if value is not None]
+    found: list[tuple[str, AttributeValue]] = []
+    if totals.graph_launches:
+        found.append(("gpu.cuda.graph.launch.calls", totals.graph_launches))
+    if totals.launches is not None:
+        found.append(("gpu.cuda.kernel.launch.calls", totals.launches))
+    if totals.bytes_d2d:
+        found.append(("gpu.cuda.memory.copy.bytes.d2d", totals.bytes_d2d))
+    if totals.bytes_d2h:
+        found.append(("gpu.cuda.memory.copy.bytes.d2h", totals.bytes_d2h))
+    if totals.bytes_h2d:
+        found.append(("gpu.cuda.memory.copy.bytes.h2d", totals.bytes_h2d))
+    if totals.copies_d2d:
+        found.append(("gpu.cuda.memory.copy.calls.d2d", totals.copies_d2d))
+    if totals.copies_d2h:
+        found.append(("gpu.cuda.memory.copy.calls.d2h", totals.copies_d2h))
+    if totals.copies_h2d:
+        found.append(("gpu.cuda.memory.copy.calls.h2d", totals.copies_h2d))
+    if totals.synchronize_ns:
+        found.append(("gpu.cuda.synchronize.duration", totals.synchronize_ns / 1e9))
+    found.append(("otel_gpu.attribution", attribution.value))
+    return found
