@@ -311,6 +311,14 @@ def test_interim_responses_are_passed_over() -> None:
     assert final_response(interim + b"garbage", "GET") == (None, len(interim))
 
 
+def test_interim_responses_without_end_are_not_followed() -> None:
+    head, at = final_response(b"HTTP/1.1 100 \r\n\r\n" * 1000, "GET")
+
+    assert head is not None
+    assert head.is_interim
+    assert at < 1000
+
+
 def test_an_upgrade_is_no_interim_response() -> None:
     head, at = final_response(b"HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "GET")
 

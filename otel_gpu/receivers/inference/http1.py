@@ -17,6 +17,8 @@ MAX_LINES = 256
 _MAX_METHOD = 32
 _MAX_EMPTY_LINES = 4
 """Before a request, which clients of old sent after a body."""
+_MAX_INTERIM = 16
+"""Responses before the final one."""
 _MAX_DIGITS = 18
 """Of a length: more than any body has, and no 64-bit number overflows."""
 
@@ -138,12 +140,13 @@ def _read_response(data: bytes, method: str) -> ResponseHead | None:
 
 def final_response(data: bytes, method: str) -> tuple[ResponseHead | None, int]:
     """Return the first response that is not interim, and where it begins; the last one seen where none has come yet."""
-    at = 0
-    while True:
-        head = parse_response(data[at : at + MAX_HEAD + 1], method)
+    head, at = parse_response(data, method), 0
+    for _ in range(_MAX_INTERIM):
         if head is None or not (head.is_interim and head.is_whole) or at + head.size_bytes >= len(data):
-            return head, at
+            break
         at += head.size_bytes
+        head = parse_response(data[at : at + MAX_HEAD + 1], method)
+    return head, at
 
 
 def _has_few_lines(data: bytes, end: int) -> bool:
