@@ -23,7 +23,10 @@ from otel_gpu.printable import MAX_SHOWN, escaped, one_line
 from otel_gpu.process.mappings import mapped_file, parse_executable
 from otel_gpu.receivers.hip import devices as hip_devices
 from otel_gpu.redaction import endpoint_without_credentials, without_credentials
+from otel_gpu.reporters.folded import UNKNOWN, decode_folded
+from otel_gpu.reporters.html import decode_html
 from otel_gpu.reporters.reading import _from_otlp_json, _from_pprof
+from otel_gpu.reporters.speedscope import decode_speedscope
 
 from .target import Target
 
@@ -143,6 +146,34 @@ def _otlp_json(data: bytes) -> None:
     _from_otlp_json(data)
 
 
+_SPEEDSCOPE = (
+    b'{"shared":{"frames":[{"name":"main","file":"a.py","line":3},{"name":"f"}]},"profiles":[{"type":"sampled","unit":'
+    b'"seconds","name":"Kernel launches \xc2\xb7 train (7)","samples":[[0,1],[0]],"weights":[1.5,2]}]}'
+)
+_EVENTED = (
+    b'{"shared":{"frames":[{"name":"f"}]},"profiles":[{"type":"evented","unit":"none","name":"x","startValue":0,'
+    b'"events":[{"type":"O","frame":0,"at":1},{"type":"C","frame":0,"at":4}]}]}'
+)
+_GRAPH = (
+    b'{"strings":["all","","f"],"kinds":["native","marker"],"processes":[[["process.pid","7"]]],"graphs":[{"title":"x",'
+    b'"unit":"count","nanosecondsEach":0,"processIndex":0,"when":"2026-09-21 14:13:20 UTC","differential":false,'
+    b'"durations":[5],"columns":{"parent":[-1,0],"kind":[1,0],"name":[0,2],"place":[1,1],"values":[[3,3]]}}]}'
+)
+
+
+def _folded(data: bytes) -> None:
+    (profile,) = decode_folded(data, UNKNOWN)
+    assert sum(len(sample.stack) for sample in profile.samples) <= len(data)
+
+
+def _speedscope(data: bytes) -> None:
+    decode_speedscope(data)
+
+
+def _flame_graph(data: bytes) -> None:
+    decode_html(b'<script type="application/json" id="data">' + data + b"</script>")
+
+
 def _response(data: bytes) -> None:
     accepted(data, one_line)
 
@@ -188,6 +219,9 @@ TARGETS = (
     # Whoever reads a recording turns any exception into a message: what is tried is that it ends.
     Target("pprof", _pprof, lambda: [_PPROF], (Exception,)),
     Target("otlp_json", _otlp_json, lambda: [_OTLP_JSON], (Exception,)),
+    Target("folded", _folded, lambda: [b"# from elsewhere\nmain;f(int, 4);[unknown] 12\nmain;entry_[k] 3.5\n"], (ValueError,)),
+    Target("speedscope", _speedscope, lambda: [_SPEEDSCOPE, _EVENTED], (Exception,)),
+    Target("flame_graph", _flame_graph, lambda: [_GRAPH], (Exception,)),
     Target("response", _response, lambda: [b"", b"\x0a\x08\x08\x05\x12\x04oops"], (), 512),
     Target("rpc_status", _rpc_status, lambda: [b"\x08\x0e\x12\x04busy\x1a\x2e\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12\x02\x0a\x00"], (), 512),
     Target("retry_after", _retry_after, lambda: [b"120", b"Wed, 21 Oct 2026 07:28:00 GMT"], (), 128),
