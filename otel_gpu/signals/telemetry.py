@@ -15,3 +15,16 @@ class AttributeSpec:
     name: str
     description: str
     values: tuple[str, ...] = ()
+
+
+COPY_KINDS = (
+    "MemcpyHostToDevice",
+    "MemcpyDeviceToHost",
+    "MemcpyDeviceToDevice",
+    "MemcpyHostToHost",
+    "MemcpyDefault",
+    "MemcpyPeer",
+)
+HOST_MEMORIES = ("pageable", "pinned")
+MEMORY_TYPES = ("device", "host", "managed", "registered", "async", "virtual")
+"""Values that attributes of CUDA and of HIP have alike."""
