@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
-from .kernels import Program
+from ..program_id import ProgramId
 
 T = TypeVar("T")
 
@@ -23,8 +23,8 @@ class Turns(Generic[T]):
         """Hold at most `room` items, those that were taken and are not done with among them."""
         self._room = room
         self._lock = threading.Lock()
-        self._lines: OrderedDict[Program, deque[T]] = OrderedDict()
-        self._held: dict[Program, int] = {}
+        self._lines: OrderedDict[ProgramId, deque[T]] = OrderedDict()
+        self._held: dict[ProgramId, int] = {}
         self._unfinished = 0
 
     @property
@@ -32,14 +32,14 @@ class Turns(Generic[T]):
         """How many items wait, or were taken and are not done with."""
         return self._unfinished
 
-    def holds(self, programs: Collection[Program] | None = None) -> bool:
+    def holds(self, programs: Collection[ProgramId] | None = None) -> bool:
         """Say whether there are such items of programs, or of any."""
         if programs is None:
             return self._unfinished > 0
         with self._lock:
             return not self._held.keys().isdisjoint(programs)
 
-    def put(self, program: Program, item: T) -> bool:
+    def put(self, program: ProgramId, item: T) -> bool:
         """Put an item at the end of its program's line; False where the program has no share left."""
         with self._lock:
             its = self._held.get(program, 0)
@@ -61,7 +61,7 @@ class Turns(Generic[T]):
                     self._lines[program] = line
         return taken
 
-    def done(self, program: Program) -> None:
+    def done(self, program: ProgramId) -> None:
         """Say that an item of a program is done with."""
         with self._lock:
             self._unfinished -= 1

@@ -28,7 +28,7 @@ def facts(parsers: Parsers, tmp_path: Path) -> Iterator[CudaFacts]:
 
 
 def process(**attrs: str) -> Process:
-    return Process(PID, Resource(attributes(attrs)), 0, incarnation=1)
+    return Process(PID, Resource(attributes(attrs)), 0, exec_id=1)
 
 
 def test_a_kernel_of_a_process_that_has_ended_is_shown_by_its_program(facts: CudaFacts) -> None:

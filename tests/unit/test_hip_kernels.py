@@ -19,9 +19,10 @@ from otel_gpu.errors import ElfError
 from otel_gpu.kernel_names import origins as module
 from otel_gpu.kernel_names.cache import SymbolCache
 from otel_gpu.kernel_names.hip_kernels import HostPointer, kernel_of, symbols_at
-from otel_gpu.kernel_names.kernels import KernelBook, Program
+from otel_gpu.kernel_names.kernels import KernelBook
 from otel_gpu.kernel_names.origins import Origins
 from otel_gpu.process.parsers import Parsers
+from otel_gpu.program_id import ProgramId
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def origins(parsers: Parsers, tmp_path: Path) -> Iterator[Origins]:
     found.close()
 
 
-def named(origins: Origins, program: Program, *handles: int) -> list[str | None]:
+def named(origins: Origins, program: ProgramId, *handles: int) -> list[str | None]:
     for handle in handles:
         origins.submit(HostPointer(program, handle))
     origins.settle(120)
@@ -128,7 +129,7 @@ def test_a_process_that_has_ended_since_it_was_expected_has_its_names(library: P
 def test_files_are_not_read_again_for_every_address_outside_of_them(
     origins: Origins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads: list[Program] = []
+    reads: list[ProgramId] = []
     monkeypatch.setattr(origins, "_refresh", lambda program, _known: reads.append(program))
     monkeypatch.setattr(module, "_REMAP_S", 60.0)
 

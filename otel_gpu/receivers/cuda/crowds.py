@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...abi import Family
-from .owners import Program
+from ...program_id import ProgramId
 
 MOST = 4096
 """Rows of one program that are looked at one by one each time: half of them by their calls, half by blocks or bytes."""
@@ -24,7 +24,7 @@ class Crowds:
     """Rows folded together so far."""
 
     def __init__(self) -> None:
-        self._folded: Counter[Program] = Counter()
+        self._folded: Counter[ProgramId] = Counter()
 
     def fold(self, keys: npt.NDArray[np.void], grown: _Sums) -> tuple[npt.NDArray[np.void], _Sums]:
         """Return rows and what they grew by, with those of a crowd but its most important ones without their subject."""
@@ -40,7 +40,7 @@ class Crowds:
             important = {*_largest(grown[mine, 0]), *_largest(grown[mine, 1])}
             others = np.delete(mine, list(important))
             rest[others] = True
-            self._folded[divmod(int(numbers[at]), 1 << 32)] += int(grown[others, 0].sum())
+            self._folded[ProgramId(*divmod(int(numbers[at]), 1 << 32))] += int(grown[others, 0].sum())
         keys["subject"][rest] = 0
         keys["function"][rest & (keys["family"] == Family.LAUNCH)] = 0
         folded, of = np.unique(keys[rest].view(np.dtype((np.void, keys.itemsize))), return_inverse=True)
@@ -48,7 +48,7 @@ class Crowds:
         np.add.at(sums, of, grown[rest])
         return np.concatenate([keys[~rest], folded.view(keys.dtype)]), np.concatenate([grown[~rest], sums])
 
-    def take(self) -> dict[Program, int]:
+    def take(self) -> dict[ProgramId, int]:
         """Return how many calls were counted without their subject since the last time, by program."""
         taken, self._folded = self._folded, Counter()
         return dict(taken)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...abi import KIND_HIP, LIVE, LIVE_KEY, MemoryType
 from ...bpf.maps import BpfMap
-from .owners import Program
+from ...program_id import ProgramId
 
 _BOUND_TO_CONTEXT = (
     MemoryType.DEVICE,
@@ -32,7 +32,7 @@ many was, in the millisecond before these are removed, is lost: looking at a mil
 class Gone:
     """Memory of one type and device that went with what it belonged to."""
 
-    program: Program
+    program: ProgramId
     device: int
     type: MemoryType
     size: int
@@ -42,7 +42,7 @@ class Gone:
 class Ledger:
     """The kernel's table of live allocations, as far as the kernel cannot keep it itself."""
 
-    def __init__(self, live: BpfMap, give_back: Callable[[Program, int], None]) -> None:
+    def __init__(self, live: BpfMap, give_back: Callable[[ProgramId, int], None]) -> None:
         """`give_back` is told how many allocations of a program were taken out of the table."""
         self._live = live
         self._give_back = give_back
@@ -50,14 +50,18 @@ class Ledger:
         self._gone: list[Gone] = []
 
     def context_ended(
-        self, program: Program, *, context: int | None, device: int | None, when_ns: int, is_hip: bool = False
+        self, program: ProgramId, *, context: int | None, device: int | None, when_ns: int, is_hip: bool = False
     ) -> None:
         """Free what a context held (or every context of a device) when it ended."""
         mark = KIND_HIP if is_hip else 0
         sizes: dict[tuple[int, int], int] = defaultdict(int)
         removed = 0
         for keys, values in self._live.read_parts(LIVE_KEY, LIVE):
-            wanted = (keys["tgid"] == program[0]) & (keys["incarnation"] == program[1]) & (values["since_ns"] < when_ns)
+            wanted = (
+                (keys["tgid"] == program.pid)
+                & (keys["incarnation"] == program.exec_id)
+                & (values["since_ns"] < when_ns)
+            )
             wanted &= np.isin(values["type"], [kind | mark for kind in _BOUND_TO_CONTEXT])
             if context is not None:
                 wanted &= values["context"] == context

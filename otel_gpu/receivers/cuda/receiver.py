@@ -170,9 +170,9 @@ class CudaReceiver(LibraryReceiver):
             Table.PINNED: of_trie(self._object.map("pinned")),
         }
 
-    def _announced(self, incarnation: int, began: Began, said: Announced) -> None:
+    def _announced(self, exec_id: int, began: Began, said: Announced) -> None:
         late = began.start_ns <= self._placed_ns
-        self._processes.announced(incarnation, began, said.facts, is_whole=said.is_whole, late=late)
+        self._processes.announced(exec_id, began, said.facts, is_whole=said.is_whole, late=late)
 
     def close(self) -> None:
         """Detach from everything and unload; idempotent."""
@@ -281,19 +281,19 @@ class CudaReceiver(LibraryReceiver):
         sums, of_hip = CudaSums(*facts, self._errors.of_cuda), CudaSums(*facts, self._errors.of_hip)
 
         def count(row: RowDelta) -> None:
-            owner = self._processes.owner(row.tgid, row.incarnation)
+            owner = self._processes.owner(row.program)
             if row.is_hip:
                 of_hip.add(owner, replace(row, device=hip.device_of(row.device, owner)))
             else:
                 sums.add(owner, row)
 
         def add_time(grown: BusyDelta) -> None:
-            owner = self._processes.owner(*grown.program)
+            owner = self._processes.owner(grown.program)
             self._times.grown(owner, grown)
             sums.busy(owner, grown)
 
         def end_memory(gone: Gone) -> None:
-            owner = self._processes.owner(*gone.program)
+            owner = self._processes.owner(gone.program)
             if gone.is_hip:
                 of_hip.ended(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
             else:
@@ -303,11 +303,11 @@ class CudaReceiver(LibraryReceiver):
             self._uncounted += self._patience.sift(self._unsorted, {p.pid for p in ended})
             self._unsorted = []
             self._rows_lost += self._component.each(self._uncounted, count)
-            known = {(p.pid, p.incarnation) for p in self._processes if p.incarnation is not None}
+            known = programs_of(self._processes)
             self._component.each(self._busy.read(known), add_time)
             self._component.each(
                 self._facts.take_batches(),
-                lambda batch: self._times.ended(self._processes.owner(*batch[0]), *batch[1:]),
+                lambda batch: self._times.ended(self._processes.owner(batch[0]), *batch[1:]),
             )
             self._component.each(self._ledger.take_gone(), end_memory)
         measured = [*sums.measurements(), *hip.measurements(of_hip.measurements()), *map(self._lost, self._losses)]
@@ -338,7 +338,7 @@ class CudaReceiver(LibraryReceiver):
             self._folded += folded
 
     def _lost(self, loss: ProgramLoss) -> Measurement:
-        owner = self._processes.owner(*loss.program)
+        owner = self._processes.owner(loss.program)
         attrs = attributes({"event": loss.event, "bpf.map.name": loss.table})
         return Measurement(owner.resource, telemetry.PROCESS_EVENTS_LOST, attrs, loss.count)
 

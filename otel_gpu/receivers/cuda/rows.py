@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from ...abi import KIND_HIP, ROW, ROW_KEY
 from ...bpf.maps import BpfMap, possible_cpus
+from ...program_id import ProgramId
 from .crowds import Crowds
-from .owners import Program, are_of
+from .owners import are_of
 
 _Sums = npt.NDArray[np.uint64]
 
@@ -21,7 +22,7 @@ class RowDelta:
     """What one row grew by. Fields as in ebpf/abi.h."""
 
     tgid: int
-    incarnation: int
+    exec_id: int
     subject: int
     function: int
     family: int
@@ -33,6 +34,10 @@ class RowDelta:
     count: int
     sum_a: int
     sum_b: int
+
+    @property
+    def program(self) -> ProgramId:
+        return ProgramId(self.tgid, self.exec_id)
 
     @property
     def is_hip(self) -> bool:
@@ -70,7 +75,7 @@ class RowReader:
         """Return all rows and what they had counted when they were last read."""
         return np.frombuffer(self._keys, ROW_KEY), self._sums
 
-    def remove(self, rows: Collection[bytes]) -> Iterator[Program]:
+    def remove(self, rows: Collection[bytes]) -> Iterator[ProgramId]:
         """Remove rows, given by their keys, and yield whose each was that was there."""
         if not rows:
             return
@@ -80,10 +85,10 @@ class RowReader:
             if key.tobytes() in rows:
                 kept[at] = False
                 if self._table.delete(key.tobytes()):
-                    yield int(key["tgid"]), int(key["incarnation"])
+                    yield ProgramId(int(key["tgid"]), int(key["incarnation"]))
         self._keys, self._sums = keys[kept].tobytes(), self._sums[kept]
 
-    def forget(self, programs: Collection[Program]) -> int:
+    def forget(self, programs: Collection[ProgramId]) -> int:
         """Remove the rows of programs that can add nothing any more, and return how many there were."""
         keys = np.frombuffer(self._keys, ROW_KEY)
         gone = are_of(programs, keys)
