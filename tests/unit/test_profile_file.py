@@ -23,7 +23,6 @@ from otel_gpu.reporters.pprof import encode_pprof
 from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.profiles import (
     CPU,
-    GPU_ALLOC_OBJECTS,
     GPU_ALLOC_SPACE,
     GPU_LAUNCHES,
     Frame,
@@ -85,14 +84,14 @@ def test_otlp_json_comes_back_unchanged(tmp_path):
 
 
 def test_pprof_comes_back_with_stacks_and_values(tmp_path):
-    space, objects = training(GPU_ALLOC_SPACE, scale=512), training(GPU_ALLOC_OBJECTS)
+    space, launches = training(GPU_ALLOC_SPACE, scale=512), training(GPU_LAUNCHES)
 
-    write_profile([space, objects], tmp_path / "a.pb.gz")
+    write_profile([space, launches], tmp_path / "a.pb.gz")
     read = read_profiles(tmp_path / "a.pb.gz")
 
-    assert [p.type for p in read] == [space.type, objects.type]
+    assert [p.type for p in read] == [space.type, launches.type]
     assert [(p.total, p.truncated, p.duration_ns) for p in read] == [
-        (p.total, p.truncated, p.duration_ns) for p in (space, objects)
+        (p.total, p.truncated, p.duration_ns) for p in (space, launches)
     ]
     names = [[[f.function for f in s.stack] for s in p.samples] for p in (read[0], space)]
     assert names[0] == names[1]
