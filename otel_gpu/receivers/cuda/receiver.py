@@ -45,7 +45,7 @@ from .kernel_handles import handle_of
 from .ledger import Gone, Ledger
 from .loading import CudaPrograms
 from .owners import Removal, by_key, by_value, of_trie, programs_of
-from .patience import Patience
+from .pending_rows import PendingRows
 from .programs import ProgramLoss, Programs, SharedTables
 from .rows import RowDelta, RowReader
 from .sums import CudaSums
@@ -144,7 +144,7 @@ class CudaReceiver(LibraryReceiver):
         self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), give_back)
         processes.ask(self._programs)
         self._ring = RingReader(self._object.map("events"), self._facts.handle)
-        self._patience = Patience(self._facts.awaits_name)
+        self._pending_rows = PendingRows(self._facts.awaits_name)
         self._unexpanded = 0
         self._waits_for_names = True
         self._unsorted: list[RowDelta] = []
@@ -300,7 +300,7 @@ class CudaReceiver(LibraryReceiver):
                 sums.ended(owner, gone.device, gone.type, gone.size)
 
         with self._facts.lock:
-            self._uncounted += self._patience.sift(self._unsorted, {p.pid for p in ended})
+            self._uncounted += self._pending_rows.ready(self._unsorted, {p.pid for p in ended})
             self._unsorted = []
             self._rows_lost += self._component.each(self._uncounted, count)
             known = programs_of(self._processes)
@@ -353,7 +353,7 @@ class CudaReceiver(LibraryReceiver):
 
     def settle(self, timeout_s: float = _LAST_NAMES_S) -> None:
         """Wait for names a last time: from now on `collect` neither waits for them nor holds anything back."""
-        self._patience.end()
+        self._pending_rows.end()
         self._waits_for_names = False
         self._ring.drain()
         self._origins.settle_last(timeout_s)
