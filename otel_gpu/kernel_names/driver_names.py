@@ -20,9 +20,9 @@ from ..process.parsers import Parsers
 from ..program_id import ProgramId
 from .cache import SymbolCache
 from .compiler_caches import kernels_in_caches
-from .driver_book import DriverBook
+from .driver_paths import DriverPaths
 from .driver_records import Path, is_scarce
-from .kernels import KernelBook
+from .kernels import KernelTable
 from .launches import Module
 from .memory_work import Said
 from .program_memory import ProgramMemory
@@ -54,10 +54,10 @@ class _State:
 class DriverNames:
     """Names handles by the driver's records."""
 
-    def __init__(self, kernels: KernelBook, parsers: Parsers, cache: SymbolCache) -> None:
+    def __init__(self, kernels: KernelTable, parsers: Parsers, cache: SymbolCache) -> None:
         self._kernels = kernels
         self._parsers = parsers
-        self._book = DriverBook(parsers, cache)
+        self._book = DriverPaths(parsers, cache)
         self._states: dict[ProgramId, _State] = {}
         self._lock = threading.Lock()
 

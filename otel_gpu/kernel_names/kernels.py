@@ -1,4 +1,4 @@
-"""What is this kernel handle called? Names as the driver was asked for them, and as origins tell them.
+"""What is this kernel handle called? Names as the driver was asked for them, and as the resolver finds them.
 
 A name is known when the program asked the driver for the kernel while we looked (cuModuleGetFunction,
 cuLibraryGetKernel), or when the place that launched it gives it away. Else the handle is all there is, and
@@ -39,7 +39,7 @@ class _Names:
         return len(self.by_handle) < _MAX_KERNELS
 
 
-class KernelBook:
+class KernelTable:
     """The kernel names of the observed programs. Safe to use from several threads."""
 
     def __init__(self) -> None:

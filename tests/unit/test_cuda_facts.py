@@ -9,8 +9,8 @@ import pytest
 
 from otel_gpu.discovery.processes import Process
 from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.kernels import KernelBook
-from otel_gpu.kernel_names.origins import Origins
+from otel_gpu.kernel_names.kernels import KernelTable
+from otel_gpu.kernel_names.resolver import KernelNameResolver
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.facts import CudaFacts
 from otel_gpu.signals.metrics import Resource, attributes
@@ -21,10 +21,10 @@ PID = 1 << 22
 
 @pytest.fixture
 def facts(parsers: Parsers, tmp_path: Path) -> Iterator[CudaFacts]:
-    kernels = KernelBook()
-    origins = Origins(kernels, parsers, SymbolCache(tmp_path))
-    yield CudaFacts(kernels, origins, None, lambda *_: None)  # type: ignore[arg-type]
-    origins.close()
+    kernels = KernelTable()
+    resolver = KernelNameResolver(kernels, parsers, SymbolCache(tmp_path))
+    yield CudaFacts(kernels, resolver, None, lambda *_: None)  # type: ignore[arg-type]
+    resolver.close()
 
 
 def process(**attrs: str) -> Process:

@@ -13,9 +13,9 @@ from ... import abi
 from ...abi import EventType, Family, NodeType
 from ...discovery.processes import Began, Process
 from ...kernel_names.hip_kernels import HostPointer
-from ...kernel_names.kernels import KernelBook
+from ...kernel_names.kernels import KernelTable
 from ...kernel_names.launches import Launch
-from ...kernel_names.origins import Origins
+from ...kernel_names.resolver import KernelNameResolver
 from ...printable import escaped
 from ...probes.table import FUNCTIONS
 from ...program_id import ProgramId
@@ -42,11 +42,13 @@ OnProgram = Callable[[int, Began, announced.Announced], None]
 class CudaFacts:
     """Handles the receiver's events. `lock` guards what they change."""
 
-    def __init__(self, kernels: KernelBook, origins: Origins, ledger: Ledger, on_program: OnProgram) -> None:
+    def __init__(
+        self, kernels: KernelTable, resolver: KernelNameResolver, ledger: Ledger, on_program: OnProgram
+    ) -> None:
         """`on_program` is told of programs that show themselves, as exec id, beginning and who they are."""
         self.lock = threading.RLock()
         self._on_program = on_program
-        self._origins = origins
+        self._resolver = resolver
         self._kernels = kernels
         self._ledger = ledger
         self._graphs: dict[ProgramId, Graphs] = {}
@@ -85,10 +87,10 @@ class CudaFacts:
                         function, data = hip.as_cuda(function, data)
                     self._called(program, function, b, c, tuple(arguments), data, when_ns)
                 case EventType.FIRST_LAUNCH if b & abi.KIND_HIP:
-                    self._origins.submit(HostPointer(program, a))
+                    self._resolver.submit(HostPointer(program, a))
                 case EventType.FIRST_LAUNCH if self._handles.key(program, a) == a:
                     ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
-                    self._origins.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
+                    self._resolver.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
                 case EventType.BATCH if len(self._batches) < _MAX_BATCHES:
                     self._batches.append((program, tid, Batch(a, b, c, when_ns, d)))
                 case _:
@@ -109,7 +111,7 @@ class CudaFacts:
         if name is not None:
             return name
         # Of a process that ended at once nobody knows what it had mapped.
-        file = self._origins.caller(program, key) or dict(process.resource.attributes).get("process.executable.name")
+        file = self._resolver.caller(program, key) or dict(process.resource.attributes).get("process.executable.name")
         return f"{escaped(str(file or 'unknown'), _MAX_FILE_NAME)}+{handle_of(key):#x}"
 
     def key_of(self, process: Process, handle: int, generation: int | None = None) -> int:
@@ -121,11 +123,11 @@ class CudaFacts:
         """Say whether a row counts launches of a kernel whose name is being looked up."""
         program = row.program
         if row.family == Family.LAUNCH:
-            return self._origins.pending(program, self._handles.key(program, row.subject, row.function))
+            return self._resolver.pending(program, self._handles.key(program, row.subject, row.function))
         if row.family != Family.GRAPH_LAUNCH or (graphs := self._graphs.get(program)) is None:
             return False
         contents = graphs.contents(row.subject) or ()
-        return any(n.type is NodeType.KERNEL and self._origins.pending(program, n.value) for n in contents)
+        return any(n.type is NodeType.KERNEL and self._resolver.pending(program, n.value) for n in contents)
 
     def graph_contents(self, process: Process, version: int) -> Contents | None:
         """Return what one launch of a graph executes; None where it is not known."""
@@ -153,7 +155,7 @@ class CudaFacts:
             if (graphs := self._graphs.pop(program, None)) is not None:
                 self._unknown_nodes += graphs.unknown_nodes
             self._kernels.forget(program)
-            self._origins.forget(program)
+            self._resolver.forget(program)
 
     def _hip_device_reset(self, program: ProgramId, device: int, when_ns: int) -> None:
         for number in hip.devices_reset(device):
@@ -180,7 +182,7 @@ class CudaFacts:
     def _forget_functions(self, program: ProgramId) -> None:
         # Which ones went with the context is not known.
         self._kernels.unload_all(program)
-        self._origins.unloaded(program)
+        self._resolver.unloaded(program)
 
     def _called(
         self,
@@ -199,7 +201,7 @@ class CudaFacts:
                     self._kernels.alias(program, key, original)
             case "cuModuleUnload" | "cuLibraryUnload":
                 if not self._kernels.unload(program, arguments[0]):
-                    self._origins.unloaded(program)
+                    self._resolver.unloaded(program)
             case "cuCtxDestroy":
                 self._forget_functions(program)
                 self._ledger.context_ended(program, context=arguments[0], device=None, when_ns=when)

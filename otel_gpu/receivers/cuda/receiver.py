@@ -20,8 +20,8 @@ from ...bpf.tracepoints import TracepointLinks
 from ...discovery import drivers
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Began, Process, ProcessTable
-from ...kernel_names.kernels import KernelBook
-from ...kernel_names.origins import Origins
+from ...kernel_names.kernels import KernelTable
+from ...kernel_names.resolver import KernelNameResolver
 from ...probes.attach import PlannedProbe
 from ...probes.libraries import ProbedLibraries
 from ...probes.planning import PlanRequest
@@ -33,12 +33,12 @@ from ...signals.metrics import Measurement, SelfReading, attributes
 from ...supervision import Component, Health
 from .. import LibraryReceiver
 from ..hip import rows as hip
-from ..hip.devices import HipDeviceBook
+from ..hip.devices import HipDeviceTable
 from ..losses import loss_readings, read_losses
 from .announced import Announced
 from .busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
 from .dead_rows import DeadRows
-from .devices import DeviceBook
+from .devices import DeviceTable
 from .error_types import ErrorTypes
 from .facts import CudaFacts
 from .kernel_handles import handle_of
@@ -136,9 +136,9 @@ class CudaReceiver(LibraryReceiver):
         self._programs = Programs(self._object)
         self._shared = SharedTables(self._object, self._removals(), self._programs.states)
         self._ledger = Ledger(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
-        self.kernels = KernelBook()
-        self._origins = Origins(self.kernels, parsers)
-        self._facts = CudaFacts(self.kernels, self._origins, self._ledger, self._announced)
+        self.kernels = KernelTable()
+        self._resolver = KernelNameResolver(self.kernels, parsers)
+        self._facts = CudaFacts(self.kernels, self._resolver, self._ledger, self._announced)
         self._errors = ErrorTypes()
         give_back = partial(self._shared.give_back, Table.ROWS)
         self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), give_back)
@@ -154,9 +154,9 @@ class CudaReceiver(LibraryReceiver):
         self._folded = 0
         self._component = Component("cuda")
         self._before_forgetting: list[Callable[[Collection[Process]], None]] = []
-        self.devices = DeviceBook(processes, self._facts.device_uuids)
+        self.devices = DeviceTable(processes, self._facts.device_uuids)
         """Which GPUs are the observed processes' devices,"""
-        self.hip_devices = HipDeviceBook(processes, parsers)
+        self.hip_devices = HipDeviceTable(processes, parsers)
         """and which those of AMD's."""
 
     def _removals(self) -> dict[Table, Removal]:
@@ -178,7 +178,7 @@ class CudaReceiver(LibraryReceiver):
         """Detach from everything and unload; idempotent."""
         self.detach_all()
         self._ring.close()
-        self._origins.close()
+        self._resolver.close()
         self._loaded.close()
 
     def detach_all(self) -> None:
@@ -193,7 +193,7 @@ class CudaReceiver(LibraryReceiver):
     def attach(self, library: Library, file: File) -> int | None:
         """Place the probes in a library, once, and return since when they are there; None for libraries without any."""
         if library.kind is LibraryKind.HIP and isinstance(file, MappedFile):
-            self._origins.expect(file.pid)
+            self._resolver.expect(file.pid)
         attached = self._libraries.attach(library, file)
         if isinstance(file, MappedFile) and (process := self._processes.current(file.pid)) is not None:
             self.hip_devices.observe(process)
@@ -265,7 +265,7 @@ class CudaReceiver(LibraryReceiver):
         self._ring.drain()
         ended = self._processes.ended()
         if ended and self._waits_for_names:
-            self._origins.settle(_NAMES_OF_ENDED_S, programs_of(ended))
+            self._resolver.settle(_NAMES_OF_ENDED_S, programs_of(ended))
         for tell in self._before_forgetting:
             with self._component:
                 tell(ended)
@@ -276,7 +276,7 @@ class CudaReceiver(LibraryReceiver):
         # Events after rows: what a row counts was made known before it was counted.
         self._ring.drain()
         if self._waits_for_names:
-            self._origins.settle(names_s)
+            self._resolver.settle(names_s)
         facts = (self._name, self._facts.key_of, self._facts.graph_contents)
         sums, of_hip = CudaSums(*facts, self._errors.of_cuda), CudaSums(*facts, self._errors.of_hip)
 
@@ -349,14 +349,14 @@ class CudaReceiver(LibraryReceiver):
 
     def hurry(self, timeout_s: float) -> None:
         """Have a `collect` that waits for names go on in that time; `settle` follows."""
-        self._origins.hurry(timeout_s)
+        self._resolver.hurry(timeout_s)
 
     def settle(self, timeout_s: float = _LAST_NAMES_S) -> None:
         """Wait for names a last time: from now on `collect` neither waits for them nor holds anything back."""
         self._pending_rows.end()
         self._waits_for_names = False
         self._ring.drain()
-        self._origins.settle_last(timeout_s)
+        self._resolver.settle_last(timeout_s)
 
     def health(self) -> list[Health]:
         """Say how the thread is that reads events, and what is made of counts."""
@@ -386,9 +386,9 @@ class CudaReceiver(LibraryReceiver):
         return {
             "graph_launches_unexpanded": self._unexpanded,
             "graph_nodes_unknown": self._facts.unknown_graph_nodes(),
-            "name_lookups_dropped": self._origins.dropped,
-            "name_files_unread": self._origins.unread_files,
-            "name_reads_failed": self._origins.failed_reads,
+            "name_lookups_dropped": self._resolver.dropped,
+            "name_files_unread": self._resolver.unread_files,
+            "name_reads_failed": self._resolver.failed_reads,
             "names_cut": self._facts.cut_names(),
             "names_refused": self.kernels.refused,
             "rows_not_counted": self._rows_lost,
@@ -397,7 +397,7 @@ class CudaReceiver(LibraryReceiver):
 
     def unnamed(self) -> dict[str, int]:
         """Return how many kernels have no name, by whether it is still looked for."""
-        pending, unknown = self._origins.unnamed()
+        pending, unknown = self._resolver.unnamed()
         return {"pending": pending, "unknown": unknown}
 
     def fill(self) -> dict[str, tuple[int, int]]:

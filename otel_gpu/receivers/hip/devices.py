@@ -29,7 +29,7 @@ _ROCR, _HIP, _CUDA, _OTHER = (
 _OF_THIS_HOST = -1
 
 
-class HipDeviceBook:
+class HipDeviceTable:
     """The devices of the observed processes. Owned by one thread, but for `observe`."""
 
     def __init__(self, processes: ProcessTable, parsers: Parsers, sysfs: Path = kfd.SYSFS) -> None:

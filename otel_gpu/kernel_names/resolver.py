@@ -27,15 +27,15 @@ from ..program_id import ProgramId
 from ..supervision import Worker
 from .cache import SymbolCache
 from .driver_names import DriverNames
+from .fair_queue import FairQueue
 from .hip_kernels import HostPointer, kernels_at
 from .kernel_libraries import KernelLibraries
-from .kernels import KernelBook
+from .kernels import KernelTable
 from .launches import Launch, Module, module_at, told_by_stack, unread_launcher
 from .program_memory import ProgramMemory
 from .program_records import told_by_program
 from .programs import KnownProgram
 from .stubs import StubMap
-from .turns import Turns
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUE = 20_000
@@ -84,16 +84,16 @@ class _Expected:
 _Item = Launch | HostPointer | _Judgement | _Expected
 
 
-class Origins:
+class KernelNameResolver:
     """Names kernels by their launches, in a thread of its own."""
 
-    def __init__(self, kernels: KernelBook, parsers: Parsers, cache: SymbolCache | None = None) -> None:
+    def __init__(self, kernels: KernelTable, parsers: Parsers, cache: SymbolCache | None = None) -> None:
         cache = cache or SymbolCache()
         self._kernels = kernels
         self._parsers = parsers
         self._driver = DriverNames(kernels, parsers, cache)
         self._libraries = KernelLibraries(parsers, cache, self._say_reading)
-        self._turns: Turns[_Item] = Turns(_MAX_QUEUE)
+        self._queue: FairQueue[_Item] = FairQueue(_MAX_QUEUE)
         self._programs: dict[ProgramId, KnownProgram] = {}
         self._memories: dict[ProgramId, ProgramMemory] = {}
         self._held: OrderedDict[ProgramId, ProgramMemory] = OrderedDict()
@@ -146,14 +146,14 @@ class Origins:
         key = (launch.program, launch.handle)
         with self._lock:
             self._waiting.setdefault(key, []).append(time.monotonic())
-        if not self._turns.put(launch.program, launch):
+        if not self._queue.put(launch.program, launch):
             self.dropped += 1
             self._done(key)
         self.worker.wake()
 
     def expect(self, pid: int) -> None:
         """Look at what a process has mapped: it may launch by host pointers, and have ended before these are looked up."""
-        if self._turns.put(ProgramId(pid, _ANY), _Expected(pid)):
+        if self._queue.put(ProgramId(pid, _ANY), _Expected(pid)):
             self.worker.wake()
 
     def unloaded(self, program: ProgramId) -> None:
@@ -168,7 +168,7 @@ class Origins:
             if len(self._judged) >= _MAX_JUDGED or launch.program in self._judged:
                 return
             self._judged.add(launch.program)
-        if self._turns.put(launch.program, _Judgement(launch.program, launch.ip)):
+        if self._queue.put(launch.program, _Judgement(launch.program, launch.ip)):
             self.worker.wake()
         else:
             self._judged.discard(launch.program)
@@ -176,7 +176,7 @@ class Origins:
     def settle(self, timeout_s: float, programs: Collection[ProgramId] | None = None) -> None:
         """Wait until everything of programs, or of all, is looked at, or the time is up."""
         deadline = time.monotonic() + timeout_s
-        while self._turns.holds(programs) and time.monotonic() < min(deadline, self._wait_until):
+        while self._queue.holds(programs) and time.monotonic() < min(deadline, self._wait_until):
             time.sleep(0.01)
 
     def hurry(self, timeout_s: float) -> None:
@@ -298,7 +298,7 @@ class Origins:
 
     def _take(self) -> None:
         """Take what is in the queue now."""
-        self._batch.extend(self._turns.take(_MAX_BATCH))
+        self._batch.extend(self._queue.take(_MAX_BATCH))
         launches = [item for item in self._batch if isinstance(item, Launch)]
         if launches:
             self._launched_at = time.monotonic()
@@ -321,7 +321,7 @@ class Origins:
     def _work_on(self, item: _Item) -> None:
         if isinstance(item, _Expected):
             self._look_at_mapped(item.pid)
-            self._turns.done(ProgramId(item.pid, _ANY))
+            self._queue.done(ProgramId(item.pid, _ANY))
             return
         if isinstance(item, HostPointer):
             self._pointers.setdefault(item.program, []).append(item)
@@ -334,7 +334,7 @@ class Origins:
                 _log.debug("driver of process %d: %s", item.program[0], e)
             finally:
                 self._judged.discard(item.program)
-                self._turns.done(item.program)
+                self._queue.done(item.program)
             return
         waits: list[Launch] | None = None
         try:
@@ -391,7 +391,7 @@ class Origins:
 
     def _finish(self, launch: Launch | HostPointer) -> None:
         self._done((launch.program, launch.handle))
-        self._turns.done(launch.program)
+        self._queue.done(launch.program)
 
     def _done(self, key: tuple[ProgramId, int]) -> None:
         with self._lock:
