@@ -20,8 +20,8 @@ from ..program_id import ProgramId
 from ..signals.metrics import Resource
 from ..supervision import Health
 from . import procfs
-from .facts import FactReader, ProcessFacts, Unread, facts_of_kernel
 from .identification import Identification, Known
+from .process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from .resource import Identities
 
 _MAX_ENDED = 4096
@@ -107,7 +107,7 @@ class Process:
 
     @property
     def environment(self) -> Mapping[str, str] | None:
-        """The variables (`facts.VARIABLES`) it was started with; None where they could not be read. Waits likewise."""
+        """The variables (`process_info.VARIABLES`) it was started with; None where they could not be read. Waits likewise."""
         return self._known().environment
 
     def meet(self, *, late: bool) -> None:
@@ -135,7 +135,7 @@ class ProcessTable:
     def __init__(self, extra: Mapping[str, str] = {}, parsers: Parsers | None = None) -> None:
         """Without `parsers` only what the kernel knows by itself tells who a process is: not its command, not its variables."""
         self.identities = Identities(extra)
-        self._reader = None if parsers is None else FactReader(parsers)
+        self._reader = None if parsers is None else ProcessInfoReader(parsers)
         self._lock = threading.Lock()
         self._by_pid: dict[int, list[Process]] = {}
         self._names: dict[int, str] = {}
@@ -171,18 +171,18 @@ class ProcessTable:
         process.meet(late=late)
         return self._insert(process)
 
-    def announced(self, exec_id: int, began: Began, facts: ProcessFacts, *, is_whole: bool, late: bool) -> Process:
+    def announced(self, exec_id: int, began: Began, info: ProcessInfo, *, is_whole: bool, late: bool) -> Process:
         """Take in what the kernel said of a program that showed itself; `is_whole` where that is all there is."""
         running = (exec_id, began)
         with self._lock:
-            known = self._find(facts.pid, exec_id)
+            known = self._find(info.pid, exec_id)
         if known is not None:
             if is_whole and isinstance(known.identity, Identification):
-                known.identity.supply(facts)
+                known.identity.supply(info)
             return known
-        if not is_whole and self._running(facts.pid) == running:
-            return self.observe(facts.pid, late=late)
-        process = _made(facts.pid, self._known_by(facts), running, -1)
+        if not is_whole and self._running(info.pid) == running:
+            return self.observe(info.pid, late=late)
+        process = _made(info.pid, self._known_by(info), running, -1)
         process.late = late
         return self._insert(process)
 
@@ -276,25 +276,25 @@ class ProcessTable:
             self._reader.close()
 
     def _identity(self, pid: int) -> Resource | Identification:
-        facts = facts_of_kernel(pid)
+        info = kernel_info(pid)
         with self._lock:
-            facts = facts if facts.comm else replace(facts, comm=self._names.get(pid, ""))
+            info = info if info.comm else replace(info, comm=self._names.get(pid, ""))
         if self._reader is None:
-            return self.identities.of_program(facts)
-        identification = Identification(facts, self.identities.of_program)
-        self._reader.complete(facts, identification.supply)
+            return self.identities.of_program(info)
+        identification = Identification(info, self.identities.of_program)
+        self._reader.complete(info, identification.supply)
         return identification
 
-    def _known_by(self, facts: ProcessFacts) -> Known:
-        environment = None if facts.unread is not None else dict(facts.variables)
-        return Known(self.identities.of_program(facts), environment)
+    def _known_by(self, info: ProcessInfo) -> Known:
+        environment = None if info.unread is not None else dict(info.variables)
+        return Known(self.identities.of_program(info), environment)
 
     def _unannounced(self, program: ProgramId, state: KernelProgram | None) -> Process:
         """Take in a program that is gone, and of which nothing is known but what the kernel keeps of it."""
-        facts, began = ProcessFacts(program.pid, unread=Unread.ENDED), _BEFORE_ALL
+        info, began = ProcessInfo(program.pid, unread=Unread.ENDED), _BEFORE_ALL
         if state is not None:
-            facts, began = replace(facts, parent_pid=state.parent or None, comm=state.comm), state.began
-        process = _made(program.pid, self._known_by(facts), (program.exec_id, began), -1)
+            info, began = replace(info, parent_pid=state.parent or None, comm=state.comm), state.began
+        process = _made(program.pid, self._known_by(info), (program.exec_id, began), -1)
         process.late = True
         return self._insert(process)
 

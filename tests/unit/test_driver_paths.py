@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.driver_paths import DriverPaths
 from otel_gpu.kernel_names.driver_names import DriverNames
+from otel_gpu.kernel_names.driver_paths import DriverPaths
 from otel_gpu.kernel_names.driver_records import judged
 from otel_gpu.kernel_names.kernels import KernelTable
 from otel_gpu.kernel_names.launches import Module

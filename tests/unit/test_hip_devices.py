@@ -88,7 +88,7 @@ def test_variables_choose_and_order_devices(environment: dict[str, str], ordinal
 
 @pytest.fixture(scope="module")
 def parsers() -> Iterator[Parsers]:
-    with Parsers(modules=("otel_gpu.discovery.fact_work",)) as running:
+    with Parsers(modules=("otel_gpu.discovery.process_info_work",)) as running:
         yield running
 
 

@@ -29,7 +29,7 @@ Start = Callable[..., Process]
 
 @pytest.fixture(scope="module")
 def parsers() -> Iterator[Parsers]:
-    with Parsers(modules=("otel_gpu.discovery.fact_work",)) as running:
+    with Parsers(modules=("otel_gpu.discovery.process_info_work",)) as running:
         yield running
 
 

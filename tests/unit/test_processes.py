@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from otel_gpu.discovery.facts import ProcessFacts
 from otel_gpu.discovery.identification import Identification, Known
+from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.processes import Began, Process, ProcessTable
 from otel_gpu.program_id import ProgramId
 
@@ -59,8 +59,8 @@ class Kernel:
         return self.kept
 
 
-def facts(pid: int, name: str) -> ProcessFacts:
-    return ProcessFacts(pid, comm=name, executable=f"/bin/{name}")
+def info(pid: int, name: str) -> ProcessInfo:
+    return ProcessInfo(pid, comm=name, executable=f"/bin/{name}")
 
 
 def names(process: Process) -> object:
@@ -134,21 +134,21 @@ def test_a_program_has_the_name_that_it_had_when_it_showed_itself(
 
     # What the first two said comes when the third runs already.
     second, first = (
-        table.announced(number, Began(7, n), facts(child.pid, name), is_whole=True, late=True)
+        table.announced(number, Began(7, n), info(child.pid, name), is_whole=True, late=True)
         for number, n, name in ((222, 2, "second"), (111, 1, "first"))
     )
 
     assert [names(p) for p in (first, second)] == ["first", "second"]
     assert (first.ended, second.ended, third.ended) == (True, True, False)
     assert list(table) == [first, second, third]
-    assert table.announced(333, Began(7, 3), facts(child.pid, "x"), is_whole=True, late=True) is third
+    assert table.announced(333, Began(7, 3), info(child.pid, "x"), is_whole=True, late=True) is third
     assert [table.owner(ProgramId(child.pid, n)) for n in (111, 222, 333)] == [first, second, third]
 
 
 def test_discovery_says_whether_a_program_is_late(table: ProcessTable, child: subprocess.Popen[bytes]) -> None:
     kernel = Kernel(table)
     kernel.runs(child.pid, 111)
-    announced = table.announced(111, Began(7, 1), facts(child.pid, "early"), is_whole=True, late=True)
+    announced = table.announced(111, Began(7, 1), info(child.pid, "early"), is_whole=True, late=True)
     assert announced.late
 
     assert table.observe(child.pid, late=False) is announced
@@ -161,7 +161,7 @@ def test_what_a_program_could_not_say_is_read_while_it_runs(
 ) -> None:
     kernel = Kernel(table)
     kernel.runs(child.pid, 111)
-    cut = facts(child.pid, "cut")
+    cut = info(child.pid, "cut")
 
     whole = table.announced(111, Began(7, 1), cut, is_whole=False, late=False)
     gone = table.announced(99, Began(7, 0), cut, is_whole=False, late=False)
@@ -290,7 +290,7 @@ def test_who_waits_for_a_programs_name_holds_up_nobody(table: ProcessTable, chil
 
     process = table.observe(child.pid)
     resource = process.resource
-    identification = Slow(ProcessFacts(child.pid), lambda _: resource, patience_s=60)
+    identification = Slow(ProcessInfo(child.pid), lambda _: resource, patience_s=60)
     process.identity = identification
     with ThreadPoolExecutor(2) as others:
         found = others.submit(table.of_resource, resource)
@@ -298,5 +298,5 @@ def test_who_waits_for_a_programs_name_holds_up_nobody(table: ProcessTable, chil
         try:
             assert others.submit(table.known, child.pid).result(timeout=10)
         finally:
-            identification.supply(ProcessFacts(child.pid))
+            identification.supply(ProcessInfo(child.pid))
         assert found.result(timeout=10) is process

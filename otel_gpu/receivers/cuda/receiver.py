@@ -172,7 +172,7 @@ class CudaReceiver(LibraryReceiver):
 
     def _announced(self, exec_id: int, began: Began, said: Announced) -> None:
         late = began.start_ns <= self._placed_ns
-        self._processes.announced(exec_id, began, said.facts, is_whole=said.is_whole, late=late)
+        self._processes.announced(exec_id, began, said.info, is_whole=said.is_whole, late=late)
 
     def close(self) -> None:
         """Detach from everything and unload; idempotent."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...discovery import kfd
-from ...discovery.fact_work import are_there
 from ...discovery.kfd import AmdGpu
+from ...discovery.process_info_work import are_there
 from ...discovery.processes import Process, ProcessTable
 from ...process.files import RootedFile
 from ...process.parsers import Parsers, WorkError
