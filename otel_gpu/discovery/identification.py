@@ -30,7 +30,7 @@ class Identification:
         self, info: ProcessInfo, decide: Callable[[ProcessInfo], Resource], patience_s: float = _PATIENCE_S
     ) -> None:
         """`info` is what is known already; `decide` is called once, with all that is known in the end."""
-        self._facts = replace(info, unread=Unread.NO_ANSWER)
+        self._info = replace(info, unread=Unread.NO_ANSWER)
         self._decide = decide
         self._deadline = time.monotonic() + patience_s
         self._lock = threading.Lock()
@@ -40,8 +40,8 @@ class Identification:
     def supply(self, info: ProcessInfo) -> None:
         """Take in what was read; too late, or where more is known already, it changes nothing."""
         with self._lock:
-            if info.unread is None or self._facts.unread is not None:
-                self._facts = info
+            if info.unread is None or self._info.unread is not None:
+                self._info = info
         self._complete.set()
 
     def get(self) -> Known:
@@ -50,7 +50,7 @@ class Identification:
             self._complete.wait(max(self._deadline - time.monotonic(), 0))
             with self._lock:
                 if self._known is None:
-                    info = self._facts
+                    info = self._info
                     environment = None if info.unread is not None else dict(info.variables)
                     self._known = Known(self._decide(info), environment)
         return self._known

@@ -52,7 +52,7 @@ def reader() -> Iterator[ProcessInfoReader]:
 
 
 @pytest.fixture
-def facts_of(reader: ProcessInfoReader) -> Callable[[int], ProcessInfo]:
+def info_of(reader: ProcessInfoReader) -> Callable[[int], ProcessInfo]:
     def read(pid: int) -> ProcessInfo:
         found: queue.Queue[ProcessInfo] = queue.Queue()
         reader.complete(kernel_info(pid), found.put)
@@ -62,10 +62,10 @@ def facts_of(reader: ProcessInfoReader) -> Callable[[int], ProcessInfo]:
 
 
 @pytest.fixture
-def who(facts_of: Callable[[int], ProcessInfo]) -> Who:
+def who(info_of: Callable[[int], ProcessInfo]) -> Who:
     def who(pid: int, **extra: str) -> dict[str, object]:
         shared = {k.replace("_", "."): v for k, v in extra.items()}
-        return dict(Identities(shared).of_program(facts_of(pid)).attributes)
+        return dict(Identities(shared).of_program(info_of(pid)).attributes)
 
     return who
 
@@ -97,9 +97,7 @@ def test_what_it_says_of_itself_goes_before_what_the_agent_is_told(start: Start,
     assert (found["own/key"], found["team"]) == ("x", "ours")
 
 
-def test_a_process_cannot_say_that_it_is_another(
-    start: Start, who: Who, facts_of: Callable[[int], ProcessInfo]
-) -> None:
+def test_a_process_cannot_say_that_it_is_another(start: Start, who: Who, info_of: Callable[[int], ProcessInfo]) -> None:
     lie = (
         "host.name=elsewhere,Host.ID=1,host_arch=vax,os.type=windows,process.pid=1,process.executable.path=/bin/true,"
         "container.id=0,telemetry.sdk.name=mine,k8s.pod.uid=other,k8s.pod.name=stays"
@@ -107,7 +105,7 @@ def test_a_process_cannot_say_that_it_is_another(
     pid = start(OTEL_RESOURCE_ATTRIBUTES=lie)
     honest = who(start())
 
-    info = replace(facts_of(pid), cgroups=(f"0::/kubepods/pod{POD}/{ID}",))
+    info = replace(info_of(pid), cgroups=(f"0::/kubepods/pod{POD}/{ID}",))
     found = identify(info, host())
 
     of_host = {key: value for key, value in honest.items() if key.startswith(("host.", "os."))}
@@ -134,9 +132,9 @@ def test_what_the_operator_says_of_the_host_goes_before_what_a_process_says() ->
     assert (found["k8s.node.name"], found["host.name"], found["k8s.namespace.name"]) == ("a", "told", "b")
 
 
-def test_a_process_that_is_gone_has_a_name_all_the_same(who: Who, facts_of: Callable[[int], ProcessInfo]) -> None:
+def test_a_process_that_is_gone_has_a_name_all_the_same(who: Who, info_of: Callable[[int], ProcessInfo]) -> None:
     assert who(1 << 22)["service.name"] == "unknown_service"
-    assert facts_of(1 << 22).unread is Unread.ENDED
+    assert info_of(1 << 22).unread is Unread.ENDED
 
 
 def of_list(text: str) -> tuple[dict[str, object], dict[Cut, int]]:
@@ -196,7 +194,7 @@ TEXT = st.text(st.characters(codec=None), max_size=50)
 
 
 @given(TEXT, TEXT, st.lists(TEXT, max_size=5), TEXT, TEXT)
-def test_any_facts_make_a_resource_that_can_be_shown(
+def test_any_process_makes_a_resource_that_can_be_shown(
     comm: str, executable: str, arguments: list[str], variable: str, cgroup: str
 ) -> None:
     variables = (("OTEL_SERVICE_NAME", variable), ("OTEL_RESOURCE_ATTRIBUTES", f"a={variable},{variable}=a"))

@@ -40,7 +40,7 @@ from .busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
 from .dead_rows import DeadRows
 from .devices import DeviceTable
 from .error_types import ErrorTypes
-from .facts import CudaFacts
+from .events import CudaEvents
 from .kernel_handles import handle_of
 from .ledger import Gone, Ledger
 from .loading import CudaPrograms
@@ -138,13 +138,13 @@ class CudaReceiver(LibraryReceiver):
         self._ledger = Ledger(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
         self.kernels = KernelTable()
         self._resolver = KernelNameResolver(self.kernels, parsers)
-        self._facts = CudaFacts(self.kernels, self._resolver, self._ledger, self._announced)
+        self._events = CudaEvents(self.kernels, self._resolver, self._ledger, self._announced)
         self._errors = ErrorTypes()
         give_back = partial(self._shared.give_back, Table.ROWS)
         self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), give_back)
         processes.ask(self._programs)
-        self._ring = RingReader(self._object.map("events"), self._facts.handle)
-        self._pending_rows = PendingRows(self._facts.awaits_name)
+        self._ring = RingReader(self._object.map("events"), self._events.handle)
+        self._pending_rows = PendingRows(self._events.awaits_name)
         self._unexpanded = 0
         self._waits_for_names = True
         self._unsorted: list[RowDelta] = []
@@ -154,7 +154,7 @@ class CudaReceiver(LibraryReceiver):
         self._folded = 0
         self._component = Component("cuda")
         self._before_forgetting: list[Callable[[Collection[Process]], None]] = []
-        self.devices = DeviceTable(processes, self._facts.device_uuids)
+        self.devices = DeviceTable(processes, self._events.device_uuids)
         """Which GPUs are the observed processes' devices,"""
         self.hip_devices = HipDeviceTable(processes, parsers)
         """and which those of AMD's."""
@@ -243,11 +243,11 @@ class CudaReceiver(LibraryReceiver):
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""
-        return self._name(process, self._facts.key_of(process, handle))
+        return self._name(process, self._events.key_of(process, handle))
 
     def _name(self, process: Process, key: int) -> str:
         try:
-            return self._facts.kernel_name(process, key)
+            return self._events.kernel_name(process, key)
         except Exception as e:  # noqa: BLE001 - a name that cannot be had must not cost what was launched
             self._component.note(e)
             return f"unknown+{handle_of(key):#x}"
@@ -277,8 +277,8 @@ class CudaReceiver(LibraryReceiver):
         self._ring.drain()
         if self._waits_for_names:
             self._resolver.settle(names_s)
-        facts = (self._name, self._facts.key_of, self._facts.graph_contents)
-        sums, of_hip = CudaSums(*facts, self._errors.of_cuda), CudaSums(*facts, self._errors.of_hip)
+        naming = (self._name, self._events.key_of, self._events.graph_contents)
+        sums, of_hip = CudaSums(*naming, self._errors.of_cuda), CudaSums(*naming, self._errors.of_hip)
 
         def count(row: RowDelta) -> None:
             owner = self._processes.owner(row.program)
@@ -299,14 +299,14 @@ class CudaReceiver(LibraryReceiver):
             else:
                 sums.ended(owner, gone.device, gone.type, gone.size)
 
-        with self._facts.lock:
+        with self._events.lock:
             self._uncounted += self._pending_rows.ready(self._unsorted, {p.pid for p in ended})
             self._unsorted = []
             self._rows_lost += self._component.each(self._uncounted, count)
             known = programs_of(self._processes)
             self._component.each(self._busy.read(known), add_time)
             self._component.each(
-                self._facts.take_batches(),
+                self._events.take_batches(),
                 lambda batch: self._times.ended(self._processes.owner(batch[0]), *batch[1:]),
             )
             self._component.each(self._ledger.take_gone(), end_memory)
@@ -327,7 +327,7 @@ class CudaReceiver(LibraryReceiver):
         self._busy.forget(programs)
         self._programs.forget(programs)
         for program in programs:
-            self._facts.forget(program)
+            self._events.forget(program)
 
     def _read_programs(self) -> None:
         totals, losses = self._programs.read()
@@ -344,7 +344,7 @@ class CudaReceiver(LibraryReceiver):
 
     def take_busy(self) -> Mapping[Process, Mapping[int, DeviceTime]]:
         """Return what GPUs did for each process since the last call, by device, as of the last read."""
-        with self._facts.lock:
+        with self._events.lock:
             return self._times.take()
 
     def hurry(self, timeout_s: float) -> None:
@@ -385,11 +385,11 @@ class CudaReceiver(LibraryReceiver):
         """Return how often something was counted without all that there is to know of it, since the start."""
         return {
             "graph_launches_unexpanded": self._unexpanded,
-            "graph_nodes_unknown": self._facts.unknown_graph_nodes(),
+            "graph_nodes_unknown": self._events.unknown_graph_nodes(),
             "name_lookups_dropped": self._resolver.dropped,
             "name_files_unread": self._resolver.unread_files,
             "name_reads_failed": self._resolver.failed_reads,
-            "names_cut": self._facts.cut_names(),
+            "names_cut": self._events.cut_names(),
             "names_refused": self.kernels.refused,
             "rows_not_counted": self._rows_lost,
             _FOLDED: self._folded,

@@ -39,7 +39,7 @@ _NONE: Mapping[int, str] = MappingProxyType({})
 OnProgram = Callable[[int, Began, announced.Announced], None]
 
 
-class CudaFacts:
+class CudaEvents:
     """Handles the receiver's events. `lock` guards what they change."""
 
     def __init__(

@@ -12,7 +12,7 @@ from otel_gpu.kernel_names.cache import SymbolCache
 from otel_gpu.kernel_names.kernels import KernelTable
 from otel_gpu.kernel_names.resolver import KernelNameResolver
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.receivers.cuda.facts import CudaFacts
+from otel_gpu.receivers.cuda.events import CudaEvents
 from otel_gpu.signals.metrics import Resource, attributes
 
 PID = 1 << 22
@@ -20,10 +20,10 @@ PID = 1 << 22
 
 
 @pytest.fixture
-def facts(parsers: Parsers, tmp_path: Path) -> Iterator[CudaFacts]:
+def events(parsers: Parsers, tmp_path: Path) -> Iterator[CudaEvents]:
     kernels = KernelTable()
     resolver = KernelNameResolver(kernels, parsers, SymbolCache(tmp_path))
-    yield CudaFacts(kernels, resolver, None, lambda *_: None)  # type: ignore[arg-type]
+    yield CudaEvents(kernels, resolver, None, lambda *_: None)  # type: ignore[arg-type]
     resolver.close()
 
 
@@ -31,18 +31,18 @@ def process(**attrs: str) -> Process:
     return Process(PID, Resource(attributes(attrs)), 0, exec_id=1)
 
 
-def test_a_kernel_of_a_process_that_has_ended_is_shown_by_its_program(facts: CudaFacts) -> None:
+def test_a_kernel_of_a_process_that_has_ended_is_shown_by_its_program(events: CudaEvents) -> None:
     named = process(**{"process.executable.name": "trainer"})
 
-    assert facts.kernel_name(named, 0xBEEF) == "trainer+0xbeef"
-    assert facts.kernel_name(named, 0xBEEF | 7 << 64) == "trainer+0xbeef"
-    assert facts.kernel_name(process(), 0xBEEF) == "unknown+0xbeef"
+    assert events.kernel_name(named, 0xBEEF) == "trainer+0xbeef"
+    assert events.kernel_name(named, 0xBEEF | 7 << 64) == "trainer+0xbeef"
+    assert events.kernel_name(process(), 0xBEEF) == "unknown+0xbeef"
 
 
-def test_a_files_name_cannot_break_a_line(facts: CudaFacts) -> None:
+def test_a_files_name_cannot_break_a_line(events: CudaEvents) -> None:
     named = process(**{"process.executable.name": "x\n" * 1000})
 
-    shown = facts.kernel_name(named, 0xBEEF)
+    shown = events.kernel_name(named, 0xBEEF)
 
     assert shown.startswith("x\\nx\\n")
     assert shown.endswith("…+0xbeef")
