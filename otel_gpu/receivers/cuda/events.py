@@ -25,7 +25,7 @@ from . import announced
 from .busy import Batch
 from .graphs import Contents, Graphs, Node
 from .kernel_handles import KernelHandles, handle_of
-from .ledger import Ledger
+from .live_allocations import LiveAllocations
 from .rows import RowDelta
 
 _MAX_DEVICE_PROGRAMS = 4096
@@ -43,14 +43,14 @@ class CudaEvents:
     """Handles the receiver's events. `lock` guards what they change."""
 
     def __init__(
-        self, kernels: KernelTable, resolver: KernelNameResolver, ledger: Ledger, on_program: OnProgram
+        self, kernels: KernelTable, resolver: KernelNameResolver, allocations: LiveAllocations, on_program: OnProgram
     ) -> None:
         """`on_program` is told of programs that show themselves, as exec id, beginning and who they are."""
         self.lock = threading.RLock()
         self._on_program = on_program
         self._resolver = resolver
         self._kernels = kernels
-        self._ledger = ledger
+        self._allocations = allocations
         self._graphs: dict[ProgramId, Graphs] = {}
         self._handles = KernelHandles()
         self._cut_names = 0
@@ -159,7 +159,7 @@ class CudaEvents:
 
     def _hip_device_reset(self, program: ProgramId, device: int, when_ns: int) -> None:
         for number in hip.devices_reset(device):
-            self._ledger.context_ended(program, context=None, device=number, when_ns=when_ns, is_hip=True)
+            self._allocations.context_ended(program, context=None, device=number, when_ns=when_ns, is_hip=True)
 
     def _bounded(self, name: bytes) -> str:
         """Return a name that is not too long: of what is cut a hash stays, so that two names remain two."""
@@ -204,12 +204,12 @@ class CudaEvents:
                     self._resolver.unloaded(program)
             case "cuCtxDestroy":
                 self._forget_functions(program)
-                self._ledger.context_ended(program, context=arguments[0], device=None, when_ns=when)
+                self._allocations.context_ended(program, context=arguments[0], device=None, when_ns=when)
             case "cuDevicePrimaryCtxReset" | "cuDevicePrimaryCtxRelease":
                 self._forget_functions(program)
                 # Memory whose device is known is of contexts that were seen being made, and so is the primary one.
                 if ident:
-                    self._ledger.context_ended(program, context=ident, device=None, when_ns=when)
+                    self._allocations.context_ended(program, context=ident, device=None, when_ns=when)
             case "cuDeviceGetUuid":
                 self._device_uuid(program, arguments[1] & 0xFFFFFFFF, data[:16])
             case _:

@@ -42,7 +42,7 @@ from .devices import DeviceTable
 from .error_types import ErrorTypes
 from .events import CudaEvents
 from .kernel_handles import handle_of
-from .ledger import Gone, Ledger
+from .live_allocations import LiveAllocations, ReleasedMemory
 from .loading import CudaPrograms
 from .owners import Removal, by_key, by_value, of_trie, programs_of
 from .pending_rows import PendingRows
@@ -135,10 +135,10 @@ class CudaReceiver(LibraryReceiver):
         self._times = BusyTimes()
         self._programs = Programs(self._object)
         self._shared = SharedTables(self._object, self._removals(), self._programs.states)
-        self._ledger = Ledger(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
+        self._allocations = LiveAllocations(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
         self.kernels = KernelTable()
         self._resolver = KernelNameResolver(self.kernels, parsers)
-        self._events = CudaEvents(self.kernels, self._resolver, self._ledger, self._announced)
+        self._events = CudaEvents(self.kernels, self._resolver, self._allocations, self._announced)
         self._errors = ErrorTypes()
         give_back = partial(self._shared.give_back, Table.ROWS)
         self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), give_back)
@@ -292,12 +292,12 @@ class CudaReceiver(LibraryReceiver):
             self._times.grown(owner, grown)
             sums.busy(owner, grown)
 
-        def end_memory(gone: Gone) -> None:
-            owner = self._processes.owner(gone.program)
-            if gone.is_hip:
-                of_hip.ended(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
+        def end_memory(released: ReleasedMemory) -> None:
+            owner = self._processes.owner(released.program)
+            if released.is_hip:
+                of_hip.ended(owner, hip.device_of(released.device, owner), released.type, released.size)
             else:
-                sums.ended(owner, gone.device, gone.type, gone.size)
+                sums.ended(owner, released.device, released.type, released.size)
 
         with self._events.lock:
             self._uncounted += self._pending_rows.ready(self._unsorted, {p.pid for p in ended})
@@ -309,7 +309,7 @@ class CudaReceiver(LibraryReceiver):
                 self._events.take_batches(),
                 lambda batch: self._times.ended(self._processes.owner(batch[0]), *batch[1:]),
             )
-            self._component.each(self._ledger.take_gone(), end_memory)
+            self._component.each(self._allocations.take_released(), end_memory)
         measured = [*sums.measurements(), *hip.measurements(of_hip.measurements()), *map(self._lost, self._losses)]
         self._uncounted = []
         self._losses = []

@@ -1,4 +1,4 @@
-"""Which memory went without being freed? What ended with its context, its device's reset or its process."""
+"""Which memory was released without being freed? What ended with its context, its device's reset or its process."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ many was, in the millisecond before these are removed, is lost: looking at a mil
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """Memory of one type and device that went with what it belonged to."""
+class ReleasedMemory:
+    """Memory of one type and device that was released with the context that it belonged to."""
 
     program: ProgramId
     device: int
@@ -39,7 +39,7 @@ class Gone:
     is_hip: bool = False
 
 
-class Ledger:
+class LiveAllocations:
     """The kernel's table of live allocations, as far as the kernel cannot keep it itself."""
 
     def __init__(self, live: BpfMap, give_back: Callable[[ProgramId, int], None]) -> None:
@@ -47,7 +47,7 @@ class Ledger:
         self._live = live
         self._give_back = give_back
         self._lock = threading.Lock()
-        self._gone: list[Gone] = []
+        self._released: list[ReleasedMemory] = []
 
     def context_ended(
         self, program: ProgramId, *, context: int | None, device: int | None, when_ns: int, is_hip: bool = False
@@ -73,8 +73,9 @@ class Ledger:
                 sizes[number, kind & ~KIND_HIP] += size
         self._give_back(program, removed)
         with self._lock:
-            self._gone += [
-                Gone(program, number, MemoryType(kind), size, is_hip) for (number, kind), size in sizes.items()
+            self._released += [
+                ReleasedMemory(program, number, MemoryType(kind), size, is_hip)
+                for (number, kind), size in sizes.items()
             ]
 
     def _take(self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.void], int]:
@@ -89,8 +90,8 @@ class Ledger:
         still: npt.NDArray[np.void] = values[np.array(taken, bool)]
         return still, len(still)
 
-    def take_gone(self) -> list[Gone]:
-        """Return what went since the last call."""
+    def take_released(self) -> list[ReleasedMemory]:
+        """Return what was released since the last call."""
         with self._lock:
-            taken, self._gone = self._gone, []
+            taken, self._released = self._released, []
         return taken
