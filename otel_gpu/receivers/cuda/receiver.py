@@ -333,7 +333,7 @@ class CudaReceiver(LibraryReceiver):
         totals, losses = self._programs.read()
         self._unsorted += totals
         self._losses += losses
-        for program, folded in self._rows.crowds.take().items():
+        for program, folded in self._rows.cardinality.take().items():
             self._losses.append(ProgramLoss(program, _FOLDED, "rows", folded))
             self._folded += folded
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...abi import KIND_HIP, ROW, ROW_KEY
 from ...bpf.maps import BpfMap, possible_cpus
 from ...program_id import ProgramId
-from .crowds import Crowds
+from .cardinality import RowCardinality
 from .owners import are_of
 
 _Sums = npt.NDArray[np.uint64]
@@ -57,7 +57,7 @@ class RowReader:
         self._table = table
         self._keys = b""
         self._sums: _Sums = np.zeros((0, 3), np.uint64)
-        self.crowds = Crowds()
+        self.cardinality = RowCardinality()
 
     def read(self) -> list[RowDelta]:
         """Return the rows that grew; those of a read that fails are in the next one."""
@@ -66,7 +66,7 @@ class RowReader:
         raw = keys.tobytes()
         before = self._sums if raw == self._keys else self._align(raw)
         grown = np.nonzero((sums != before).any(axis=1))[0]
-        shown, added = self.crowds.fold(keys[grown], sums[grown] - before[grown])
+        shown, added = self.cardinality.fold(keys[grown], sums[grown] - before[grown])
         deltas = [RowDelta(*key, *delta) for key, delta in zip(shown.tolist(), added.tolist(), strict=True)]
         self._keys, self._sums = raw, sums
         return deltas

@@ -1,4 +1,4 @@
-"""Which rows are looked at one by one, when a program has very many? Those that count most; the others together.
+"""How many rows of a program are looked at one by one? So many at the most: those that count most; the others together.
 
 A program may have some 32,000 rows of its own, and could have each grow every time that somebody looks. To name and rank so
 many would take the agent seconds, again and again, and nobody is shown more than the top kernels anyway.
@@ -20,14 +20,14 @@ MOST = 4096
 _Sums = npt.NDArray[np.uint64]
 
 
-class Crowds:
-    """Rows folded together so far."""
+class RowCardinality:
+    """Keeps how many rows are told apart bounded, and counts those that are not."""
 
     def __init__(self) -> None:
         self._folded: Counter[ProgramId] = Counter()
 
     def fold(self, keys: npt.NDArray[np.void], grown: _Sums) -> tuple[npt.NDArray[np.void], _Sums]:
-        """Return rows and what they grew by, with those of a crowd but its most important ones without their subject."""
+        """Return rows and what they grew by, with those of a program with too many without their subject, but for the most important."""
         if len(keys) <= MOST:
             return keys, grown
         programs = keys["tgid"].astype(np.uint64) << np.uint64(32) | keys["incarnation"]
