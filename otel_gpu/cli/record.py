@@ -17,7 +17,7 @@ from ..printable import escaped
 from ..process.parsers import Parsers
 from ..receivers.cuda.settings import CudaSettings
 from ..signals.profiles import CHOICES
-from .letting_go import keep_only
+from .capabilities import keep_only
 from .progress import Bar, bar
 from .run import pid, seconds
 from .signals import LastResort, stop_signals

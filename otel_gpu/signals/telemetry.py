@@ -1,4 +1,4 @@
-"""How is declared what can be emitted? Metrics as `MetricSpec`, and what their attributes say."""
+"""How is what can be emitted declared? Metrics as `MetricSpec`, and what their attributes say."""
 
 from __future__ import annotations
 
