@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench import apart, faults, ground
+from bench import faults, ground, pid_namespace
 from bench.agent_process import AgentProcess
 from bench.sink import Sink
 from bench.target import Target
@@ -67,8 +67,8 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=20.0, help="programs that start in a second")
     arguments = parser.parse_args()
-    if not apart.is_apart():
-        return apart.run("bench.short_lives", *sys.argv[1:])
+    if not pid_namespace.is_own():
+        return pid_namespace.run("bench.short_lives", *sys.argv[1:])
     done = short_lives(arguments.programs, arguments.rate)
     print(f"{arguments.programs:,} programs in {done.seconds:.0f} s, {arguments.programs / done.seconds:.0f} a second")
     print(f"{sum(done.counted.values()):,} of {sum(done.launched.values()):,} launches counted")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import apart, faults, ground
+from bench import faults, ground, pid_namespace
 from bench.agent_process import AgentProcess
 from bench.holdings import Holdings, holdings
 from bench.sink import Sink
@@ -201,8 +201,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--every", type=float, default=30.0, help="seconds from one row to the next")
     arguments = parser.parse_args()
-    if not apart.is_apart():
-        return apart.run("bench.soak", *sys.argv[1:])
+    if not pid_namespace.is_own():
+        return pid_namespace.run("bench.soak", *sys.argv[1:])
     print("       s  descr.  threads  children   RSS MB  entries of hash tables")
     done = soak(arguments.minutes * 60, arguments.every, lambda *what: print(_row(*what), flush=True))
     print(", ".join(f"{n} rounds of {storm}" for storm, n in done.rounds.items()))

@@ -12,7 +12,7 @@ def main() -> int:
 
     heap.share()
     from .cli import main as run
-    from .cli.leaving import end
+    from .cli.exit import end
     from .cli.signals import LastResort
 
     code = end(run())

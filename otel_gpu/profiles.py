@@ -47,14 +47,17 @@ __all__ = [
 ]
 
 
-def read(path: str | os.PathLike[str]) -> list[Profile]:
-    """Return the profiles of a file: `.pb.gz` (pprof), `.otlp.json`, or an agent's `profiles.jsonl`.
+def read(path: str | os.PathLike[str], type: ProfileType | None = None) -> list[Profile]:
+    """Return the profiles of a file in any format that `write` knows, or of an agent's `profiles.jsonl`.
 
-    ConfigError where it is none of these, cannot be read, or holds something else than its name says.
+    Each format has room for less than the one before: `.otlp.json` and `profiles.jsonl` hold everything, `.pb.gz` no
+    resources, `.html` no lines and addresses, `.json` (speedscope) no kinds of frames either, `.folded` names alone. `type` is
+    what folded stacks are of, which do not say it. ConfigError where a file is none of these, cannot be read, or holds
+    something else than its name says.
     """
     from .reporters.reading import read_profiles
 
-    return read_profiles(path)
+    return read_profiles(path, type)
 
 
 def write(profiles: Profile | Iterable[Profile], path: str | os.PathLike[str]) -> tuple[ProfileType, ...]:
@@ -72,6 +75,9 @@ def diff(before: Iterable[Profile], after: Iterable[Profile]) -> list[Profile]:
     """Return what was added from one recording to another, stack by stack; values are negative where it became less.
 
     Profiles are compared by type and resource, or by type alone where each recording is of one process. What only one
-    of them has is compared to nothing.
+    of them has is compared to nothing. Of frames that is compared which both recordings say of theirs, so that a stack that
+    was read from pprof is the same as that from speedscope.
     """
-    return [difference(*pair) for pair in counterparts(merge(before), merge(after))]
+    from .reporters.comparison import comparable
+
+    return [difference(*pair) for pair in counterparts(*comparable(before, after))]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from . import registry, telemetry_spans
 from .errors import ConfigError
-from .receivers.hip import metrics as hip_metrics
 from .receivers.inference import metrics as inference_metrics
 from .receivers.nvml import metrics as nvml_metrics
+from .signals import hip
 from .signals.metrics import Instrument, MetricSpec
 from .signals.profiles import CHOICES
-from .signals.telemetry import AttributeSpec
+from .signals.telemetry import COPY_KINDS, HOST_MEMORIES, MEMORY_TYPES, AttributeSpec
 
 if TYPE_CHECKING:
     from .components import ReceiverFactory
@@ -27,21 +27,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_COPY_KINDS = (
-    "MemcpyHostToDevice",
-    "MemcpyDeviceToHost",
-    "MemcpyDeviceToDevice",
-    "MemcpyHostToHost",
-    "MemcpyDefault",
-    "MemcpyPeer",
-)
-_MEMORY_TYPES = ("device", "host", "managed", "registered", "async", "virtual")
-
 ATTRIBUTES: dict[str, AttributeSpec] = {
     a.name: a
     for a in (
         *telemetry_spans.ATTRIBUTES,
         *(AttributeSpec(*declared) for declared in nvml_metrics.ATTRIBUTES),
+        *hip.ATTRIBUTES,
         *inference_metrics.ATTRIBUTES,
         AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
         AttributeSpec("bpf.map.name", "The BPF map."),
@@ -59,13 +50,13 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         AttributeSpec(
             "cuda.memcpy.kind",
             "From where to where.",
-            _COPY_KINDS,
+            COPY_KINDS,
         ),
-        AttributeSpec("cuda.memory.host.type", "What the host's side of the copy is.", ("pageable", "pinned")),
+        AttributeSpec("cuda.memory.host.type", "What the host's side of the copy is.", HOST_MEMORIES),
         AttributeSpec(
             "cuda.memory.type",
             "`host` is page-locked, `async` comes from stream-ordered pools, `virtual` from cuMemCreate.",
-            _MEMORY_TYPES,
+            MEMORY_TYPES,
         ),
         AttributeSpec(
             "error.type",
@@ -73,16 +64,6 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
             "`uncorrected`, `pcie_replay` or `xid`; of a request its status, or how the connection ended.",
         ),
         AttributeSpec("event", "What was lost."),
-        AttributeSpec("hip.device.index", "The device's ordinal in the observed process."),
-        AttributeSpec(
-            "hip.device.uuid",
-            "The device's UUID, without the leading `GPU-`; where the process has queues on that GPU.",
-        ),
-        AttributeSpec("hip.function", "The function of HIP that was called; of pairs that call each other, the inner."),
-        AttributeSpec("hip.kernel.name", "The kernel; `other` for those outside the top K."),
-        AttributeSpec("hip.memcpy.kind", "From where to where, as `cuda.memcpy.kind`.", _COPY_KINDS),
-        AttributeSpec("hip.memory.host.type", "What the host's side of the copy is.", ("pageable", "pinned")),
-        AttributeSpec("hip.memory.type", "As `cuda.memory.type`; `virtual` from hipMemCreate.", _MEMORY_TYPES),
         AttributeSpec("otel.component.name", "The exporter, as the configuration calls it."),
         AttributeSpec("outcome", "What became of the points.", ("sent", "rejected", "failed", "dropped")),
         AttributeSpec(
@@ -326,7 +307,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         EVENT_ELAPSED_TIME,
         ERRORS,
     ),
-    "HIP": hip_metrics.SPECS,
+    "HIP": hip.SPECS,
     "Requests": inference_metrics.SPECS,
     "Hardware": nvml_metrics.SPECS,
     "The agent itself": (

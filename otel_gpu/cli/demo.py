@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from .. import rights
-from .letting_go import keep_only
+from .capabilities import keep_only
 from .run import seconds
 from .signals import stop_signals
 

@@ -13,7 +13,7 @@ from .. import rights
 from ..config.model import Config
 from ..printable import escaped
 from ..receivers.cuda.settings import CudaSettings
-from .letting_go import keep_only
+from .capabilities import keep_only
 from .run import pid
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ..printable import escaped
 from ..process.parsers import Parsers
 from ..receivers.cuda.settings import CudaSettings
 from ..signals.profiles import CHOICES
-from .letting_go import keep_only
+from .capabilities import keep_only
 from .progress import Bar, bar
 from .run import pid, seconds
 from .signals import LastResort, stop_signals
@@ -25,6 +25,7 @@ from .signals import LastResort, stop_signals
 if TYPE_CHECKING:
     from ..receivers.profiles.receiver import Progress
     from ..service.recording import Recording
+    from ..signals.profiles import ProfileType
 
 _TOLD_NAMES_S = 3.0
 """How long names are waited for by a recording that is told to stop."""
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--diff",
         nargs=2,
         metavar=("BEFORE", "AFTER"),
-        help="record nothing: write the difference of two recordings (.otlp.json or .pb.gz)",
+        help="record nothing: write the difference of two recordings, in any formats; folded stacks are taken for the --type",
     )
     parser.add_argument("--config", metavar="FILE", help="the agent's file, for how it chooses sites")
 
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     check_output(output)
     if arguments.diff:
-        return _difference(arguments.diff, output)
+        return _difference(arguments.diff, CHOICES[arguments.type][0], output)
     if not arguments.pid:
         raise ConfigError("--pid is missing: say which process to record, or --diff which recordings to compare")
     receivers = Config.load(arguments.config).receivers.values()
@@ -140,11 +141,11 @@ def _nothing(kind: str, pids: list[int], who: str) -> str:
     return f"{did}; record longer, or see what is attached with `otel-gpu inspect {pids[0]}`"
 
 
-def _difference(paths: list[str], output: Path) -> int:
+def _difference(paths: list[str], type_of_folded: ProfileType, output: Path) -> int:
     from ..reporters.files import write_difference
     from ..reporters.reading import read_profiles
 
-    before, after = (read_profiles(Path(p)) for p in paths)
+    before, after = (read_profiles(Path(p), type_of_folded) for p in paths)
     for path, profiles in zip(paths, (before, after)):
         if not profiles:
             raise ConfigError(f"{path} holds no profile; give a file that otel-gpu record wrote")

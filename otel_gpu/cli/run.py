@@ -14,7 +14,7 @@ from .. import privileges, rights
 from ..config.model import Config
 from ..errors import ConfigError, OtelGpuError
 from . import logs
-from .letting_go import keep_only
+from .capabilities import keep_only
 from .signals import LastResort, stop_signals
 
 if TYPE_CHECKING:

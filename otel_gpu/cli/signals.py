@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..printable import one_line
-from .leaving import leave
+from .exit import leave
 
 LAST_RESORT_S = 9.0
 """How long a stop may take. Whoever runs services waits for ten seconds, and then ends them without a word."""

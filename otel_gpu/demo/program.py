@@ -11,7 +11,7 @@ from types import TracebackType
 
 from .. import isolated
 from ..errors import OtelGpuError
-from .ground import Ground
+from .driver import DemoDriver
 
 _PATIENCE_S = 60.0
 
@@ -19,13 +19,13 @@ _PATIENCE_S = 60.0
 class Program:
     """The observed program, a process of its own. A context manager: it never outlives the demo."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, driver: DemoDriver) -> None:
         """Make its process, in which it starts at `load`: an agent that is there before misses nothing."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._command = isolated.command(ground.module)
+        self._command = isolated.command(driver.module)
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", 'read -r _ && exec "$@"', "sh", *self._command],
-            env={**os.environ, **ground.environment, "OTEL_SERVICE_NAME": ground.module},
+            env={**os.environ, **driver.environment, "OTEL_SERVICE_NAME": driver.module},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

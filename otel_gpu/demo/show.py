@@ -24,9 +24,9 @@ from ..reporters.files import write_profile
 from ..service.agent import Agent
 from ..service.recording import Recording
 from ..signals.profiles import CPU, GPU_ALLOC_SPACE, GPU_COPY, GPU_INUSE_SPACE, GPU_LAUNCHES, GPU_WAIT
-from . import ground, screen
+from . import driver, screen
+from .driver import DemoDriver
 from .figures import Figures, figures
-from .ground import Ground
 from .program import Program
 
 _RECORDED = (GPU_LAUNCHES, GPU_WAIT, GPU_COPY, GPU_ALLOC_SPACE, GPU_INUSE_SPACE, CPU)
@@ -39,7 +39,7 @@ _PLAIN_WIDTH = 120
 def show(duration_s: float, output: Path | None, told_to_stop: threading.Event) -> None:
     """Run the demo; OtelGpuError where it cannot be."""
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-    found = ground.find()
+    found = driver.find()
     with ExitStack() as parts:
         with console.status("starting a program and attaching to it"):
             program = parts.enter_context(Program(found))
@@ -64,7 +64,7 @@ def show(duration_s: float, output: Path | None, told_to_stop: threading.Event) 
             parts.close()
 
 
-def _config(found: Ground, pid: int) -> Config:
+def _config(found: DemoDriver, pid: int) -> Config:
     receivers: dict[str, ReceiverSettings] = {"cuda": CudaSettings(libraries=(found.library,)), "self": SelfSettings()}
     if found.real:
         receivers["nvml"] = NvmlSettings()
@@ -80,7 +80,7 @@ def _recorder(console: Console, pid: int) -> Recording | None:
         return None
 
 
-def _introduction(found: Ground, pid: int) -> str:
+def _introduction(found: DemoDriver, pid: int) -> str:
     driver = found.library if found.real else "the mock driver, whose kernels take time and compute nothing"
     return f"observing python -m {found.module}, pid {pid}, on {driver}\n"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..signals.metrics import Resource
-from .facts import ProcessFacts, Unread
+from .process_info import ProcessInfo, Unread
 
 _PATIENCE_S = 5.0
 """Beyond what the reading of one process takes, on a host that is busy or has many."""
@@ -27,21 +27,21 @@ class Identification:
     """Becomes known once. Safe to use from several threads."""
 
     def __init__(
-        self, facts: ProcessFacts, decide: Callable[[ProcessFacts], Resource], patience_s: float = _PATIENCE_S
+        self, info: ProcessInfo, decide: Callable[[ProcessInfo], Resource], patience_s: float = _PATIENCE_S
     ) -> None:
-        """`facts` is what is known already; `decide` is called once, with all that is known in the end."""
-        self._facts = replace(facts, unread=Unread.NO_ANSWER)
+        """`info` is what is known already; `decide` is called once, with all that is known in the end."""
+        self._info = replace(info, unread=Unread.NO_ANSWER)
         self._decide = decide
         self._deadline = time.monotonic() + patience_s
         self._lock = threading.Lock()
         self._complete = threading.Event()
         self._known: Known | None = None
 
-    def supply(self, facts: ProcessFacts) -> None:
+    def supply(self, info: ProcessInfo) -> None:
         """Take in what was read; too late, or where more is known already, it changes nothing."""
         with self._lock:
-            if facts.unread is None or self._facts.unread is not None:
-                self._facts = facts
+            if info.unread is None or self._info.unread is not None:
+                self._info = info
         self._complete.set()
 
     def get(self) -> Known:
@@ -50,7 +50,7 @@ class Identification:
             self._complete.wait(max(self._deadline - time.monotonic(), 0))
             with self._lock:
                 if self._known is None:
-                    facts = self._facts
-                    environment = None if facts.unread is not None else dict(facts.variables)
-                    self._known = Known(self._decide(facts), environment)
+                    info = self._info
+                    environment = None if info.unread is not None else dict(info.variables)
+                    self._known = Known(self._decide(info), environment)
         return self._known

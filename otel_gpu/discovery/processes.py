@@ -1,7 +1,7 @@
 """Which processes do we observe, and whose is a row that the kernel counted?
 
-The kernel counts by pid and incarnation, a number for one program that a process runs: it changes when the pid is reused and
-at every exec. A program is known here by that number too. Discovery, which meets processes first, asks the kernel which
+The kernel counts by pid and exec id, a number for one program that a process runs: it changes when the pid is reused and at
+every exec. A program is known here by that number too. Discovery, which meets processes first, asks the kernel which
 program a process runs now, before and after it reads of it in /proc; and a program that first shows itself to the
 kernel comes with what the kernel knows of it, so that it has its name even if it has ended, or become another, since.
 """
@@ -16,11 +16,12 @@ from typing import Protocol
 
 from ..errors import ProcessGoneError
 from ..process.parsers import Parsers
+from ..program_id import ProgramId
 from ..signals.metrics import Resource
 from ..supervision import Health
 from . import procfs
-from .facts import FactReader, ProcessFacts, Unread, facts_of_kernel
 from .identification import Identification, Known
+from .process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from .resource import Identities
 
 _MAX_ENDED = 4096
@@ -28,9 +29,6 @@ _TRIES = 3
 """A program that is another one each time that it is looked at is taken for the last."""
 _HELD_S = 5.0
 """How long the kernel may still be at a program that /proc says has ended."""
-
-Program = tuple[int, int]
-"""tgid and incarnation."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,12 +66,12 @@ class KernelPrograms(Protocol):
     """What the kernel says of programs."""
 
     def running(self, pid: int) -> tuple[int, Began] | None:
-        """Return which program a process runs now, by its incarnation, and when that began; None when it is gone."""
+        """Return which program a process runs now, by its exec id, and when that began; None when it is gone."""
 
-    def state(self, program: Program) -> KernelProgram | None:
+    def state(self, program: ProgramId) -> KernelProgram | None:
         """Return what the kernel keeps of a program; None for nothing."""
 
-    def states(self) -> Mapping[Program, KernelProgram]:
+    def states(self) -> Mapping[ProgramId, KernelProgram]:
         """Return every program that the kernel keeps something of."""
 
 
@@ -89,7 +87,7 @@ class Process:
     start_ticks: int
     late: bool = False
     """It may have used CUDA before the probes were there."""
-    incarnation: int | None = None
+    exec_id: int | None = None
     began: Began | None = None
     is_met: bool = False
     """Discovery has seen it, and with it whether it is late."""
@@ -98,13 +96,18 @@ class Process:
     libraries: set[str] = field(default_factory=set)
 
     @property
+    def program(self) -> ProgramId:
+        """Which program it is; of exec id 0 where the kernel has not told it."""
+        return ProgramId(self.pid, self.exec_id or 0)
+
+    @property
     def resource(self) -> Resource:
         """Who it is; waits, for seconds at most, where that is still being read."""
         return self._known().resource
 
     @property
     def environment(self) -> Mapping[str, str] | None:
-        """The variables (`facts.VARIABLES`) it was started with; None where they could not be read. Waits likewise."""
+        """The variables (`process_info.VARIABLES`) it was started with; None where they could not be read. Waits likewise."""
         return self._known().environment
 
     def meet(self, *, late: bool) -> None:
@@ -132,7 +135,7 @@ class ProcessTable:
     def __init__(self, extra: Mapping[str, str] = {}, parsers: Parsers | None = None) -> None:
         """Without `parsers` only what the kernel knows by itself tells who a process is: not its command, not its variables."""
         self.identities = Identities(extra)
-        self._reader = None if parsers is None else FactReader(parsers)
+        self._reader = None if parsers is None else ProcessInfoReader(parsers)
         self._lock = threading.Lock()
         self._by_pid: dict[int, list[Process]] = {}
         self._names: dict[int, str] = {}
@@ -168,18 +171,18 @@ class ProcessTable:
         process.meet(late=late)
         return self._insert(process)
 
-    def announced(self, incarnation: int, began: Began, facts: ProcessFacts, *, is_whole: bool, late: bool) -> Process:
+    def announced(self, exec_id: int, began: Began, info: ProcessInfo, *, is_whole: bool, late: bool) -> Process:
         """Take in what the kernel said of a program that showed itself; `is_whole` where that is all there is."""
-        running = (incarnation, began)
+        running = (exec_id, began)
         with self._lock:
-            known = self._find(facts.pid, incarnation)
+            known = self._find(info.pid, exec_id)
         if known is not None:
             if is_whole and isinstance(known.identity, Identification):
-                known.identity.supply(facts)
+                known.identity.supply(info)
             return known
-        if not is_whole and self._running(facts.pid) == running:
-            return self.observe(facts.pid, late=late)
-        process = _made(facts.pid, self._known_by(facts), running, -1)
+        if not is_whole and self._running(info.pid) == running:
+            return self.observe(info.pid, late=late)
+        process = _made(info.pid, self._known_by(info), running, -1)
         process.late = late
         return self._insert(process)
 
@@ -216,27 +219,28 @@ class ProcessTable:
         # Who a program is may still be being read: nobody else waits for that.
         return next((p for p in reversed(programs) if p.resource == resource), None)
 
-    def owner(self, pid: int, incarnation: int) -> Process:
-        """Return whose rows (pid, incarnation) are."""
+    def owner(self, program: ProgramId) -> Process:
+        """Return whose rows a program's are."""
+        pid, exec_id = program
         with self._lock:
-            if (known := self._find(pid, incarnation)) is not None:
+            if (known := self._find(pid, exec_id)) is not None:
                 return known
         if self._kernel is None:
             process = self.observe(pid, late=True)
-            process.incarnation = incarnation if process.incarnation is None else process.incarnation
+            process.exec_id = exec_id if process.exec_id is None else process.exec_id
             return process
         # What it said of itself was lost: perhaps it still runs.
         running = self._running(pid)
-        if running is not None and running[0] == incarnation:
+        if running is not None and running[0] == exec_id:
             return self.observe(pid, late=True)
-        return self._unannounced(pid, incarnation, self._kernel.state((pid, incarnation)))
+        return self._unannounced(program, self._kernel.state(program))
 
     def check_alive(self) -> None:
         """Mark the processes that ended without telling."""
         for process in self:
             if not process.ended:
-                running = self._running(process.pid) if process.incarnation is not None else None
-                if running[0] != process.incarnation if running is not None else not procfs.is_alive(process.pid):
+                running = self._running(process.pid) if process.exec_id is not None else None
+                if running[0] != process.exec_id if running is not None else not procfs.is_alive(process.pid):
                     process.end()
 
     def ended(self) -> list[Process]:
@@ -248,7 +252,7 @@ class ProcessTable:
                 with self._lock:
                     process = self._find(*program)
                 if process is None and (not state.is_announced or now - state.ended_s > _HELD_S):
-                    process = self._unannounced(*program, state)
+                    process = self._unannounced(program, state)
                 if process is not None:
                     process.end()
         return [p for p in self if p.ended and (_is_over(p, states) or now - p.ended_s > _HELD_S)]
@@ -272,25 +276,25 @@ class ProcessTable:
             self._reader.close()
 
     def _identity(self, pid: int) -> Resource | Identification:
-        facts = facts_of_kernel(pid)
+        info = kernel_info(pid)
         with self._lock:
-            facts = facts if facts.comm else replace(facts, comm=self._names.get(pid, ""))
+            info = info if info.comm else replace(info, comm=self._names.get(pid, ""))
         if self._reader is None:
-            return self.identities.of_program(facts)
-        identification = Identification(facts, self.identities.of_program)
-        self._reader.complete(facts, identification.supply)
+            return self.identities.of_program(info)
+        identification = Identification(info, self.identities.of_program)
+        self._reader.complete(info, identification.supply)
         return identification
 
-    def _known_by(self, facts: ProcessFacts) -> Known:
-        environment = None if facts.unread is not None else dict(facts.variables)
-        return Known(self.identities.of_program(facts), environment)
+    def _known_by(self, info: ProcessInfo) -> Known:
+        environment = None if info.unread is not None else dict(info.variables)
+        return Known(self.identities.of_program(info), environment)
 
-    def _unannounced(self, pid: int, incarnation: int, state: KernelProgram | None) -> Process:
+    def _unannounced(self, program: ProgramId, state: KernelProgram | None) -> Process:
         """Take in a program that is gone, and of which nothing is known but what the kernel keeps of it."""
-        facts, began = ProcessFacts(pid, unread=Unread.ENDED), _BEFORE_ALL
+        info, began = ProcessInfo(program.pid, unread=Unread.ENDED), _BEFORE_ALL
         if state is not None:
-            facts, began = replace(facts, parent_pid=state.parent or None, comm=state.comm), state.began
-        process = _made(pid, self._known_by(facts), (incarnation, began), -1)
+            info, began = replace(info, parent_pid=state.parent or None, comm=state.comm), state.began
+        process = _made(program.pid, self._known_by(info), (program.exec_id, began), -1)
         process.late = True
         return self._insert(process)
 
@@ -304,15 +308,15 @@ class ProcessTable:
         running = self._running(pid)
         with self._lock:
             for process in self._by_pid.get(pid, ()):
-                if running is None or process.incarnation != running[0]:
+                if running is None or process.exec_id != running[0]:
                     process.end()
 
     def _current(self, pid: int) -> Process | None:
         programs = self._by_pid.get(pid)
         return programs[-1] if programs and not programs[-1].ended else None
 
-    def _find(self, pid: int, incarnation: int) -> Process | None:
-        return next((p for p in self._by_pid.get(pid, ()) if p.incarnation == incarnation), None)
+    def _find(self, pid: int, exec_id: int) -> Process | None:
+        return next((p for p in self._by_pid.get(pid, ()) if p.exec_id == exec_id), None)
 
     def _known(self, pid: int, running: tuple[int, Began] | None, ticks: int) -> Process | None:
         if running is not None:
@@ -328,7 +332,7 @@ class ProcessTable:
     def _insert(self, process: Process) -> Process:
         """Put a program in its place among those of its pid: all but the last have ended."""
         with self._lock:
-            if process.incarnation is not None and (known := self._find(process.pid, process.incarnation)) is not None:
+            if process.exec_id is not None and (known := self._find(process.pid, process.exec_id)) is not None:
                 return known
             programs = self._by_pid.setdefault(process.pid, [])
             later = [p for p in programs if process.began and p.began and p.began > process.began]
@@ -338,18 +342,18 @@ class ProcessTable:
             return process
 
 
-def _is_over(process: Process, states: Mapping[Program, KernelProgram]) -> bool:
-    if process.incarnation is None:
+def _is_over(process: Process, states: Mapping[ProgramId, KernelProgram]) -> bool:
+    if process.exec_id is None:
         return True
-    state = states.get((process.pid, process.incarnation))
+    state = states.get(process.program)
     return state is None or state.ended_s is not None
 
 
 def _made(
     pid: int, identity: Resource | Known | Identification, running: tuple[int, Began] | None, ticks: int
 ) -> Process:
-    incarnation, began = running if running is not None else (None, None)
-    return Process(pid, identity, ticks, incarnation=incarnation, began=began)
+    exec_id, began = running if running is not None else (None, None)
+    return Process(pid, identity, ticks, exec_id=exec_id, began=began)
 
 
 def _start_ticks(pid: int) -> int:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from ..printable import escaped
 from ..signals.metrics import AttributeValue, Resource, attributes
-from .facts import ProcessFacts, Unread
 from .host import host
+from .process_info import ProcessInfo, Unread
 from .resource_variables import MAX_VALUE, Cut, said
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Identity:
     cuts: tuple[tuple[Cut, int], ...] = ()
 
 
-def identify(facts: ProcessFacts, of_host: Mapping[str, AttributeValue], shared: Mapping[str, str] = {}) -> Identity:
+def identify(info: ProcessInfo, of_host: Mapping[str, AttributeValue], shared: Mapping[str, str] = {}) -> Identity:
     """Return who a program is.
 
     What was observed goes before what the program says of itself, and that before `shared`, the agent's own
@@ -46,9 +46,9 @@ def identify(facts: ProcessFacts, of_host: Mapping[str, AttributeValue], shared:
     executable, else, for an interpreter, the script it runs.
     """
     place = {key: value for key, value in shared.items() if key.startswith(_OF_THE_HOST)}
-    observed: dict[str, AttributeValue] = {**of_host, **place, **_observed(facts)}
-    own = said(dict(facts.variables), observed)
-    name = service_name(facts.executable or facts.comm, facts.arguments)
+    observed: dict[str, AttributeValue] = {**of_host, **place, **_observed(info)}
+    own = said(dict(info.variables), observed)
+    name = service_name(info.executable or info.comm, info.arguments)
     named: dict[str, AttributeValue] = {"service.name": escaped(name, MAX_VALUE) or "unknown_service"}
     return Identity(Resource(attributes({**named, **shared, **dict(own.attributes), **observed})), own.cuts)
 
@@ -83,13 +83,13 @@ class Identities:
         self._logged = 0
         self._logged_unread = 0
 
-    def of_program(self, facts: ProcessFacts) -> Resource:
+    def of_program(self, info: ProcessInfo) -> Resource:
         """Return the resource of a program; to be asked once for each."""
-        identity = identify(facts, host(), self._shared)
+        identity = identify(info, host(), self._shared)
         if identity.cuts:
-            self._count(facts.pid, identity)
-        if facts.unread is not None:
-            self._count_unread(facts.pid, identity, facts.unread)
+            self._count(info.pid, identity)
+        if info.unread is not None:
+            self._count_unread(info.pid, identity, info.unread)
         return identity.resource
 
     def cuts(self) -> dict[Cut, int]:
@@ -134,17 +134,17 @@ class Identities:
             )
 
 
-def _observed(facts: ProcessFacts) -> dict[str, AttributeValue]:
-    found: dict[str, AttributeValue] = {"process.pid": facts.pid}
-    if facts.parent_pid is not None:
-        found["process.parent_pid"] = facts.parent_pid
-    if facts.executable:
-        found["process.executable.path"] = escaped(facts.executable, _MAX_PATH)
-    if name := os.path.basename(facts.executable) or facts.comm:
+def _observed(info: ProcessInfo) -> dict[str, AttributeValue]:
+    found: dict[str, AttributeValue] = {"process.pid": info.pid}
+    if info.parent_pid is not None:
+        found["process.parent_pid"] = info.parent_pid
+    if info.executable:
+        found["process.executable.path"] = escaped(info.executable, _MAX_PATH)
+    if name := os.path.basename(info.executable) or info.comm:
         found["process.executable.name"] = escaped(name, MAX_VALUE)
-    if facts.arguments:
-        found["process.command"] = escaped(facts.arguments[0], _MAX_PATH)
-    return found | _container(facts.cgroups)
+    if info.arguments:
+        found["process.command"] = escaped(info.arguments[0], _MAX_PATH)
+    return found | _container(info.cgroups)
 
 
 def _container(cgroups: Sequence[str]) -> dict[str, AttributeValue]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from ..errors import OtelGpuError
 from ..process.memory import Mapping, Memory, MemoryFault, MemoryFiles
 from .fatbin import CUBIN_MACHINE, FATBIN_MAGIC, kernels_in_sections, kernels_of_image
-from .residents import present_chunks
+from .resident_pages import present_chunks
 from .stubs import MAX_NAME
 
 _MAX_BYTES = 1 << 30

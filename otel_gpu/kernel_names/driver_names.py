@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 
 from ..errors import OtelGpuError
 from ..process.parsers import Parsers
+from ..program_id import ProgramId
 from .cache import SymbolCache
 from .compiler_caches import kernels_in_caches
-from .driver_book import DriverBook
+from .driver_paths import DriverPaths
 from .driver_records import Path, is_scarce
-from .kernels import KernelBook, Program
+from .kernels import KernelTable
 from .launches import Module
 from .memory_work import Said
 from .program_memory import ProgramMemory
@@ -53,14 +54,14 @@ class _State:
 class DriverNames:
     """Names handles by the driver's records."""
 
-    def __init__(self, kernels: KernelBook, parsers: Parsers, cache: SymbolCache) -> None:
+    def __init__(self, kernels: KernelTable, parsers: Parsers, cache: SymbolCache) -> None:
         self._kernels = kernels
         self._parsers = parsers
-        self._book = DriverBook(parsers, cache)
-        self._states: dict[Program, _State] = {}
+        self._book = DriverPaths(parsers, cache)
+        self._states: dict[ProgramId, _State] = {}
         self._lock = threading.Lock()
 
-    def witnessed(self, program: Program, handle: int) -> bool:
+    def witnessed(self, program: ProgramId, handle: int) -> bool:
         """Note a launch of a kernel whose name is known; say whether the program should be judged now."""
         with self._lock:
             state = self._states.setdefault(program, _State())
@@ -71,21 +72,23 @@ class DriverNames:
                 state.launched.popitem(last=False)
             return is_new and len(state.launched) in _JUDGED_AT
 
-    def doubt(self, program: Program) -> None:
+    def doubt(self, program: ProgramId) -> None:
         """Note that something was unloaded whose kernels nobody knows: any handle may be gone that was launched before."""
         with self._lock:
             state = self._states.setdefault(program, _State())
             state.doubted_at = time.monotonic()
             state.nameless.clear()
 
-    def judge(self, program: Program, driver: Module, memory: ProgramMemory) -> None:
+    def judge(self, program: ProgramId, driver: Module, memory: ProgramMemory) -> None:
         """Let a program whose kernels are known show how the driver's records lead to names."""
         try:
             self._book.put(driver, memory.driver((), self._told(program), self._book.paths(driver)).paths)
         except _FAILURES as e:
             _log.debug("records of process %d: %s", program[0], e)
 
-    def name(self, program: Program, driver: Module, memory: ProgramMemory, launched: Mapping[int, float]) -> set[int]:
+    def name(
+        self, program: ProgramId, driver: Module, memory: ProgramMemory, launched: Mapping[int, float]
+    ) -> set[int]:
         """Learn the names of handles that were launched at those times; return the ones that have one now."""
         with self._lock:
             state = self._states.setdefault(program, _State())
@@ -113,13 +116,13 @@ class DriverNames:
                 self._kernels.learn(program, handle, name, derived=True)
         return set(names)
 
-    def forget(self, program: Program) -> None:
+    def forget(self, program: ProgramId) -> None:
         """Drop a program that has ended."""
         with self._lock:
             self._states.pop(program, None)
 
     def _ask(
-        self, program: Program, driver: Module, memory: ProgramMemory, state: _State, handles: Mapping[int, float]
+        self, program: ProgramId, driver: Module, memory: ProgramMemory, state: _State, handles: Mapping[int, float]
     ) -> Said:
         told = self._told(program)
         said = memory.driver(handles, told, self._book.paths(driver), state.paths)
@@ -131,7 +134,7 @@ class DriverNames:
                 state.paths = said.own
         return said
 
-    def _told(self, program: Program) -> dict[int, str]:
+    def _told(self, program: ProgramId) -> dict[int, str]:
         with self._lock:
             launched = list(self._states.setdefault(program, _State()).launched)
         return self._kernels.said(program, launched)

@@ -20,7 +20,7 @@ from ..process.batches import each
 from ..process.confinement import Limits
 from ..process.parsers import Parsers
 from ..process.work import OpenFile, work
-from .kernels import Program
+from ..program_id import ProgramId
 from .launches import Module
 
 _SYMBOL = np.dtype(
@@ -41,7 +41,7 @@ _READING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=32
 class HostPointer:
     """A launch by a host pointer, or by a handle: where nothing is mapped there, it is one."""
 
-    program: Program
+    program: ProgramId
     handle: int
 
 

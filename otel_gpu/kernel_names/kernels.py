@@ -1,4 +1,4 @@
-"""What is this kernel handle called? Names as the driver was asked for them, and as origins tell them.
+"""What is this kernel handle called? Names as the driver was asked for them, and as the resolver finds them.
 
 A name is known when the program asked the driver for the kernel while we looked (cuModuleGetFunction,
 cuLibraryGetKernel), or when the place that launched it gives it away. Else the handle is all there is, and
@@ -12,12 +12,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..program_id import ProgramId
+
 _MAX_KERNELS = 200_000
 """Of one process; what is named beyond that stays a handle."""
 _MAX_NAME = 4096
-
-Program = tuple[int, int]
-"""(tgid, incarnation)."""
 
 
 @dataclass(slots=True)
@@ -40,16 +39,16 @@ class _Names:
         return len(self.by_handle) < _MAX_KERNELS
 
 
-class KernelBook:
+class KernelTable:
     """The kernel names of the observed programs. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._programs: dict[Program, _Names] = {}
+        self._programs: dict[ProgramId, _Names] = {}
         self.refused = 0
         """Names that were not kept, because a program has too many kernels."""
 
-    def learn(self, program: Program, handle: int, name: str, module: int = 0, *, derived: bool = False) -> None:
+    def learn(self, program: ProgramId, handle: int, name: str, module: int = 0, *, derived: bool = False) -> None:
         """Note a kernel's name; `derived` where it was worked out and not said."""
         with self._lock:
             names = self._programs.setdefault(program, _Names())
@@ -63,7 +62,7 @@ class KernelBook:
             if module:
                 names.modules.setdefault(module, set()).add(handle)
 
-    def alias(self, program: Program, handle: int, original: int) -> None:
+    def alias(self, program: ProgramId, handle: int, original: int) -> None:
         """Note that a handle stands for the same kernel as another."""
         with self._lock:
             names = self._programs.setdefault(program, _Names())
@@ -83,7 +82,7 @@ class KernelBook:
             (names.derived.add if original in names.derived else names.derived.discard)(handle)
             names.aliases.setdefault(original, set()).add(handle)
 
-    def unload(self, program: Program, module: int) -> bool:
+    def unload(self, program: ProgramId, module: int) -> bool:
         """Note that a module is gone: its handles may be given out again. Say whether they are all known.
 
         The names stay until a handle is named anew or the room is needed, for launches that are still to be counted.
@@ -97,13 +96,13 @@ class KernelBook:
                     names.unloaded[gone] = None
             return True
 
-    def unload_all(self, program: Program) -> None:
+    def unload_all(self, program: ProgramId) -> None:
         """Note that a context is gone: any handle may have gone with it."""
         with self._lock:
             if (names := self._programs.get(program)) is not None:
                 names.unloaded.update(dict.fromkeys(names.by_handle))
 
-    def said(self, program: Program, handles: Iterable[int]) -> dict[int, str]:
+    def said(self, program: ProgramId, handles: Iterable[int]) -> dict[int, str]:
         """Return those of the handles that are live and whose names were said, not worked out."""
         with self._lock:
             if (names := self._programs.get(program)) is None:
@@ -111,19 +110,19 @@ class KernelBook:
             live = (h for h in handles if h in names.by_handle and h not in names.unloaded)
             return {h: names.by_handle[h] for h in live if h not in names.derived}
 
-    def name(self, program: Program, handle: int) -> str | None:
+    def name(self, program: ProgramId, handle: int) -> str | None:
         """Return a kernel's name, None where it is not known."""
         with self._lock:
             names = self._programs.get(program)
             return None if names is None else names.by_handle.get(names.originals.get(handle, handle))
 
-    def original(self, program: Program, handle: int) -> int:
+    def original(self, program: ProgramId, handle: int) -> int:
         """Return the handle whose name a handle without one waits for; else the handle itself."""
         with self._lock:
             names = self._programs.get(program)
             return handle if names is None else names.originals.get(handle, handle)
 
-    def forget(self, program: Program) -> None:
+    def forget(self, program: ProgramId) -> None:
         """Drop a program that has ended."""
         with self._lock:
             self._programs.pop(program, None)

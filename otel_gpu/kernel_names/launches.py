@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from ..process.files import FileId, MappedFile
-from .kernels import Program
+from ..program_id import ProgramId
 from .stubs import StubMap
 
 _MAX_FRAMES = 24
@@ -16,7 +16,7 @@ _MAX_FRAMES = 24
 class Launch:
     """A launch of a kernel that is not known: the calling thread's registers and the top of its stack."""
 
-    program: Program
+    program: ProgramId
     handle: int
     ip: int
     sp: int

@@ -16,7 +16,7 @@ from ..process.work import OpenFile, service
 from .device_names import names_in_memory
 from .driver_records import Path, all_texts, judged, led_to, might_be_supported, supported_by_code
 from .private_pages import PrivatePages
-from .residents import AROUND, Places, allocated, find_places, variables
+from .resident_pages import AROUND, Places, allocated, find_places, variables
 from .words import read_words
 
 MEMORY = Limits(answer_s=8.0, cpu_s=600, memory_bytes=1 << 30, answer_bytes=64 << 20)

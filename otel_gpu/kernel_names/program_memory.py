@@ -36,7 +36,7 @@ from .memory_work import (
     Words,
     program_memory,
 )
-from .residents import Places
+from .resident_pages import Places
 
 _log = logging.getLogger(__name__)
 _IDLE_S = 10.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from .residents import AROUND, Places
+from .resident_pages import AROUND, Places
 
 NameOf = Callable[[int], str | None]
 

@@ -53,7 +53,7 @@ _MODULES = (
     "lzma",
     "numpy.ma",
     "zstandard",
-    "otel_gpu.discovery.fact_work",
+    "otel_gpu.discovery.process_info_work",
     "otel_gpu.discovery.libraries",
     "otel_gpu.probes.planning",
     "otel_gpu.process.mappings",

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from ..signals.hip import DEVICE_INDEX, DEVICE_UUID
 from ..signals.metrics import Measurement, Resource, attributes
 from . import Processor
-
-INDEX, UUID = "hip.device.index", "hip.device.uuid"
 
 
 class HipDeviceSource(Protocol):
@@ -30,9 +29,9 @@ class HipDeviceNames(Processor):
 
     def metrics(self, measurements: list[Measurement]) -> list[Measurement]:
         """Return the measurements, those of HIP's devices completed where the GPU is known."""
-        resources = {m.resource for m in measurements if INDEX in m.metric.attributes}
+        resources = {m.resource for m in measurements if DEVICE_INDEX in m.metric.attributes}
         known = {resource: self._source.uuids(resource) for resource in resources}
-        return [self._named(m, known[m.resource]) if INDEX in m.metric.attributes else m for m in measurements]
+        return [self._named(m, known[m.resource]) if DEVICE_INDEX in m.metric.attributes else m for m in measurements]
 
     def forget(self, resource: Resource) -> None:
         """Drop the devices of a process that has ended."""
@@ -40,6 +39,8 @@ class HipDeviceNames(Processor):
 
     def _named(self, measurement: Measurement, uuids: Mapping[int, str]) -> Measurement:
         known = dict(measurement.attributes)
-        ordinal = known.get(INDEX)
+        ordinal = known.get(DEVICE_INDEX)
         uuid = uuids.get(ordinal) if isinstance(ordinal, int) else None
-        return measurement if uuid is None else replace(measurement, attributes=attributes({**known, UUID: uuid}))
+        return (
+            measurement if uuid is None else replace(measurement, attributes=attributes({**known, DEVICE_UUID: uuid}))
+        )

@@ -1,4 +1,4 @@
-"""How much GPU memory does a process use that nobody saw being allocated? The driver's figure less the ledger's.
+"""How much GPU memory does a process use that nobody saw being allocated? The driver's figure less what was seen.
 
 What is left is the context itself, the driver's rounding, what a pool or allocator of the driver keeps in reserve, managed
 memory that lies on the GPU, and whatever was allocated before the probes were there.

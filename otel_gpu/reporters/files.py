@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from ..errors import ConfigError, OtelGpuError
 from ..signals.profiles import Profile, ProfileType, counterparts, difference, merge
 from ..trusted_paths import open_directory, replace_file, try_out
+from .comparison import comparable
 
 Path = str | os.PathLike[str]
 
@@ -87,8 +88,9 @@ def write_difference(
 
     HTML and folded stacks hold both values, pprof and OTLP hold `after` minus `before`.
     """
-    old = merge([before] if isinstance(before, Profile) else before)
-    new = merge([after] if isinstance(after, Profile) else after)
+    old, new = comparable(
+        [before] if isinstance(before, Profile) else before, [after] if isinstance(after, Profile) else after
+    )
     suffix = check_suffix(path)
     chosen = new
     if suffix == ".html":

@@ -1,11 +1,24 @@
-"""How do profiles look as folded stacks? A line each: `root;caller;leaf value`, what flame graph tools read."""
+"""How do profiles look as folded stacks? A line each: `root;caller;leaf value`, what flame graph tools read and write.
+
+What is read of them has names alone; of what type the values are is for the reader to say.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from ..signals.profiles import Frame, FrameKind, Profile
-from .frame_names import distinct_process_names, label
+from ..signals.metrics import Resource
+from ..signals.profiles import Frame, FrameKind, Profile, ProfileBuilder, ProfileType
+from .frame_names import distinct_process_names, kind_of, label
+from .tables import FrameBudget
+
+UNKNOWN = ProfileType(
+    "unknown", "count", "unknown", "count", 1, "Folded stacks", "Values of which their file does not say what they are."
+)
+_NO_STACK = "[no stack]"
+_LINE = re.compile(r"(.+?)\s+(-?[0-9]{1,18})(?:\.[0-9]*)?")
+_TWO_VALUES = re.compile(r".+\s[0-9]+\s+[0-9]+")
 
 _ANNOTATIONS = {FrameKind.KERNEL: "_[k]"}
 """Suffixes that flamegraph.pl and its kin colour by."""
@@ -22,6 +35,31 @@ def encode_folded_difference(before: Sequence[Profile], after: Sequence[Profile]
     return "".join(f"{stack} {old.get(stack, 0)} {new.get(stack, 0)}\n" for stack in {**new, **old})
 
 
+def decode_folded(data: bytes, type: ProfileType) -> list[Profile]:
+    """Return the profile of folded stacks; what is below a unit is left out of values."""
+    lines = [line for line in data.decode("utf-8", "replace").split("\n") if line.strip() and not line.startswith("# ")]
+    if lines and all(map(_TWO_VALUES.fullmatch, map(str.strip, lines))):
+        raise ValueError("it compares two recordings: each line has two values")
+    builder, budget = ProfileBuilder(type, Resource(()), 0), FrameBudget()
+    frames: dict[str, Frame] = {}
+    for line in lines:
+        found = _LINE.fullmatch(line.strip())
+        if found is None:
+            raise ValueError(f"a line without a value: {line[:60]!r}")
+        names = [] if found[1] == _NO_STACK else found[1].split(";")
+        budget.spend(len(names))
+        stack = tuple(frames.get(name) or frames.setdefault(name, _frame(name)) for name in reversed(names))
+        builder.add(stack, int(found[2]))
+    return [builder.build(0)]
+
+
+def _frame(name: str) -> Frame:
+    for kind, annotation in _ANNOTATIONS.items():
+        if name.endswith(annotation):
+            return Frame(kind, name.removesuffix(annotation))
+    return Frame(kind_of(name), name)
+
+
 def _fold(profiles: Sequence[Profile]) -> dict[str, int]:
     names = distinct_process_names(list(profiles))
     names_of_frames: dict[Frame, str] = {}
@@ -35,7 +73,7 @@ def _fold(profiles: Sequence[Profile]) -> dict[str, int]:
                 if name is None:
                     name = names_of_frames[frame] = _escape(label(frame)) + _ANNOTATIONS.get(frame.kind, "")
                 parts.append(name)
-            line = ";".join(parts) or "[no stack]"
+            line = ";".join(parts) or _NO_STACK
             folded[line] = folded.get(line, 0) + sample.value
     return folded
 

@@ -6,11 +6,13 @@ markup, 64 KiB of template arguments. Every format goes through here.
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 
-from ..signals.metrics import Resource
-from ..signals.profiles import FileMapping, Frame, Profile
+from ..signals.metrics import Resource, attributes
+from ..signals.profiles import FileMapping, Frame, FrameKind, Profile
 
+_UNKNOWN = "[unknown]"
 MAX_NAME = 4096
 """Characters kept of a name: longer than any real C++ symbol that a reader would read to its end."""
 
@@ -31,7 +33,15 @@ def label(frame: Frame) -> str:
         return clean(frame.function)
     if frame.mapping is not None and frame.mapping.path:
         return f"{file_name(frame.mapping)}+{frame.address:#x}"
-    return f"{frame.address:#x}" if frame.address else "[unknown]"
+    return f"{frame.address:#x}" if frame.address else _UNKNOWN
+
+
+def kind_of(label: str) -> FrameKind:
+    """Return the kind of a frame of which only the label is known: code of a file, unless it is in brackets."""
+    if label.startswith("[truncated: "):
+        return FrameKind.TRUNCATED
+    is_word = label.startswith("[") and label.endswith("]") and label != _UNKNOWN
+    return FrameKind.MARKER if is_word else FrameKind.NATIVE
 
 
 def file_name(mapping: FileMapping) -> str:
@@ -45,6 +55,14 @@ def process_name(resource: Resource) -> str:
     name = known.get("service.name") or known.get("process.executable.name") or "process"
     pid = known.get("process.pid")
     return clean(f"{name} ({pid})" if pid is not None else str(name))
+
+
+def resource_of(process: str) -> Resource:
+    """Return what the name of a process says of it."""
+    named = re.fullmatch(r"(.*) \(([0-9]{1,9})\)", process)
+    if named is None:
+        return Resource(attributes({"service.name": process} if process else {}))
+    return Resource(attributes({"service.name": named[1], "process.pid": int(named[2])}))
 
 
 def distinct_process_names(profiles: list[Profile]) -> dict[Resource, str]:

@@ -1,7 +1,7 @@
 """How does a flame graph reach a browser? One HTML file with its data, style and library inside, no network.
 
 Everything from the observed processes travels as JSON in which no markup can be closed, and the page
-only ever sets text, never HTML.
+only ever sets text, never HTML. What is read of such a page is what it draws: functions without their lines.
 """
 
 from __future__ import annotations
@@ -14,13 +14,27 @@ from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
 
-from ..signals.metrics import Resource
-from ..signals.profiles import FrameKind, Profile, ProfileType, counterparts
-from .flame_tree import FlameTree, flame_tree, top_lines
+from ..signals.metrics import Resource, attributes
+from ..signals.profiles import (
+    PROFILE_TYPES,
+    FileMapping,
+    Frame,
+    FrameKind,
+    Profile,
+    ProfileBuilder,
+    ProfileType,
+    Stack,
+    counterparts,
+)
+from .flame_tree import MAX_NODES, FlameTree, flame_tree, top_lines
 from .frame_names import clean, distinct_process_names
+from .tables import FrameBudget, entry
 
 _ASSETS = files(__package__) / "assets"
+_WHEN = "%Y-%m-%d %H:%M:%S UTC"
 _KINDS = [kind.value for kind in FrameKind]
+_DATA = re.compile(rb'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+"""Where the page has what it draws: no text of a recording can close the element, or open another one before it."""
 _UNSAFE_IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
@@ -42,6 +56,73 @@ def encode_html_difference(before: Sequence[Profile], after: Sequence[Profile]) 
         assert present is not None
         page.add([old, new], names[present.resource])
     return page.render()
+
+
+def decode_html(data: bytes) -> list[Profile]:
+    """Return the profiles that a page of ours draws."""
+    found = _DATA.search(data)
+    if found is None:
+        raise ValueError("it is no flame graph of otel-gpu")
+    page = json.loads(found[1])
+    resources = [_read_resource(pairs) for pairs in page["processes"]]
+    budget = FrameBudget()
+    return [_read_graph(graph, page, entry(resources, graph["processIndex"]), budget) for graph in page["graphs"]]
+
+
+def _read_resource(pairs: Sequence[tuple[str, str]]) -> Resource:
+    known: dict[str, str] = {str(key): str(value) for key, value in pairs}
+    pid = known.pop("process.pid", "")
+    return Resource(attributes({**known, "process.pid": int(pid) if pid else None}))
+
+
+def _read_graph(graph: dict[str, Any], page: dict[str, Any], resource: Resource, budget: FrameBudget) -> Profile:
+    if graph["differential"]:
+        raise ValueError("it compares two recordings")
+    columns, strings = graph["columns"], page["strings"]
+    parents, (values,) = columns["parent"], columns["values"]
+    if (
+        len(parents) > MAX_NODES
+        or len({len(columns[c]) for c in ("parent", "kind", "name", "place")} | {len(values)}) > 1
+    ):
+        raise ValueError("a graph with too many nodes, or nodes without a value")
+    frames = [
+        _read_frame(entry(strings, columns["name"][i]), entry(strings, columns["place"][i]), entry(page["kinds"], kind))
+        for i, kind in enumerate(columns["kind"])
+    ]
+    own = list(values)
+    for i, parent in enumerate(parents[1:], 1):
+        if not 0 <= parent < i:
+            raise ValueError("a node before its caller")
+        own[parent] -= values[i]
+    started = datetime.strptime(graph["when"], _WHEN).replace(tzinfo=timezone.utc)
+    builder = ProfileBuilder(_read_type(graph), resource, int(started.timestamp()) * 1_000_000_000)
+    for i, value in enumerate(own):
+        if value > 0:
+            builder.add(_read_stack(i, parents, frames, budget), value)
+    return builder.build(builder.start_ns + int(graph["durations"][0]))
+
+
+def _read_stack(node: int, parents: Sequence[int], frames: Sequence[Frame], budget: FrameBudget) -> Stack:
+    stack = []
+    while node:  # the first node stands for all
+        stack.append(frames[node])
+        node = parents[node]
+    budget.spend(len(stack))
+    return tuple(stack)
+
+
+def _read_frame(name: str, place: str, kind: str) -> Frame:
+    if kind == FrameKind.NATIVE and place:
+        return Frame(FrameKind.NATIVE, name, mapping=FileMapping(place))
+    return Frame(FrameKind(kind), name, place)
+
+
+def _read_type(graph: dict[str, Any]) -> ProfileType:
+    title, unit, each = str(graph["title"]), str(graph["unit"]), int(graph["nanosecondsEach"])
+    for known in PROFILE_TYPES.values():
+        if (known.title, known.unit) == (title, unit):
+            return known.every(each) if each else known
+    return ProfileType(title, unit, title, unit, 1, title, "")
 
 
 class _Page:
@@ -66,7 +147,7 @@ class _Page:
                 "nanosecondsEach": _nanoseconds_each(kind),
                 "process": process,
                 "processIndex": self._processes.setdefault(last.resource, len(self._processes)),
-                "when": datetime.fromtimestamp(last.start_ns / 1e9, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
+                "when": datetime.fromtimestamp(last.start_ns / 1e9, tz=timezone.utc).strftime(_WHEN),
                 "differential": len(recordings) > 1,
                 "totals": tree.nodes[0].values,
                 "stacks": [len(p.samples) if p else 0 for p in recordings],

@@ -1,4 +1,4 @@
-"""What does a recorded file hold? Profiles again, from OTLP/JSON or pprof, to be compared or converted.
+"""What does a recorded file hold? Profiles again, to be compared or converted, with what its format has room for.
 
 A file may come from anywhere, so sizes are bounded and every index is checked: what does not fit is a
 ConfigError that names the file.
@@ -12,7 +12,8 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from ..errors import ConfigError
 from ..signals.metrics import AttributeValue, Resource, attributes
@@ -28,24 +29,18 @@ from ..signals.profiles import (
     Stack,
     merge,
 )
+from .tables import entry
 
 MAX_FILE_BYTES = 1 << 28
 _MAX_UNPACKED_BYTES = 1 << 29
 _STAND_INS = {f"[{kind.value}]": kind for kind in FrameKind}
 """What our pprof files have in place of a mapping, for code without a file."""
-_Entry = TypeVar("_Entry")
 
 
-def read_profiles(path: str | os.PathLike[str]) -> list[Profile]:
-    """Read a `.otlp.json`, `.jsonl` or `.pb.gz` recording."""
+def read_profiles(path: str | os.PathLike[str], type_of_folded: ProfileType | None = None) -> list[Profile]:
+    """Read a recording; folded stacks do not say of what type they are."""
     name = os.fspath(path)
-    decode: Callable[[bytes], list[Profile]]
-    if name.endswith((".otlp.json", ".jsonl")):
-        decode = _from_otlp_json
-    elif name.endswith((".pb.gz", ".pprof")):
-        decode = _from_pprof
-    else:
-        raise ConfigError(f"cannot read {name}: only .otlp.json, .jsonl and .pb.gz recordings can be read back")
+    decode = _decoder(name, type_of_folded)
     try:
         with open(name, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -62,15 +57,31 @@ def read_profiles(path: str | os.PathLike[str]) -> list[Profile]:
         raise ConfigError(f"cannot read {name}: not a profile ({reason}); give one that was recorded") from error
 
 
+def _decoder(name: str, type_of_folded: ProfileType | None) -> Callable[[bytes], list[Profile]]:
+    """Return the decoder of a suffix; imported here because each brings its own libraries."""
+    if name.endswith((".otlp.json", ".jsonl")):
+        return _from_otlp_json
+    if name.endswith((".pb.gz", ".pprof")):
+        return _from_pprof
+    if name.endswith(".folded"):
+        from .folded import UNKNOWN, decode_folded
+
+        return partial(decode_folded, type=type_of_folded or UNKNOWN)
+    if name.endswith(".json"):
+        from .speedscope import decode_speedscope
+
+        return decode_speedscope
+    if name.endswith(".html"):
+        from .html import decode_html
+
+        return decode_html
+    raise ConfigError(
+        f"cannot read {name}: its name should end in .otlp.json, .jsonl, .pb.gz, .folded, .json (speedscope) or .html"
+    )
+
+
 def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
-
-
-def _entry(table: Sequence[_Entry], index: int) -> _Entry:
-    """Return an entry of a table, never one counted from its end."""
-    if not 0 <= index < len(table):
-        raise ValueError(f"index {index} of a table of {len(table)}")
-    return table[index]
 
 
 def _from_otlp_json(data: bytes) -> list[Profile]:
@@ -105,8 +116,8 @@ def _from_otlp(request: Any) -> list[Profile]:
         for scope in resource_profiles.scope_profiles:
             for message in scope.profiles:
                 kind = _type(
-                    _entry(strings, message.sample_type.type_strindex),
-                    _entry(strings, message.sample_type.unit_strindex),
+                    entry(strings, message.sample_type.type_strindex),
+                    entry(strings, message.sample_type.unit_strindex),
                     message.period,
                 )
                 builder = ProfileBuilder(kind, resource, message.time_unix_nano)
@@ -114,7 +125,7 @@ def _from_otlp(request: Any) -> list[Profile]:
                     stack = stacks.get(sample.stack_index)
                     if stack is None:
                         stack = stacks[sample.stack_index] = tables.stack(sample.stack_index)
-                    link = _entry(d.link_table, sample.link_index) if sample.link_index else None
+                    link = entry(d.link_table, sample.link_index) if sample.link_index else None
                     builder.add(
                         stack,
                         sum(sample.values),
@@ -133,21 +144,21 @@ class _OtlpTables:
         self._frames: dict[int, Frame] = {}
 
     def stack(self, index: int) -> Stack:
-        return tuple(self._frame(i) for i in _entry(self._d.stack_table, index).location_indices)
+        return tuple(self._frame(i) for i in entry(self._d.stack_table, index).location_indices)
 
     def attributes(self, indices: Sequence[int]) -> dict[str, AttributeValue]:
-        entries = (_entry(self._d.attribute_table, i) for i in indices)
-        return {_entry(self._d.string_table, a.key_strindex): self._value(a.value) for a in entries}
+        entries = (entry(self._d.attribute_table, i) for i in indices)
+        return {entry(self._d.string_table, a.key_strindex): self._value(a.value) for a in entries}
 
     def pair(self, attribute: Any) -> tuple[str, AttributeValue]:
         """Return a resource's attribute; the Collector moves its strings into the dictionary, we do not."""
-        key = _entry(self._d.string_table, attribute.key_strindex) if attribute.key_strindex else attribute.key
+        key = entry(self._d.string_table, attribute.key_strindex) if attribute.key_strindex else attribute.key
         return key, self._value(attribute.value)
 
     def _value(self, value: Any) -> AttributeValue:
         which = value.WhichOneof("value")
         if which == "string_value_strindex":
-            return str(_entry(self._d.string_table, value.string_value_strindex))
+            return str(entry(self._d.string_table, value.string_value_strindex))
         if which in {"string_value", "int_value", "double_value", "bool_value"}:
             found: AttributeValue = getattr(value, which)
             return found
@@ -156,13 +167,13 @@ class _OtlpTables:
     def _frame(self, index: int) -> Frame:
         frame = self._frames.get(index)
         if frame is None:
-            location = _entry(self._d.location_table, index)
+            location = entry(self._d.location_table, index)
             name = filename = ""
             line = 0
             if location.lines:
-                function = _entry(self._d.function_table, location.lines[0].function_index)
-                name = _entry(self._d.string_table, function.name_strindex)
-                filename = _entry(self._d.string_table, function.filename_strindex)
+                function = entry(self._d.function_table, location.lines[0].function_index)
+                name = entry(self._d.string_table, function.name_strindex)
+                filename = entry(self._d.string_table, function.filename_strindex)
                 line = location.lines[0].line
             mapping = self._mapping(location.mapping_index) if location.mapping_index else None
             kind = _kind(str(self.attributes(location.attribute_indices).get("profile.frame.type", "")), name, mapping)
@@ -170,10 +181,10 @@ class _OtlpTables:
         return frame
 
     def _mapping(self, index: int) -> FileMapping:
-        m = _entry(self._d.mapping_table, index)
+        m = entry(self._d.mapping_table, index)
         ids = self.attributes(m.attribute_indices)
         return FileMapping(
-            _entry(self._d.string_table, m.filename_strindex),
+            entry(self._d.string_table, m.filename_strindex),
             str(ids.get("process.executable.build_id.gnu", "")),
             str(ids.get("process.executable.build_id.htlhash", "")),
             m.memory_start,
@@ -189,15 +200,15 @@ def _from_pprof(data: bytes) -> list[Profile]:
     strings = message.string_table
     mappings = {
         m.id: FileMapping(
-            _entry(strings, m.filename),
-            _entry(strings, m.build_id),
+            entry(strings, m.filename),
+            entry(strings, m.build_id),
             start=m.memory_start,
             end=m.memory_limit,
             file_offset=m.file_offset,
         )
         for m in message.mapping
     }
-    functions = {f.id: (_entry(strings, f.name), _entry(strings, f.filename)) for f in message.function}
+    functions = {f.id: (entry(strings, f.name), entry(strings, f.filename)) for f in message.function}
     frames: dict[int, tuple[Frame, ...]] = {}
     for location in message.location:
         mapping = mappings[location.mapping_id] if location.mapping_id else None
@@ -208,7 +219,7 @@ def _from_pprof(data: bytes) -> list[Profile]:
     resource = Resource(attributes({"process.executable.path": _first_path(mappings)}))
     builders = [
         ProfileBuilder(
-            _type(_entry(strings, t.type), _entry(strings, t.unit), message.period), resource, message.time_nanos
+            _type(entry(strings, t.type), entry(strings, t.unit), message.period), resource, message.time_nanos
         )
         for t in message.sample_type
     ]
@@ -217,7 +228,7 @@ def _from_pprof(data: bytes) -> list[Profile]:
             raise ValueError("a sample without one value for each type")
         stack = tuple(frame for i in sample.location_id for frame in frames[i])
         labels = {
-            _entry(strings, label.key): _entry(strings, label.str) if label.str else label.num for label in sample.label
+            entry(strings, label.key): entry(strings, label.str) if label.str else label.num for label in sample.label
         }
         for builder, value in zip(builders, sample.value):
             builder.add(stack, value, attributes(labels))

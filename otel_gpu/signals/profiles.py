@@ -173,14 +173,6 @@ GPU_ALLOC_SPACE = _type(
     "GPU memory allocated",
     "Bytes allocated while recording, freed since or not.",
 )
-GPU_ALLOC_OBJECTS = _type(
-    "gpu_alloc_objects",
-    "count",
-    "gpu_memory",
-    "bytes",
-    "GPU allocations",
-    "Allocations made while recording, freed since or not.",
-)
 GPU_INUSE_SPACE = _type(
     "gpu_inuse_space",
     "bytes",
@@ -188,14 +180,6 @@ GPU_INUSE_SPACE = _type(
     "bytes",
     "GPU memory in use",
     "Bytes allocated and not freed; a free is charged to the allocating stack.",
-)
-GPU_INUSE_OBJECTS = _type(
-    "gpu_inuse_objects",
-    "count",
-    "gpu_memory",
-    "bytes",
-    "GPU allocations in use",
-    "Allocations not freed; a free is charged to the allocating stack.",
 )
 TENSOR_ALLOC_SPACE = _type(
     "tensor_alloc_space",
@@ -251,9 +235,7 @@ PROFILE_TYPES: dict[str, ProfileType] = {
         GPU_WAIT,
         GPU_COPY,
         GPU_ALLOC_SPACE,
-        GPU_ALLOC_OBJECTS,
         GPU_INUSE_SPACE,
-        GPU_INUSE_OBJECTS,
         TENSOR_ALLOC_SPACE,
         TENSOR_INUSE_SPACE,
         CPU,

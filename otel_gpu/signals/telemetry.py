@@ -1,4 +1,4 @@
-"""How is declared what can be emitted? Metrics as `MetricSpec`, and what their attributes say."""
+"""How is what can be emitted declared? Metrics as `MetricSpec`, and what their attributes say."""
 
 from __future__ import annotations
 
@@ -15,3 +15,16 @@ class AttributeSpec:
     name: str
     description: str
     values: tuple[str, ...] = ()
+
+
+COPY_KINDS = (
+    "MemcpyHostToDevice",
+    "MemcpyDeviceToHost",
+    "MemcpyDeviceToDevice",
+    "MemcpyHostToHost",
+    "MemcpyDefault",
+    "MemcpyPeer",
+)
+HOST_MEMORIES = ("pageable", "pinned")
+MEMORY_TYPES = ("device", "host", "managed", "registered", "async", "virtual")
+"""Values that attributes of CUDA and of HIP have alike."""

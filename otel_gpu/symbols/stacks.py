@@ -15,7 +15,7 @@ from ..signals.profiles import FileMapping, Frame, FrameKind, Stack, truncation
 from ..unwind.address_space import RegionIndex
 from ..unwind.loader import WalkedProcess
 from .file_names import FileNames, NamedFile
-from .glue import is_glue
+from .interpreter_internals import is_internal
 from .vdso import vdso_frame
 
 NATIVE, PYTHON, EXACT, MADE = 1, 2, 3, 4
@@ -153,7 +153,7 @@ class StackNamer:
         named = [part if isinstance(part, Frame) else part.frame() or part.unnamed() for part in stack.frames]
         if any(f.kind is FrameKind.CPYTHON for f in named):
             own = self._interpreter()
-            named = [f for f in named if f.mapping is None or f.mapping.path != own or not is_glue(f.function)]
+            named = [f for f in named if f.mapping is None or f.mapping.path != own or not is_internal(f.function)]
         if stack.stop != Stop.OUTERMOST:
             named.append(truncation(STOPS.get(stack.stop, STOPS[Stop.NONE])))
         stack.named = tuple(named)

@@ -190,7 +190,7 @@ class FileTables:
         with self.lock:
             return {next(iter(f.places.values())).shown: f.why_not for f in self._files.values() if f.why_not}
 
-    def is_crowded(self) -> bool:
+    def lacks_room(self) -> bool:
         """Tell whether some file's table has no room."""
         with self.lock:
             return any(f.why_not == NO_ROOM for f in self._files.values())

@@ -15,7 +15,7 @@ from otel_gpu import Agent, Config
 from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.exporters.file import FileExporter
 from otel_gpu.processors.kernel_names.processor import KernelNames
-from otel_gpu.receivers.cuda.facts import CudaFacts
+from otel_gpu.receivers.cuda.events import CudaEvents
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
 from otel_gpu.receivers.profiles.resting import RestingThreads
@@ -41,8 +41,8 @@ _STEPS: tuple[tuple[type, str], ...] = (
     (Agent, "_collect"),
     (Agent, "_check_finished"),
     (CudaReceiver, "collect"),
-    (CudaFacts, "handle"),
-    (CudaFacts, "kernel_name"),
+    (CudaEvents, "handle"),
+    (CudaEvents, "kernel_name"),
     (SelfReceiver, "collect"),
     (KernelNames, "metrics"),
     (Graph, "collect"),

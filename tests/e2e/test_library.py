@@ -20,6 +20,7 @@ from otel_gpu import Agent, Config, ConfigError, OtelGpuError, Point, Recorder, 
 from otel_gpu.config import CudaSettings, Discovery, ProfileSettings
 from otel_gpu.exporters import Exporter
 from otel_gpu.profiles import Profile
+from otel_gpu.reporters.files import SUFFIXES
 from tests.e2e import ground
 from tests.e2e.processes import PATIENCE_S, Program
 
@@ -144,7 +145,7 @@ def test_a_program_records_another_one(tmp_path: Path) -> None:
         program.go()
         program.finish()
 
-    for name in ("all.pb.gz", "all.otlp.json"):
+    for name in (f"all{suffix}" for suffix in SUFFIXES):
         profiles.write(found[0] + found[1], tmp_path / name)
         again = profiles.read(tmp_path / name)
         assert sum(p.total for p in again) == sum(p.total for p in found[0] + found[1])

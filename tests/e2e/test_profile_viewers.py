@@ -15,7 +15,7 @@ import pytest
 
 from otel_gpu.reporters.files import write_difference, write_profile
 from otel_gpu.reporters.flame_tree import flame_tree
-from otel_gpu.signals.profiles import GPU_ALLOC_OBJECTS, GPU_ALLOC_SPACE, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
+from otel_gpu.signals.profiles import GPU_ALLOC_SPACE, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
 from tests.unit.profile_examples import HOSTILE_NAMES, START_NS, hostile, python, resource, training
 
 _BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable")
@@ -211,13 +211,13 @@ def test_pprof_shows_the_same_values(tmp_path: Path) -> None:
 
 
 def test_pprof_reads_every_type_of_a_file(tmp_path: Path) -> None:
-    write_profile([training(GPU_ALLOC_SPACE, scale=2**20), training(GPU_ALLOC_OBJECTS)], tmp_path / "a.pb.gz")
+    write_profile([training(GPU_ALLOC_SPACE, scale=2**20), training(GPU_LAUNCHES)], tmp_path / "a.pb.gz")
 
     space = pprof(tmp_path / "a.pb.gz", "-top", "-sample_index=gpu_alloc_space")
-    objects = pprof(tmp_path / "a.pb.gz", "-top", "-sample_index=gpu_alloc_objects")
+    launches = pprof(tmp_path / "a.pb.gz", "-top", "-sample_index=gpu_launches")
 
     assert "12300MB" in space or "12.01GB" in space
-    assert "62200 total" in objects
+    assert "62200 total" in launches
 
 
 def test_pprof_takes_hostile_names_and_differences(tmp_path: Path) -> None:

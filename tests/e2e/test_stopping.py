@@ -21,7 +21,7 @@ from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.discovery.watch import Watcher
 from otel_gpu.exporters.sender import Sender
 from otel_gpu.exporters.settings import FileSettings
-from otel_gpu.kernel_names.origins import Origins
+from otel_gpu.kernel_names.resolver import KernelNameResolver
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
@@ -82,8 +82,8 @@ def _observed(directory: Path, during: Callable[[Program], None]) -> tuple[Truth
 @pytest.mark.parametrize(
     "owner, name",
     (
-        (Origins, "_look"),
-        (Origins, "settle"),
+        (KernelNameResolver, "_look"),
+        (KernelNameResolver, "settle"),
         (Watcher, "_handle"),
         (Watcher, "stop"),
         (UnwindLoader, "_load"),

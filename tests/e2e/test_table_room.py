@@ -61,7 +61,7 @@ def test_the_part_of_a_table_that_a_stack_needs_has_room_where_the_whole_has_not
             assert largest.key is not None
             file = loader.tables.get(largest.key)
             assert file is not None
-            assert loader.tables.is_crowded()
+            assert loader.tables.lacks_room()
             assert loader.tables.problems()[largest.path] == NO_ROOM
             assert not file.parts
 

@@ -9,9 +9,9 @@ from otel_gpu.cpython.layout import LineTable
 from otel_gpu.cpython.lines import line_at
 from otel_gpu.demangle.names import demangle, shorten
 from otel_gpu.discovery.events import decode
-from otel_gpu.discovery.facts import ProcessFacts
 from otel_gpu.discovery.gpus import Gpu, visible_devices
 from otel_gpu.discovery.kfd import AmdGpu
+from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.resource import identify
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, said
 from otel_gpu.exporters.responses import accepted
@@ -23,7 +23,10 @@ from otel_gpu.printable import MAX_SHOWN, escaped, one_line
 from otel_gpu.process.mappings import mapped_file, parse_executable
 from otel_gpu.receivers.hip import devices as hip_devices
 from otel_gpu.redaction import endpoint_without_credentials, without_credentials
+from otel_gpu.reporters.folded import UNKNOWN, decode_folded
+from otel_gpu.reporters.html import decode_html
 from otel_gpu.reporters.reading import _from_otlp_json, _from_pprof
+from otel_gpu.reporters.speedscope import decode_speedscope
 
 from .target import Target
 
@@ -99,17 +102,17 @@ def _perf_event(data: bytes) -> None:
         decode(kind, 1 << 13, struct.pack("<IIQQQIIQQII", 1, 1, 0, 4096, 0, 8, 1, 9, 0, 4, 0) + data + b"\0", 5)
 
 
-def _process_facts(data: bytes) -> None:
+def _process_info(data: bytes) -> None:
     parts = [_text(part) for part in data.split(b"\0")] + [""] * 5
-    facts = ProcessFacts(
+    info = ProcessInfo(
         1, 2, parts[0][:15], parts[1], tuple(parts[5:]),
         (("OTEL_RESOURCE_ATTRIBUTES", parts[2]), ("OTEL_SERVICE_NAME", parts[3])), tuple(parts[4].splitlines()),
     )  # fmt: skip
-    identity = identify(facts, {"host.name": "here"}, {"k8s.node.name": "node"})
+    identity = identify(info, {"host.name": "here"}, {"k8s.node.name": "node"})
     assert dict(identity.resource.attributes)["host.name"] == "here"
     for key, value in identity.resource.attributes:
         assert isinstance(value, tuple) or (str(value).isprintable() and len(str(value)) <= 4096), key
-    own = said(dict(facts.variables), {"host.name": "here"})
+    own = said(dict(info.variables), {"host.name": "here"})
     assert len(own.attributes) <= MAX_ATTRIBUTES
     assert sum(len(key) + len(value) for key, value in own.attributes) <= MAX_TOTAL
 
@@ -143,6 +146,34 @@ def _otlp_json(data: bytes) -> None:
     _from_otlp_json(data)
 
 
+_SPEEDSCOPE = (
+    b'{"shared":{"frames":[{"name":"main","file":"a.py","line":3},{"name":"f"}]},"profiles":[{"type":"sampled","unit":'
+    b'"seconds","name":"Kernel launches \xc2\xb7 train (7)","samples":[[0,1],[0]],"weights":[1.5,2]}]}'
+)
+_EVENTED = (
+    b'{"shared":{"frames":[{"name":"f"}]},"profiles":[{"type":"evented","unit":"none","name":"x","startValue":0,'
+    b'"events":[{"type":"O","frame":0,"at":1},{"type":"C","frame":0,"at":4}]}]}'
+)
+_GRAPH = (
+    b'{"strings":["all","","f"],"kinds":["native","marker"],"processes":[[["process.pid","7"]]],"graphs":[{"title":"x",'
+    b'"unit":"count","nanosecondsEach":0,"processIndex":0,"when":"2026-09-21 14:13:20 UTC","differential":false,'
+    b'"durations":[5],"columns":{"parent":[-1,0],"kind":[1,0],"name":[0,2],"place":[1,1],"values":[[3,3]]}}]}'
+)
+
+
+def _folded(data: bytes) -> None:
+    (profile,) = decode_folded(data, UNKNOWN)
+    assert sum(len(sample.stack) for sample in profile.samples) <= len(data)
+
+
+def _speedscope(data: bytes) -> None:
+    decode_speedscope(data)
+
+
+def _flame_graph(data: bytes) -> None:
+    decode_html(b'<script type="application/json" id="data">' + data + b"</script>")
+
+
 def _response(data: bytes) -> None:
     accepted(data, one_line)
 
@@ -162,7 +193,7 @@ _MAPS = b"""55d0c0a00000-55d0c0a28000 r-xp 00002000 fe:00 131 /usr/bin/cat (dele
 7fffdc5f2000-7fffdc5f4000 r-xp 00000000 00:00 0 [vdso]
 7f1c00002000-7f1c00003000 rwxp 0 08:1f 4294967299 /tmp/a\\012b /c
 """
-_FACTS = b"python3\0/usr/bin/python3\0team=a%20b,key=value,host.name=x,k8s.pod.uid=1\0shop\0" + (
+_INFO = b"python3\0/usr/bin/python3\0team=a%20b,key=value,host.name=x,k8s.pod.uid=1\0shop\0" + (
     b"0::/kubepods.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice/cri-"
     + b"0123456789abcdef" * 4
     + b".scope"
@@ -182,12 +213,15 @@ TARGETS = (
     Target("maps", _maps, lambda: [_MAPS], (ValueError,)),
     Target("maps_path", _maps_path, lambda: [b"tmp/a b\r1-2 r-xp 0 08:01 9 /c", b"x (deleted)"], (), 256),
     Target("perf_event", _perf_event, lambda: [b"/usr/lib/libcuda.so.1"], (), 512),
-    Target("process_facts", _process_facts, lambda: [_FACTS]),
+    Target("process_info", _process_info, lambda: [_INFO]),
     Target("visible_devices", _visible_devices, lambda: [b"0,1,2\0all", b"GPU-0,MIG-1, 2\0none", b"-1,0x1\0GPU-1"], (), 512),
     Target("line_table", _line_table, lambda: [b"\4\0\x80\1\xf2\x0a\x81\3\4", b"\4\0\2\1\xff\x80\6\5"], (), 512),
     # Whoever reads a recording turns any exception into a message: what is tried is that it ends.
     Target("pprof", _pprof, lambda: [_PPROF], (Exception,)),
     Target("otlp_json", _otlp_json, lambda: [_OTLP_JSON], (Exception,)),
+    Target("folded", _folded, lambda: [b"# from elsewhere\nmain;f(int, 4);[unknown] 12\nmain;entry_[k] 3.5\n"], (ValueError,)),
+    Target("speedscope", _speedscope, lambda: [_SPEEDSCOPE, _EVENTED], (Exception,)),
+    Target("flame_graph", _flame_graph, lambda: [_GRAPH], (Exception,)),
     Target("response", _response, lambda: [b"", b"\x0a\x08\x08\x05\x12\x04oops"], (), 512),
     Target("rpc_status", _rpc_status, lambda: [b"\x08\x0e\x12\x04busy\x1a\x2e\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12\x02\x0a\x00"], (), 512),
     Target("retry_after", _retry_after, lambda: [b"120", b"Wed, 21 Oct 2026 07:28:00 GMT"], (), 128),

@@ -30,7 +30,7 @@ NESTED: Contents = Contents({Node(NodeType.KERNEL, 0xA, 0): 1, Node(NodeType.GRA
 def row(family: Family, count: int = 1, sum_a: int = 0, sum_b: int = 0, **fields: int) -> RowDelta:
     defaults = {
         "tgid": 10,
-        "incarnation": 1,
+        "exec_id": 1,
         "subject": 0,
         "function": 0,
         "device": 0,

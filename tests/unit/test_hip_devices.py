@@ -16,7 +16,7 @@ from otel_gpu.discovery.identification import Known
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.processors.hip_devices import HipDeviceNames
-from otel_gpu.receivers.hip.devices import HipDeviceBook, visible_devices
+from otel_gpu.receivers.hip.devices import HipDeviceTable, visible_devices
 from otel_gpu.receivers.hip.rows import PARALLEL
 from otel_gpu.signals.metrics import Measurement, Resource, attributes
 
@@ -88,7 +88,7 @@ def test_variables_choose_and_order_devices(environment: dict[str, str], ordinal
 
 @pytest.fixture(scope="module")
 def parsers() -> Iterator[Parsers]:
-    with Parsers(modules=("otel_gpu.discovery.fact_work",)) as running:
+    with Parsers(modules=("otel_gpu.discovery.process_info_work",)) as running:
         yield running
 
 
@@ -111,13 +111,13 @@ def test_a_measurement_gets_the_uuid_of_a_gpu_that_the_process_works_on(
     use(sysfs, process.pid, 1002)
     table = ProcessTable({}, parsers)
     observed = table.observe(process.pid)
-    book = HipDeviceBook(table, parsers, sysfs)
-    book.observe(observed)
+    devices = HipDeviceTable(table, parsers, sysfs)
+    devices.observe(observed)
     metric = PARALLEL[telemetry.KERNEL_LAUNCH_CALLS]
 
     def named(device: int | None, resource: Resource = observed.resource) -> object:
         measurement = Measurement(resource, metric, attributes({"hip.device.index": device}), 1)
-        (found,) = HipDeviceNames(book).metrics([measurement])
+        (found,) = HipDeviceNames(devices).metrics([measurement])
         return dict(found.attributes).get("hip.device.uuid")
 
     assert named(0) == "9000000000000001"
@@ -125,7 +125,7 @@ def test_a_measurement_gets_the_uuid_of_a_gpu_that_the_process_works_on(
     assert named(5) is None
     assert named(None) is None
     assert named(0, Resource(attributes({"service.name": "another"}))) is None
-    book.forget(observed.resource)
+    devices.forget(observed.resource)
     table.close()
 
 
@@ -154,16 +154,16 @@ def test_a_container_has_the_gpus_of_which_it_has_a_device_file(
         process = table.observe(child.pid)
         resource = Resource(attributes({**dict(process.resource.attributes), "container.id": "c" * 64}))
         process.identity = Known(resource, process.environment)
-        book = HipDeviceBook(table, parsers, sysfs)
+        devices = HipDeviceTable(table, parsers, sysfs)
 
-        assert book.uuids(resource) == {}
-        book.observe(process)
-        assert book.uuids(resource) == uuids
+        assert devices.uuids(resource) == {}
+        devices.observe(process)
+        assert devices.uuids(resource) == uuids
 
         child.communicate()
     table.close()
 
 
 def test_a_host_without_amd_gpus_is_said_to_have_none(tmp_path: Path, parsers: Parsers) -> None:
-    assert HipDeviceBook(ProcessTable(), parsers, tmp_path).is_empty
+    assert HipDeviceTable(ProcessTable(), parsers, tmp_path).is_empty
     assert os.path.isdir(tmp_path)

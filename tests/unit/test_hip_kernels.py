@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.kernel_names import origins as module
+from otel_gpu.kernel_names import resolver as module
 from otel_gpu.kernel_names.cache import SymbolCache
 from otel_gpu.kernel_names.hip_kernels import HostPointer, kernel_of, symbols_at
-from otel_gpu.kernel_names.kernels import KernelBook, Program
-from otel_gpu.kernel_names.origins import Origins
+from otel_gpu.kernel_names.kernels import KernelTable
+from otel_gpu.kernel_names.resolver import KernelNameResolver
 from otel_gpu.process.parsers import Parsers
+from otel_gpu.program_id import ProgramId
 
 
 @pytest.mark.parametrize(
@@ -68,25 +69,25 @@ def test_variables_and_functions_are_found_by_their_very_address(library: Path) 
 
 
 @pytest.fixture
-def origins(parsers: Parsers, tmp_path: Path) -> Iterator[Origins]:
-    found = Origins(KernelBook(), parsers, SymbolCache(tmp_path))
+def resolver(parsers: Parsers, tmp_path: Path) -> Iterator[KernelNameResolver]:
+    found = KernelNameResolver(KernelTable(), parsers, SymbolCache(tmp_path))
     yield found
     found.close()
 
 
-def named(origins: Origins, program: Program, *handles: int) -> list[str | None]:
+def named(resolver: KernelNameResolver, program: ProgramId, *handles: int) -> list[str | None]:
     for handle in handles:
-        origins.submit(HostPointer(program, handle))
-    origins.settle(120)
-    assert not any(origins.pending(program, handle) for handle in handles)
-    return [origins._kernels.name(program, handle) for handle in handles]
+        resolver.submit(HostPointer(program, handle))
+    resolver.settle(120)
+    assert not any(resolver.pending(program, handle) for handle in handles)
+    return [resolver._kernels.name(program, handle) for handle in handles]
 
 
-def test_an_address_of_this_process_is_looked_up_in_its_file(library: Path, origins: Origins) -> None:
+def test_an_address_of_this_process_is_looked_up_in_its_file(library: Path, resolver: KernelNameResolver) -> None:
     loaded = ctypes.CDLL(str(library))
     handle = ctypes.addressof(ctypes.c_void_p.in_dll(loaded, "_Z2kxPf"))
 
-    symbol, nothing, nowhere = named(origins, (os.getpid(), 1), handle, handle + 1, 8)
+    symbol, nothing, nowhere = named(resolver, (os.getpid(), 1), handle, handle + 1, 8)
 
     assert symbol == "_Z2kxPf"
     assert nothing is not None
@@ -94,21 +95,23 @@ def test_an_address_of_this_process_is_looked_up_in_its_file(library: Path, orig
     assert nowhere is None
 
 
-def test_a_library_that_is_loaded_later_is_found(library: Path, origins: Origins, tmp_path: Path) -> None:
+def test_a_library_that_is_loaded_later_is_found(library: Path, resolver: KernelNameResolver, tmp_path: Path) -> None:
     program = (os.getpid(), 1)
-    assert named(origins, program, 8) == [None]
+    assert named(resolver, program, 8) == [None]
     later = shutil.copy(library, tmp_path / "later.so")
     handle = ctypes.addressof(ctypes.c_void_p.in_dll(ctypes.CDLL(later), "_Z2kxPf"))
-    origins._mapped_at.clear()
+    resolver._mapped_at.clear()
 
-    assert named(origins, program, handle) == ["_Z2kxPf"]
-
-
-def test_a_process_that_is_gone_has_no_names(origins: Origins) -> None:
-    assert named(origins, (2**22 + 5, 1), 0x1000) == [None]
+    assert named(resolver, program, handle) == ["_Z2kxPf"]
 
 
-def test_a_process_that_has_ended_since_it_was_expected_has_its_names(library: Path, origins: Origins) -> None:
+def test_a_process_that_is_gone_has_no_names(resolver: KernelNameResolver) -> None:
+    assert named(resolver, (2**22 + 5, 1), 0x1000) == [None]
+
+
+def test_a_process_that_has_ended_since_it_was_expected_has_its_names(
+    library: Path, resolver: KernelNameResolver
+) -> None:
     code = (
         "import ctypes, sys, time\n"
         f"loaded = ctypes.CDLL({str(library)!r})\n"
@@ -117,22 +120,22 @@ def test_a_process_that_has_ended_since_it_was_expected_has_its_names(library: P
     with subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         handle = int(process.stdout.readline())
-        origins.expect(process.pid)
-        origins.settle(120)
+        resolver.expect(process.pid)
+        resolver.settle(120)
         process.kill()
 
-    assert named(origins, (process.pid, 1), handle) == ["_Z2kxPf"]
-    origins.forget((process.pid, 1))
+    assert named(resolver, (process.pid, 1), handle) == ["_Z2kxPf"]
+    resolver.forget((process.pid, 1))
 
 
 def test_files_are_not_read_again_for_every_address_outside_of_them(
-    origins: Origins, monkeypatch: pytest.MonkeyPatch
+    resolver: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads: list[Program] = []
-    monkeypatch.setattr(origins, "_refresh", lambda program, _known: reads.append(program))
+    reads: list[ProgramId] = []
+    monkeypatch.setattr(resolver, "_refresh", lambda program, _known: reads.append(program))
     monkeypatch.setattr(module, "_REMAP_S", 60.0)
 
-    named(origins, (os.getpid(), 1), *range(1, 101))
+    named(resolver, (os.getpid(), 1), *range(1, 101))
 
     assert len(reads) == 1
 

@@ -15,7 +15,7 @@ import pytest
 from otel_gpu.discovery.gpus import Gpu, ProcessDevices
 from otel_gpu.discovery.processes import Process, ProcessTable
 from otel_gpu.process.parsers import Parsers
-from otel_gpu.receivers.cuda.devices import DeviceBook
+from otel_gpu.receivers.cuda.devices import DeviceTable
 from otel_gpu.signals.metrics import Resource
 
 DIGITS = "0123456789abcdef0123456789abcdef"
@@ -29,7 +29,7 @@ Start = Callable[..., Process]
 
 @pytest.fixture(scope="module")
 def parsers() -> Iterator[Parsers]:
-    with Parsers(modules=("otel_gpu.discovery.fact_work",)) as running:
+    with Parsers(modules=("otel_gpu.discovery.process_info_work",)) as running:
         yield running
 
 
@@ -59,45 +59,45 @@ def start(table: ProcessTable) -> Iterator[Start]:
 
 def test_what_a_process_asked_the_driver_goes_before_its_variables(table: ProcessTable, start: Start) -> None:
     process = start(CUDA_VISIBLE_DEVICES="1,0")
-    book = DeviceBook(table, lambda _: {0: DIGITS})
-    book.learn((A, B), ())
+    devices = DeviceTable(table, lambda _: {0: DIGITS})
+    devices.learn((A, B), ())
 
-    assert book.devices(process.resource) == ProcessDevices({0: A, 1: A})
+    assert devices.devices(process.resource) == ProcessDevices({0: A, 1: A})
 
 
 def test_without_nvml_a_uuid_has_no_model(table: ProcessTable, start: Start) -> None:
     process = start()
 
-    found = DeviceBook(table, lambda _: {3: DIGITS}).devices(process.resource)
+    found = DeviceTable(table, lambda _: {3: DIGITS}).devices(process.resource)
 
     assert found == ProcessDevices({3: Gpu(-1, A.uuid, "")})
 
 
 def test_variables_say_the_order_and_the_only_device(table: ProcessTable, start: Start) -> None:
     two, one = start(CUDA_VISIBLE_DEVICES="1,0"), start(CUDA_VISIBLE_DEVICES="1")
-    book = DeviceBook(table, lambda _: {})
-    book.learn((A, B), ())
+    devices = DeviceTable(table, lambda _: {})
+    devices.learn((A, B), ())
 
-    assert book.devices(two.resource) == ProcessDevices({0: B, 1: A})
-    assert book.devices(one.resource) == ProcessDevices({0: B}, only=(0, B))
+    assert devices.devices(two.resource) == ProcessDevices({0: B, 1: A})
+    assert devices.devices(one.resource) == ProcessDevices({0: B}, only=(0, B))
 
 
 def test_a_process_that_was_there_before_is_on_the_gpu_where_nvml_finds_it(table: ProcessTable, start: Start) -> None:
     late, early, spread = start(late=True), start(), start(late=True)
-    book = DeviceBook(table, lambda _: {})
-    book.learn((A, B), {(B.uuid, late.pid), (B.uuid, early.pid), (A.uuid, spread.pid), (B.uuid, spread.pid)})
+    devices = DeviceTable(table, lambda _: {})
+    devices.learn((A, B), {(B.uuid, late.pid), (B.uuid, early.pid), (A.uuid, spread.pid), (B.uuid, spread.pid)})
 
-    assert book.devices(late.resource) == ProcessDevices({0: A, 1: B}, only=(1, B))
-    assert book.devices(early.resource) == ProcessDevices({0: A, 1: B})
-    assert book.devices(spread.resource) == ProcessDevices({0: A, 1: B})
+    assert devices.devices(late.resource) == ProcessDevices({0: A, 1: B}, only=(1, B))
+    assert devices.devices(early.resource) == ProcessDevices({0: A, 1: B})
+    assert devices.devices(spread.resource) == ProcessDevices({0: A, 1: B})
 
 
 def test_variables_that_nvml_contradicts_are_not_believed(table: ProcessTable, start: Start) -> None:
     process = start(late=True, CUDA_VISIBLE_DEVICES="0")
-    book = DeviceBook(table, lambda _: {})
-    book.learn((A, B), {(B.uuid, process.pid)})
+    devices = DeviceTable(table, lambda _: {})
+    devices.learn((A, B), {(B.uuid, process.pid)})
 
-    assert book.devices(process.resource) == ProcessDevices({}, only=(None, B))
+    assert devices.devices(process.resource) == ProcessDevices({}, only=(None, B))
 
 
 @pytest.mark.parametrize(("variable", "expected"), [("MIG-2222", PARTS[1]), ("x", PARTED)])
@@ -105,10 +105,10 @@ def test_a_program_told_of_the_whole_gpu_is_on_the_instance_it_sees(
     table: ProcessTable, start: Start, variable: str, expected: Gpu
 ) -> None:
     process = start(CUDA_VISIBLE_DEVICES=variable)
-    book = DeviceBook(table, lambda _: {0: DIGITS})
-    book.learn((PARTED,), ())
+    devices = DeviceTable(table, lambda _: {0: DIGITS})
+    devices.learn((PARTED,), ())
 
-    found = book.devices(process.resource)
+    found = devices.devices(process.resource)
 
     assert found is not None
     assert found.by_ordinal == {0: expected}
@@ -116,26 +116,26 @@ def test_a_program_told_of_the_whole_gpu_is_on_the_instance_it_sees(
 
 def test_the_environment_is_read_while_the_process_is_there(table: ProcessTable, start: Start) -> None:
     process = start(CUDA_VISIBLE_DEVICES="1")
-    book = DeviceBook(table, lambda _: {})
-    book.learn((A, B), ())
+    devices = DeviceTable(table, lambda _: {})
+    devices.learn((A, B), ())
     assert process.environment == {"CUDA_VISIBLE_DEVICES": "1"}
     os.kill(process.pid, signal.SIGKILL)
     table.exited(process.pid)
 
-    assert book.devices(process.resource) == ProcessDevices({0: B}, only=(0, B))
-    assert book.resource(process.pid) is None
+    assert devices.devices(process.resource) == ProcessDevices({0: B}, only=(0, B))
+    assert devices.resource(process.pid) is None
 
 
 def test_nothing_is_told_of_whom_nobody_observes(table: ProcessTable, start: Start) -> None:
     process = start()
-    book = DeviceBook(table, lambda _: {})
-    book.learn((A,), ())
-    assert book.resource(process.pid) == process.resource
+    devices = DeviceTable(table, lambda _: {})
+    devices.learn((A,), ())
+    assert devices.resource(process.pid) == process.resource
     table.exited(process.pid)
     table.forget(process)
 
-    assert book.devices(process.resource) is None
-    assert book.resource(1) is None
+    assert devices.devices(process.resource) is None
+    assert devices.resource(1) is None
 
 
 def test_the_other_processes_of_a_host_make_no_answer_slower(
@@ -143,7 +143,7 @@ def test_the_other_processes_of_a_host_make_no_answer_slower(
 ) -> None:
     above_all = int(Path("/proc/sys/kernel/pid_max").read_text())
     resources = [table.observe(above_all + n).resource for n in range(100)]
-    book, compared, equal = DeviceBook(table, lambda _: {}), itertools.count(), Resource.__eq__
+    devices, compared, equal = DeviceTable(table, lambda _: {}), itertools.count(), Resource.__eq__
 
     def compare(one: Resource, other: object) -> bool:
         next(compared)
@@ -151,6 +151,6 @@ def test_the_other_processes_of_a_host_make_no_answer_slower(
 
     monkeypatch.setattr(Resource, "__eq__", compare)
     for resource in resources:
-        book.devices(resource)
+        devices.devices(resource)
 
     assert next(compared) <= 10 * len(resources)

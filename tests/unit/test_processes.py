@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from otel_gpu.discovery.facts import ProcessFacts
 from otel_gpu.discovery.identification import Identification, Known
+from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.processes import Began, Process, ProcessTable
+from otel_gpu.program_id import ProgramId
 
 
 @dataclass
@@ -34,32 +35,32 @@ class Kernel:
     def __init__(self, table: ProcessTable | None = None) -> None:
         self.now: dict[int, tuple[int, Began]] = {}
         self.changes: dict[int, list[tuple[int, int]]] = {}
-        self.kept: dict[tuple[int, int], Kept] = {}
+        self.kept: dict[ProgramId, Kept] = {}
         if table is not None:
             table.ask(self)
 
-    def runs(self, pid: int, incarnation: int, executions: int = 1) -> None:
-        self.now[pid] = incarnation, Began(7, executions)
+    def runs(self, pid: int, exec_id: int, executions: int = 1) -> None:
+        self.now[pid] = exec_id, Began(7, executions)
 
     def keeps(
-        self, pid: int, incarnation: int, comm: str = "", *, ended_s: float | None = None, is_announced: bool = False
+        self, pid: int, exec_id: int, comm: str = "", *, ended_s: float | None = None, is_announced: bool = False
     ) -> None:
-        self.kept[pid, incarnation] = Kept(Began(7, 1), comm, 1, is_announced, ended_s)
+        self.kept[ProgramId(pid, exec_id)] = Kept(Began(7, 1), comm, 1, is_announced, ended_s)
 
     def running(self, pid: int) -> tuple[int, Began] | None:
         if steps := self.changes.get(pid):
             self.runs(pid, *steps.pop(0))
         return self.now.get(pid)
 
-    def state(self, program: tuple[int, int]) -> Kept | None:
+    def state(self, program: ProgramId) -> Kept | None:
         return self.kept.get(program)
 
-    def states(self) -> Mapping[tuple[int, int], Kept]:
+    def states(self) -> Mapping[ProgramId, Kept]:
         return self.kept
 
 
-def facts(pid: int, name: str) -> ProcessFacts:
-    return ProcessFacts(pid, comm=name, executable=f"/bin/{name}")
+def info(pid: int, name: str) -> ProcessInfo:
+    return ProcessInfo(pid, comm=name, executable=f"/bin/{name}")
 
 
 def names(process: Process) -> object:
@@ -105,8 +106,8 @@ def test_programs_of_one_pid_are_told_apart_by_what_the_kernel_says(
 
     assert (first.ended, second.ended) == (True, False)
     assert table.current(child.pid) is second
-    assert table.owner(child.pid, 222) is second
-    assert table.owner(child.pid, 111) is first
+    assert table.owner(ProgramId(child.pid, 222)) is second
+    assert table.owner(ProgramId(child.pid, 111)) is first
 
 
 def test_an_exec_that_is_told_late_does_not_end_what_runs_now(
@@ -133,21 +134,21 @@ def test_a_program_has_the_name_that_it_had_when_it_showed_itself(
 
     # What the first two said comes when the third runs already.
     second, first = (
-        table.announced(number, Began(7, n), facts(child.pid, name), is_whole=True, late=True)
+        table.announced(number, Began(7, n), info(child.pid, name), is_whole=True, late=True)
         for number, n, name in ((222, 2, "second"), (111, 1, "first"))
     )
 
     assert [names(p) for p in (first, second)] == ["first", "second"]
     assert (first.ended, second.ended, third.ended) == (True, True, False)
     assert list(table) == [first, second, third]
-    assert table.announced(333, Began(7, 3), facts(child.pid, "x"), is_whole=True, late=True) is third
-    assert [table.owner(child.pid, n) for n in (111, 222, 333)] == [first, second, third]
+    assert table.announced(333, Began(7, 3), info(child.pid, "x"), is_whole=True, late=True) is third
+    assert [table.owner(ProgramId(child.pid, n)) for n in (111, 222, 333)] == [first, second, third]
 
 
 def test_discovery_says_whether_a_program_is_late(table: ProcessTable, child: subprocess.Popen[bytes]) -> None:
     kernel = Kernel(table)
     kernel.runs(child.pid, 111)
-    announced = table.announced(111, Began(7, 1), facts(child.pid, "early"), is_whole=True, late=True)
+    announced = table.announced(111, Began(7, 1), info(child.pid, "early"), is_whole=True, late=True)
     assert announced.late
 
     assert table.observe(child.pid, late=False) is announced
@@ -160,7 +161,7 @@ def test_what_a_program_could_not_say_is_read_while_it_runs(
 ) -> None:
     kernel = Kernel(table)
     kernel.runs(child.pid, 111)
-    cut = facts(child.pid, "cut")
+    cut = info(child.pid, "cut")
 
     whole = table.announced(111, Began(7, 1), cut, is_whole=False, late=False)
     gone = table.announced(99, Began(7, 0), cut, is_whole=False, late=False)
@@ -177,7 +178,7 @@ def test_what_is_read_while_another_program_begins_is_read_again(
 
     process = table.observe(child.pid)
 
-    assert process.incarnation == 222
+    assert process.exec_id == 222
 
 
 def test_a_program_is_done_with_when_the_kernel_counts_nothing_of_it_any_more(
@@ -208,7 +209,7 @@ def test_a_program_that_ended_unseen_is_done_with_too(table: ProcessTable) -> No
 
     (process,) = table.ended()
 
-    assert (process.pid, process.incarnation, names(process)) == (1 << 22, 111, "short")
+    assert (process.pid, process.exec_id, names(process)) == (1 << 22, 111, "short")
 
 
 def test_those_known_already_are_asked_of_the_kernel(table: ProcessTable, child: subprocess.Popen[bytes]) -> None:
@@ -219,14 +220,14 @@ def test_those_known_already_are_asked_of_the_kernel(table: ProcessTable, child:
     table.ask(kernel)
 
     (process,) = table
-    assert (process.incarnation, process.late) == (111, True)
+    assert (process.exec_id, process.late) == (111, True)
 
 
 def test_rows_of_a_process_that_nobody_saw_have_an_owner(table: ProcessTable) -> None:
-    process = table.owner(1 << 22, 5)
+    process = table.owner(ProgramId(1 << 22, 5))
 
     assert dict(process.resource.attributes)["service.name"] == "unknown_service"
-    assert table.owner(1 << 22, 5) is process
+    assert table.owner(ProgramId(1 << 22, 5)) is process
 
 
 def test_a_process_that_was_gone_when_it_was_seen_has_the_name_of_its_exec(table: ProcessTable) -> None:
@@ -289,7 +290,7 @@ def test_who_waits_for_a_programs_name_holds_up_nobody(table: ProcessTable, chil
 
     process = table.observe(child.pid)
     resource = process.resource
-    identification = Slow(ProcessFacts(child.pid), lambda _: resource, patience_s=60)
+    identification = Slow(ProcessInfo(child.pid), lambda _: resource, patience_s=60)
     process.identity = identification
     with ThreadPoolExecutor(2) as others:
         found = others.submit(table.of_resource, resource)
@@ -297,5 +298,5 @@ def test_who_waits_for_a_programs_name_holds_up_nobody(table: ProcessTable, chil
         try:
             assert others.submit(table.known, child.pid).result(timeout=10)
         finally:
-            identification.supply(ProcessFacts(child.pid))
+            identification.supply(ProcessInfo(child.pid))
         assert found.result(timeout=10) is process

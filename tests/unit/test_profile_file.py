@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from otel_gpu.cli import main
 from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.exporters.profile_otlp import encode_profiles
+from otel_gpu.profiles import diff, read
 from otel_gpu.reporters import reading as profile_read
 from otel_gpu.reporters.files import SUFFIXES, check_output, check_suffix, write_difference, write_profile
 from otel_gpu.reporters.flame_tree import flame_tree
+from otel_gpu.reporters.frame_names import label
 from otel_gpu.reporters.pprof import encode_pprof
 from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.profiles import (
     CPU,
-    GPU_ALLOC_OBJECTS,
     GPU_ALLOC_SPACE,
     GPU_LAUNCHES,
     Frame,
@@ -29,9 +30,12 @@ from otel_gpu.signals.profiles import (
     ProfileBuilder,
     difference,
     marker,
+    merge,
     truncation,
 )
 from tests.unit.profile_examples import START_NS, hostile, resource, training
+
+READ_AGAIN = (*SUFFIXES,)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -80,14 +84,14 @@ def test_otlp_json_comes_back_unchanged(tmp_path):
 
 
 def test_pprof_comes_back_with_stacks_and_values(tmp_path):
-    space, objects = training(GPU_ALLOC_SPACE, scale=512), training(GPU_ALLOC_OBJECTS)
+    space, launches = training(GPU_ALLOC_SPACE, scale=512), training(GPU_LAUNCHES)
 
-    write_profile([space, objects], tmp_path / "a.pb.gz")
+    write_profile([space, launches], tmp_path / "a.pb.gz")
     read = read_profiles(tmp_path / "a.pb.gz")
 
-    assert [p.type for p in read] == [space.type, objects.type]
+    assert [p.type for p in read] == [space.type, launches.type]
     assert [(p.total, p.truncated, p.duration_ns) for p in read] == [
-        (p.total, p.truncated, p.duration_ns) for p in (space, objects)
+        (p.total, p.truncated, p.duration_ns) for p in (space, launches)
     ]
     names = [[[f.function for f in s.stack] for s in p.samples] for p in (read[0], space)]
     assert names[0] == names[1]
@@ -114,6 +118,192 @@ def test_a_recording_in_two_formats_has_no_difference(tmp_path):
     root = flame_tree([otlp, pprof]).nodes
     assert len(root) == len(stack) + 1
     assert {tuple(node.values) for node in root} == {(7, 7)}
+
+
+def stacks(profile, what=lambda frame: frame.function) -> dict[tuple[object, ...], int]:
+    found: dict[tuple[object, ...], int] = {}
+    for sample in profile.samples:
+        key = tuple(map(what, sample.stack))
+        found[key] = found.get(key, 0) + sample.value
+    return found
+
+
+def test_folded_stacks_come_back_with_their_names(tmp_path):
+    write_profile(training(), tmp_path / "a.folded")
+
+    (profile,) = read_profiles(tmp_path / "a.folded")
+    (launches,) = read_profiles(tmp_path / "a.folded", GPU_LAUNCHES)
+
+    assert (profile.type.name, launches.type) == ("unknown", GPU_LAUNCHES)
+    assert profile.samples == launches.samples
+    assert stacks(launches) == stacks(training(), label)
+    assert launches.truncated == training().truncated > 0
+    write_profile(launches, tmp_path / "again.folded")
+    assert (tmp_path / "again.folded").read_bytes() == (tmp_path / "a.folded").read_bytes()
+
+
+def test_speedscope_comes_back_with_types_processes_files_and_lines(tmp_path):
+    written = [training(), training(GPU_ALLOC_SPACE), training(pid=2)]
+    write_profile(written, tmp_path / "a.json")
+
+    read = read_profiles(tmp_path / "a.json")
+
+    assert [p.type for p in read] == [p.type for p in written]
+    assert [dict(p.resource.attributes) for p in read] == [
+        {"service.name": "train", "process.pid": pid} for pid in (4711, 4711, 2)
+    ]
+    for before, after in zip(written, read, strict=True):
+        assert stacks(after) == stacks(before, label)
+    assert ("train_step", "/app/train.py", 41) in {(f.function, f.filename, f.line) for f in read[0].samples[0].stack}
+    write_profile(read, tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "a.json").read_bytes()
+
+
+def test_a_flame_graph_comes_back_with_what_it_draws(tmp_path):
+    written = [training(CPU.every(1000)), training(GPU_ALLOC_SPACE, pid=2)]
+    write_profile(written, tmp_path / "a.html")
+
+    read = read_profiles(tmp_path / "a.html")
+
+    assert [(p.type, p.resource, p.start_ns, p.duration_ns) for p in read] == [
+        (p.type, p.resource, p.start_ns, p.duration_ns) for p in written
+    ]
+    for before, after in zip(written, read, strict=True):
+        assert stacks(after, lambda f: (f.kind, f.function)) == stacks(before, lambda f: (f.kind, label(f)))
+        trees = [flame_tree([p]).nodes for p in (before, after)]
+        drawn = [sorted((node.key, node.values) for node in tree) for tree in trees]
+        assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("kind", ["sampled", "evented"])
+def test_speedscope_files_of_other_tools_are_read_in_our_units(tmp_path, kind):
+    document = {
+        "shared": {"frames": [{"name": "main"}, {"name": "work", "file": "a.c", "line": 7}, {"name": "[idle]"}]},
+        "profiles": [
+            {
+                "name": "Thread 7",
+                "unit": "milliseconds",
+                "startValue": 0,
+                "endValue": 9,
+                **{
+                    "sampled": {"type": kind, "samples": [[0, 1], [0], [2]], "weights": [2.5, 1, 3]},
+                    "evented": {
+                        "type": kind,
+                        "events": [
+                            {"type": change, "frame": frame, "at": at}
+                            for change, frame, at in (
+                                ("O", 0, 1), ("O", 1, 1.5), ("C", 1, 4), ("C", 0, 4.5), ("O", 2, 6), ("C", 2, 9),
+                            )
+                        ],
+                    },
+                }[kind],
+            }
+        ],
+    }  # fmt: skip
+    (tmp_path / "a.json").write_text(json.dumps(document))
+
+    (profile,) = read_profiles(tmp_path / "a.json")
+
+    assert (profile.type.name, profile.type.unit) == ("Thread 7", "nanoseconds")
+    assert stacks(profile) == {("work", "main"): 2_500_000, ("main",): 1_000_000, ("[idle]",): 3_000_000}
+    assert profile.samples[-1].stack == (marker("[idle]"),)
+
+
+def test_folded_stacks_of_other_tools_are_read(tmp_path):
+    (tmp_path / "perf.folded").write_text(
+        "# comment\nmain;do_idle_[k] 3\n\nmain;operator new(unsigned long) 2.5\n[no stack] 4\n"
+    )
+
+    (profile,) = read_profiles(tmp_path / "perf.folded")
+
+    assert profile.samples[0].stack == (Frame(FrameKind.KERNEL, "do_idle"), Frame(FrameKind.NATIVE, "main"))
+    assert stacks(profile) == {("do_idle", "main"): 3, ("operator new(unsigned long)", "main"): 2, (): 4}
+
+
+@pytest.mark.parametrize("before", READ_AGAIN)
+@pytest.mark.parametrize("after", READ_AGAIN)
+def test_one_recording_in_any_two_formats_has_no_difference(tmp_path, before, after):
+    recording = training()
+    write_profile(recording, tmp_path / f"before{before}")
+    write_profile(training(scale=2, skip="copy_kernel"), tmp_path / f"other{after}")
+    write_profile(recording, tmp_path / f"after{after}")
+    old, same, other = (
+        read(tmp_path / name, GPU_LAUNCHES) for name in (f"before{before}", f"after{after}", f"other{after}")
+    )
+
+    (nothing,) = diff(old, same)
+    (change,) = diff(old, other)
+
+    assert nothing.samples == ()
+    values = {sample.stack[0].function: sample.value for sample in change.samples}
+    assert len(change.samples) == len(recording.samples)
+    assert (values["flash_fwd_kernel"], values["copy_kernel"]) == (9_000, -1_300)
+
+
+@pytest.mark.parametrize("suffix", READ_AGAIN)
+def test_recordings_of_any_format_are_added_up_and_written_in_any_other(tmp_path, suffix):
+    write_profile(training(), tmp_path / f"a{suffix}")
+    (once,) = read(tmp_path / f"a{suffix}", GPU_LAUNCHES)
+
+    (twice,) = merge([once, once])
+
+    assert twice.total == 2 * training().total
+    for other in READ_AGAIN:
+        write_profile(twice, tmp_path / f"b{other}")
+        (again,) = read(tmp_path / f"b{other}", GPU_LAUNCHES)
+        assert stacks(again, label) == {stack: 2 * value for stack, value in stacks(training(), label).items()}
+
+
+@pytest.mark.parametrize("suffix", READ_AGAIN)
+def test_every_format_that_was_written_with_hostile_names_is_read(tmp_path, suffix):
+    write_profile(hostile(), tmp_path / f"a{suffix}")
+
+    (profile,) = read(tmp_path / f"a{suffix}")
+
+    assert profile.total == hostile().total
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    (
+        ("a.folded", "main;f 3 5\nmain;g 0 5\n", "compares two recordings"),
+        ("a.folded", "main;f\n", "without a value"),
+        ("a.html", "<html></html>", "no flame graph of otel-gpu"),
+        ("a.json", "{}", "not a profile"),
+        ("a.json", '{"shared":{"frames":[]},"profiles":[{"type":"sampled","unit":"none","name":"","samples":[[-1]],"weights":[1]}]}',
+         "index -1"),
+        ("a.txt", "", "should end in"),
+    ),
+)  # fmt: skip
+def test_what_is_no_profile_of_its_format_is_refused(tmp_path, name, content, complaint):
+    (tmp_path / name).write_text(content)
+
+    assert complaint in (refusal(tmp_path / name) or "")
+
+
+def test_a_flame_graph_of_two_recordings_is_not_read_as_one(tmp_path):
+    write_difference(training(), training(scale=2), tmp_path / "a.html")
+
+    assert "compares two recordings" in (refusal(tmp_path / "a.html") or "")
+
+
+@pytest.mark.parametrize("name", ["a.folded", "a.json", "a.html"])
+def test_a_small_file_cannot_ask_for_endless_stacks(tmp_path, monkeypatch, name):
+    monkeypatch.setattr("otel_gpu.reporters.tables.MAX_FRAMES", 20)
+    write_profile(training(), tmp_path / name)
+
+    assert "more than 20 frames" in (refusal(tmp_path / name) or "")
+
+
+def test_the_command_compares_any_formats(tmp_path):
+    write_profile(training(skip="copy_kernel"), tmp_path / "before.folded")
+    write_profile(training(), tmp_path / "after.json")
+    paths = [str(tmp_path / name) for name in ("before.folded", "after.json")]
+
+    assert main(["record", "--diff", *paths, "-o", str(tmp_path / "a.otlp.json")]) == 0
+
+    (change,) = read_profiles(tmp_path / "a.otlp.json")
+    assert [(s.stack[0].function, s.value) for s in change.samples] == [("copy_kernel", 1_300)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from otel_gpu.reporters.pprof import encode_pprof
 from otel_gpu.reporters.pprof_schema import profile_class
 from otel_gpu.reporters.speedscope import encode_speedscope
 from otel_gpu.signals.profiles import (
-    GPU_ALLOC_OBJECTS,
     GPU_ALLOC_SPACE,
     GPU_LAUNCHES,
     GPU_WAIT,
@@ -33,17 +32,17 @@ def pprof(profiles):
 
 
 def test_pprof_holds_one_value_for_each_type():
-    space, objects = training(GPU_ALLOC_SPACE, scale=512), training(GPU_ALLOC_OBJECTS, skip="fill_kernel")
+    space, launches = training(GPU_ALLOC_SPACE, scale=512), training(skip="fill_kernel")
 
-    message = pprof([space, objects])
+    message = pprof([space, launches])
 
     strings = message.string_table
     assert [(strings[t.type], strings[t.unit]) for t in message.sample_type] == [
         ("gpu_alloc_space", "bytes"),
-        ("gpu_alloc_objects", "count"),
+        ("gpu_launches", "count"),
     ]
     assert len(message.sample) == len(space.samples)
-    assert [sum(s.value[i] for s in message.sample) for i in (0, 1)] == [space.total, objects.total]
+    assert [sum(s.value[i] for s in message.sample) for i in (0, 1)] == [space.total, launches.total]
     assert message.period == 1
     assert message.duration_nanos == 30_000_000_000
 

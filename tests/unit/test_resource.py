@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.discovery.facts import FactReader, ProcessFacts, Unread, facts_of_kernel
 from otel_gpu.discovery.host import host
+from otel_gpu.discovery.process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from otel_gpu.discovery.resource import Identities, identify, service_name
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, MAX_VALUE, Cut
 from otel_gpu.process.parsers import Parsers
@@ -44,28 +44,28 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture(scope="module")
-def reader() -> Iterator[FactReader]:
-    with Parsers(modules=("otel_gpu.discovery.fact_work",)) as parsers:
-        made = FactReader(parsers)
+def reader() -> Iterator[ProcessInfoReader]:
+    with Parsers(modules=("otel_gpu.discovery.process_info_work",)) as parsers:
+        made = ProcessInfoReader(parsers)
         yield made
         made.close()
 
 
 @pytest.fixture
-def facts_of(reader: FactReader) -> Callable[[int], ProcessFacts]:
-    def read(pid: int) -> ProcessFacts:
-        found: queue.Queue[ProcessFacts] = queue.Queue()
-        reader.complete(facts_of_kernel(pid), found.put)
+def info_of(reader: ProcessInfoReader) -> Callable[[int], ProcessInfo]:
+    def read(pid: int) -> ProcessInfo:
+        found: queue.Queue[ProcessInfo] = queue.Queue()
+        reader.complete(kernel_info(pid), found.put)
         return found.get(timeout=60)
 
     return read
 
 
 @pytest.fixture
-def who(facts_of: Callable[[int], ProcessFacts]) -> Who:
+def who(info_of: Callable[[int], ProcessInfo]) -> Who:
     def who(pid: int, **extra: str) -> dict[str, object]:
         shared = {k.replace("_", "."): v for k, v in extra.items()}
-        return dict(Identities(shared).of_program(facts_of(pid)).attributes)
+        return dict(Identities(shared).of_program(info_of(pid)).attributes)
 
     return who
 
@@ -97,9 +97,7 @@ def test_what_it_says_of_itself_goes_before_what_the_agent_is_told(start: Start,
     assert (found["own/key"], found["team"]) == ("x", "ours")
 
 
-def test_a_process_cannot_say_that_it_is_another(
-    start: Start, who: Who, facts_of: Callable[[int], ProcessFacts]
-) -> None:
+def test_a_process_cannot_say_that_it_is_another(start: Start, who: Who, info_of: Callable[[int], ProcessInfo]) -> None:
     lie = (
         "host.name=elsewhere,Host.ID=1,host_arch=vax,os.type=windows,process.pid=1,process.executable.path=/bin/true,"
         "container.id=0,telemetry.sdk.name=mine,k8s.pod.uid=other,k8s.pod.name=stays"
@@ -107,8 +105,8 @@ def test_a_process_cannot_say_that_it_is_another(
     pid = start(OTEL_RESOURCE_ATTRIBUTES=lie)
     honest = who(start())
 
-    facts = replace(facts_of(pid), cgroups=(f"0::/kubepods/pod{POD}/{ID}",))
-    found = identify(facts, host())
+    info = replace(info_of(pid), cgroups=(f"0::/kubepods/pod{POD}/{ID}",))
+    found = identify(info, host())
 
     of_host = {key: value for key, value in honest.items() if key.startswith(("host.", "os."))}
     attributes = dict(found.resource.attributes)
@@ -121,26 +119,26 @@ def test_a_process_cannot_say_that_it_is_another(
 
 
 def test_to_repeat_what_was_observed_is_no_lie() -> None:
-    facts = ProcessFacts(7, variables=(("OTEL_RESOURCE_ATTRIBUTES", "process.pid=7,host.name=here"),))
+    info = ProcessInfo(7, variables=(("OTEL_RESOURCE_ATTRIBUTES", "process.pid=7,host.name=here"),))
 
-    assert identify(facts, {"host.name": "here"}).cuts == ()
+    assert identify(info, {"host.name": "here"}).cuts == ()
 
 
 def test_what_the_operator_says_of_the_host_goes_before_what_a_process_says() -> None:
-    facts = ProcessFacts(7, variables=(("OTEL_RESOURCE_ATTRIBUTES", "k8s.node.name=b,k8s.namespace.name=b"),))
+    info = ProcessInfo(7, variables=(("OTEL_RESOURCE_ATTRIBUTES", "k8s.node.name=b,k8s.namespace.name=b"),))
 
-    found = dict(identify(facts, {}, {"k8s.node.name": "a", "host.name": "told"}).resource.attributes)
+    found = dict(identify(info, {}, {"k8s.node.name": "a", "host.name": "told"}).resource.attributes)
 
     assert (found["k8s.node.name"], found["host.name"], found["k8s.namespace.name"]) == ("a", "told", "b")
 
 
-def test_a_process_that_is_gone_has_a_name_all_the_same(who: Who, facts_of: Callable[[int], ProcessFacts]) -> None:
+def test_a_process_that_is_gone_has_a_name_all_the_same(who: Who, info_of: Callable[[int], ProcessInfo]) -> None:
     assert who(1 << 22)["service.name"] == "unknown_service"
-    assert facts_of(1 << 22).unread is Unread.ENDED
+    assert info_of(1 << 22).unread is Unread.ENDED
 
 
 def of_list(text: str) -> tuple[dict[str, object], dict[Cut, int]]:
-    found = identify(ProcessFacts(7, comm="x", variables=(("OTEL_RESOURCE_ATTRIBUTES", text),)), {})
+    found = identify(ProcessInfo(7, comm="x", variables=(("OTEL_RESOURCE_ATTRIBUTES", text),)), {})
     own = {k: v for k, v in found.resource.attributes if not k.startswith(("process.", "service."))}
     return own, dict(found.cuts)
 
@@ -179,15 +177,15 @@ def test_names_of_strangers_are_escaped_and_bounded() -> None:
     hostile = "\x1b[2J\n\u202e\udcff"
     variables = (("OTEL_SERVICE_NAME", hostile), ("OTEL_RESOURCE_ATTRIBUTES", "own=%1b%5b2J%ff"))
     long = "/" + "d/" * 10_000
-    facts = ProcessFacts(7, 1, hostile, f"{long}{hostile}", (f"{hostile}{long}",), variables, ("junk", "::" * 9_000))
+    info = ProcessInfo(7, 1, hostile, f"{long}{hostile}", (f"{hostile}{long}",), variables, ("junk", "::" * 9_000))
 
-    found = dict(identify(facts, {}).resource.attributes)
+    found = dict(identify(info, {}).resource.attributes)
 
     assert found["service.name"] == r"\x1b[2J\n\u202e\xff"
     assert found["own"] == r"\x1b[2J\xff"
     assert found["process.executable.name"] == r"\x1b[2J\n\u202e\xff"
     assert all(value.isprintable() and len(value) <= 1024 for value in found.values() if isinstance(value, str))
-    assert dict(identify(replace(facts, variables=(), executable=""), {}).resource.attributes)["service.name"] == (
+    assert dict(identify(replace(info, variables=(), executable=""), {}).resource.attributes)["service.name"] == (
         r"\x1b[2J\n\u202e\xff"
     )
 
@@ -196,13 +194,13 @@ TEXT = st.text(st.characters(codec=None), max_size=50)
 
 
 @given(TEXT, TEXT, st.lists(TEXT, max_size=5), TEXT, TEXT)
-def test_any_facts_make_a_resource_that_can_be_shown(
+def test_any_process_makes_a_resource_that_can_be_shown(
     comm: str, executable: str, arguments: list[str], variable: str, cgroup: str
 ) -> None:
     variables = (("OTEL_SERVICE_NAME", variable), ("OTEL_RESOURCE_ATTRIBUTES", f"a={variable},{variable}=a"))
-    facts = ProcessFacts(7, 1, comm, executable, tuple(arguments), variables, (cgroup,))
+    info = ProcessInfo(7, 1, comm, executable, tuple(arguments), variables, (cgroup,))
 
-    found = identify(facts, host()).resource.attributes
+    found = identify(info, host()).resource.attributes
 
     assert all(key.isprintable() and str(value).isprintable() for key, value in found)
     assert dict(found)["process.pid"] == 7
@@ -211,10 +209,10 @@ def test_any_facts_make_a_resource_that_can_be_shown(
 
 def test_cuts_are_counted_over_all_and_said_once_a_program(caplog: pytest.LogCaptureFixture) -> None:
     identities = Identities()
-    lying = ProcessFacts(7, comm="liar", variables=(("OTEL_RESOURCE_ATTRIBUTES", "host.name=a,os.type=b,x"),))
+    lying = ProcessInfo(7, comm="liar", variables=(("OTEL_RESOURCE_ATTRIBUTES", "host.name=a,os.type=b,x"),))
 
-    for facts in (lying, replace(lying, variables=()), replace(lying, pid=8)):
-        identities.of_program(facts)
+    for info in (lying, replace(lying, variables=()), replace(lying, pid=8)):
+        identities.of_program(info)
 
     assert identities.cuts() == {Cut.RESERVED: 4, Cut.MALFORMED: 2, Cut.TOO_MANY: 0, Cut.SHORTENED: 0}
     assert [r.getMessage() for r in caplog.records] == [
@@ -227,7 +225,7 @@ def test_cuts_are_counted_over_all_and_said_once_a_program(caplog: pytest.LogCap
 def test_a_host_that_starts_liars_all_the_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     identities = Identities()
     for pid in range(1, 1_000):
-        identities.of_program(ProcessFacts(pid, variables=(("OTEL_RESOURCE_ATTRIBUTES", "host.name=a"),)))
+        identities.of_program(ProcessInfo(pid, variables=(("OTEL_RESOURCE_ATTRIBUTES", "host.name=a"),)))
 
     assert len(caplog.records) == 100
     assert caplog.messages[-1].endswith("further processes are only counted")
@@ -288,6 +286,6 @@ def test_resource_attributes_are_parsed(text: str, expected: dict[str, str]) -> 
     ],
 )
 def test_containers_and_pods_are_told_by_the_cgroup(cgroup: str, container: str | None, pod: str | None) -> None:
-    found = dict(identify(ProcessFacts(1, cgroups=tuple(cgroup.splitlines())), {}).resource.attributes)
+    found = dict(identify(ProcessInfo(1, cgroups=tuple(cgroup.splitlines())), {}).resource.attributes)
 
     assert (found.get("container.id"), found.get("k8s.pod.uid")) == (container, pod)

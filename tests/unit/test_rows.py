@@ -22,8 +22,8 @@ class Table:
     def __init__(self) -> None:
         self.rows: dict[bytes, npt.NDArray[np.void]] = {}
 
-    def add(self, tgid: int, subject: int, count: int, sum_a: int, cpu: int = 0, incarnation: int = 1) -> None:
-        key = np.array([(tgid, incarnation, subject, 0, Family.LAUNCH, 0, 0, 0, 0, 0)], ROW_KEY).tobytes()
+    def add(self, tgid: int, subject: int, count: int, sum_a: int, cpu: int = 0, exec_id: int = 1) -> None:
+        key = np.array([(tgid, exec_id, subject, 0, Family.LAUNCH, 0, 0, 0, 0, 0)], ROW_KEY).tobytes()
         row = self.rows.setdefault(key, np.zeros(CPUS, ROW))
         row[cpu % CPUS]["count"] += count
         row[cpu % CPUS]["sum_a"] += sum_a
@@ -51,7 +51,7 @@ def test_cpus_are_added_up_and_fields_are_in_their_place() -> None:
 
     (delta,) = RowReader(table).read()
 
-    assert (delta.tgid, delta.incarnation, delta.subject, delta.family) == (10, 1, 0xA, Family.LAUNCH)
+    assert (delta.tgid, delta.exec_id, delta.subject, delta.family) == (10, 1, 0xA, Family.LAUNCH)
     assert (delta.count, delta.sum_a, delta.sum_b) == (5, 111, 0)
 
 
@@ -75,7 +75,7 @@ def test_rows_of_ended_programs_are_deleted_and_those_of_others_go_on() -> None:
     reader = RowReader(table)
     for program in (10, 11):
         table.add(program, 0xA, 1, 1)
-        table.add(program, 0xA, 1, 1, incarnation=2)
+        table.add(program, 0xA, 1, 1, exec_id=2)
     read(reader)
 
     assert reader.forget({(10, 1), (12, 1)}) == 1

@@ -1,4 +1,4 @@
-"""Who is a program that showed itself? What the kernel read of it then, as facts."""
+"""Who is a program that showed itself? What the kernel read of it then, as a `ProcessInfo`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 from dataclasses import dataclass
 
 from ...abi import IDENTITY, IDENTITY_ARGUMENTS, IDENTITY_ENVIRONMENT
-from ...discovery.facts import VARIABLES, ProcessFacts, Unread
+from ...discovery.process_info import VARIABLES, ProcessInfo, Unread
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
     """What is known of a program, and whether that is all that /proc would say of it."""
 
-    facts: ProcessFacts
+    info: ProcessInfo
     is_whole: bool
 
 
@@ -31,7 +31,7 @@ def read(pid: int, parent: int, record: bytes, *, has_path: bool) -> Announced:
     variables = environment[: min(environment_bytes, IDENTITY_ENVIRONMENT)]
     fits = arguments_bytes <= IDENTITY_ARGUMENTS and environment_bytes <= IDENTITY_ENVIRONMENT
     is_read = fits and any(said) and (any(variables) or not variables)
-    facts = ProcessFacts(
+    info = ProcessInfo(
         pid,
         parent or None,
         os.fsdecode(names[0]) if names and not has_path else text,
@@ -41,7 +41,7 @@ def read(pid: int, parent: int, record: bytes, *, has_path: bool) -> Announced:
         (f"0::{_path(_names(groups, groups_bytes))}",) if has_path else (),
         None if is_read else Unread.ENDED,
     )
-    return Announced(facts, has_path and is_read)
+    return Announced(info, has_path and is_read)
 
 
 def _names(text: bytes, size: int) -> list[bytes]:

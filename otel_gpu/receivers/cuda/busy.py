@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...abi import BATCH_KIND, BATCH_SUM, BUSY, BUSY_KEY
 from ...bpf.maps import BpfMap
 from ...discovery.processes import Process
-from .owners import Program
+from ...program_id import ProgramId
 
 _MAX_PROCESSES = 4096
 _MAX_BATCHES = 1 << 16
@@ -52,7 +52,7 @@ class BatchSum(NamedTuple):
 class BusyDelta:
     """What the bounds of a device's busy time, for one program, grew by."""
 
-    program: Program
+    program: ProgramId
     device: int
     lower_ns: int
     upper_ns: int
@@ -129,15 +129,15 @@ class BusyReader:
         self._said: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._read_ns: dict[tuple[int, int, int], int] = {}
 
-    def read(self, known: Container[Program]) -> Iterator[BusyDelta]:
+    def read(self, known: Container[ProgramId]) -> Iterator[BusyDelta]:
         """Yield what grew: time that goes on counts until now, but not for programs that are `known` no longer."""
         kinds = self._read_kinds()
         keys, values = self._table.read(BUSY_KEY, BUSY)
         now = time.monotonic_ns()
         self._since.put(bytes(4), now.to_bytes(8, "little"))
-        for (tgid, incarnation, device, _), state in zip(keys.tolist(), values.tolist(), strict=True):
+        for (tgid, exec_id, device, _), state in zip(keys.tolist(), values.tolist(), strict=True):
             lower, upper = bounds(now, *state[:6])
-            key = (tgid, incarnation, device)
+            key = (tgid, exec_id, device)
             if key in self._said and key[:2] not in known:
                 continue
             lower_before, upper_before = self._said.get(key, (0, 0))
@@ -148,10 +148,10 @@ class BusyReader:
             grown = max(lower - lower_before, 0), max(upper - upper_before, 0)
             if any(grown):
                 yield BusyDelta(
-                    (tgid, incarnation), device, *grown, since, present_batch(now, *state[2:]), kinds.get(key, {})
+                    ProgramId(tgid, exec_id), device, *grown, since, present_batch(now, *state[2:]), kinds.get(key, {})
                 )
 
-    def forget(self, programs: Collection[Program]) -> None:
+    def forget(self, programs: Collection[ProgramId]) -> None:
         """Drop programs that have ended, and are in the tables no longer."""
         for key in [k for k in self._said if k[:2] in programs]:
             del self._said[key], self._read_ns[key]
@@ -166,8 +166,8 @@ class BusyReader:
             grown = now.plus(self._kinds_said.get(raw, _NOTHING), -1)
             self._kinds_said[raw] = now
             if grown.batches > 0:
-                (tgid, incarnation, device, _), parts = keys[i].tolist()
-                found.setdefault((tgid, incarnation, device), {})[
+                (tgid, exec_id, device, _), parts = keys[i].tolist()
+                found.setdefault((tgid, exec_id, device), {})[
                     tuple((int(subject), int(calls)) for subject, calls in parts if calls)
                 ] = grown
         return found

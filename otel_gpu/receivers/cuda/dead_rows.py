@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ...abi import KERNEL, VERSION_KEY, Family
 from ...bpf.maps import BpfMap
-from .owners import Program
+from ...program_id import ProgramId
 from .rows import RowReader
 
 _Mask = npt.NDArray[np.bool_]
@@ -26,7 +26,7 @@ class DeadRows:
     """The rows of a table that are about to be taken out. Owned by one thread."""
 
     def __init__(
-        self, rows: RowReader, graphs: BpfMap, kernels: BpfMap, give_back: Callable[[Program, int], None]
+        self, rows: RowReader, graphs: BpfMap, kernels: BpfMap, give_back: Callable[[ProgramId, int], None]
     ) -> None:
         """`graphs` has the versions of executable graphs, `kernels` the generations of handles."""
         self._rows = rows
@@ -43,9 +43,9 @@ class DeadRows:
         found = {keys[at].tobytes(): sums[at].tobytes() for at in dead.tolist()}
         gone = {key for key, counted in found.items() if self._doomed.get(key) == counted}
         self._doomed = {key: counted for key, counted in found.items() if key not in gone}
-        taken: Counter[Program] = Counter()
-        for tgid, incarnation in self._rows.remove(gone):
-            taken[tgid, incarnation] += 1
+        taken: Counter[ProgramId] = Counter()
+        for program in self._rows.remove(gone):
+            taken[program] += 1
         for program, rows in taken.items():
             self._give_back(program, rows)
 

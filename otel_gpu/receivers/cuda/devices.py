@@ -17,7 +17,7 @@ Uuids = Callable[[Process], Mapping[int, str]]
 """What a process asked of the driver: UUIDs in hexadecimal digits, by ordinal."""
 
 
-class DeviceBook:
+class DeviceTable:
     """The devices of the observed processes. Safe to use from several threads."""
 
     def __init__(self, processes: ProcessTable, uuids: Uuids) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ...kernel_names.kernels import Program
+from ...program_id import ProgramId
 
 _HANDLE_BITS = 64
 _HANDLE = (1 << _HANDLE_BITS) - 1
@@ -23,10 +23,10 @@ class KernelHandles:
     """The handles that have been several kernels."""
 
     def __init__(self) -> None:
-        self._latest: dict[Program, dict[int, int]] = defaultdict(dict)
+        self._latest: dict[ProgramId, dict[int, int]] = defaultdict(dict)
         """The generation of each that was told last."""
 
-    def named(self, program: Program, handle: int, now: int) -> int | None:
+    def named(self, program: ProgramId, handle: int, now: int) -> int | None:
         """Return the key of the kernel that a handle is from now on, by KERNEL_NOW; None where that may change untold."""
         if now & _FORGOTTEN:
             return None
@@ -36,13 +36,13 @@ class KernelHandles:
             self._latest[program].pop(handle, None)
         return _key(handle, generation)
 
-    def key(self, program: Program, handle: int, generation: int | None = None) -> int:
+    def key(self, program: ProgramId, handle: int, generation: int | None = None) -> int:
         """Return the key of what a handle is, or was at a generation."""
         if generation is None:
             generation = self._latest[program].get(handle, 0) if program in self._latest else 0
         return _key(handle, generation)
 
-    def forget(self, program: Program) -> None:
+    def forget(self, program: ProgramId) -> None:
         """Drop a program that has ended."""
         self._latest.pop(program, None)
 

@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from ...bpf.maps import BpfMap
 from ...discovery.processes import Process
+from ...program_id import ProgramId
 
-Program = tuple[int, int]
-"""tgid and incarnation."""
-Removal = Callable[[Collection[Program]], int]
+Removal = Callable[[Collection[ProgramId]], int]
 """Takes all entries of some programs out of a table, and says how many there were."""
 
 _OWNER = struct.Struct("<II")
@@ -22,14 +21,14 @@ _PINNED_AT = 4
 """Behind the number of bits with which the keys of tries begin."""
 
 
-def programs_of(processes: Iterable[Process]) -> set[Program]:
+def programs_of(processes: Iterable[Process]) -> set[ProgramId]:
     """Return the programs that processes run, or ran; those that never showed themselves have nothing here."""
-    return {(p.pid, p.incarnation) for p in processes if p.incarnation is not None}
+    return {p.program for p in processes if p.exec_id is not None}
 
 
-def are_of(programs: Collection[Program], owners: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+def are_of(programs: Collection[ProgramId], owners: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Say of each owner, of fields tgid and incarnation, whether it is one of some programs."""
-    wanted = np.array([tgid << 32 | incarnation for tgid, incarnation in programs], np.uint64)
+    wanted = np.array([pid << 32 | exec_id for pid, exec_id in programs], np.uint64)
     return np.isin(owners["tgid"].astype(np.uint64) << np.uint64(32) | owners["incarnation"], wanted)
 
 
@@ -52,7 +51,7 @@ def by_value(table: BpfMap, at: int) -> Removal:
 def of_trie(table: BpfMap) -> Removal:
     """Return the removal for a trie, which knows no batches."""
 
-    def remove(programs: Collection[Program]) -> int:
+    def remove(programs: Collection[ProgramId]) -> int:
         owners = {_OWNER.pack(*program) for program in programs}
         place = slice(_PINNED_AT, _PINNED_AT + _OWNER.size)
         # It begins anew where the key that it stands at is taken out meanwhile, which others may do for ever.

@@ -31,7 +31,8 @@ from ...bpf.maps import NO_EXIST
 from ...bpf.object import BpfObject
 from ...bpf.run_once import run_once
 from ...discovery.processes import Began
-from .owners import Program, Removal
+from ...program_id import ProgramId
+from .owners import Removal
 from .rows import RowDelta
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ PROFILE_LOST_IN = {Loss.CALLS_FULL: "sampled_threads", Loss.LIVE_FULL: "tensors"
 class ProgramLoss:
     """How often something went wrong for one program since it was last asked."""
 
-    program: Program
+    program: ProgramId
     event: str
     table: str | None
     count: int
@@ -85,38 +86,38 @@ class Programs:
         self._programs = bpf.map("programs")
         self._ended = bpf.map("ended")
         self._who_runs = bpf.programs()["who_runs"]
-        self._seen: dict[Program, npt.NDArray[np.void]] = {}
+        self._seen: dict[ProgramId, npt.NDArray[np.void]] = {}
 
     def running(self, pid: int) -> tuple[int, Began] | None:
-        """Return which program a process runs now, by its incarnation, and when that began; None when it is gone."""
+        """Return which program a process runs now, by its exec id, and when that began; None when it is gone."""
         said = ask_leader(self._who_runs, pid)
-        for tgid, incarnation, *began in RUNNING.iter_unpack(said):
+        for tgid, exec_id, *began in RUNNING.iter_unpack(said):
             if tgid == pid:
-                return incarnation, Began(*began)
+                return exec_id, Began(*began)
         return None
 
     def meet(self, pid: int) -> None:
         """Have the kernel keep an entry of the program that a process runs, though it has asked nothing of a GPU yet."""
         if (running := self.running(pid)) is None:
             return
-        incarnation, began = running
+        exec_id, began = running
         value = np.zeros((), PROGRAM)
         value["start_ns"], value["executions"], value["is_announced"] = began.start_ns, began.executions, True
         try:
-            self._programs.put(np.array([(pid, incarnation)], PROGRAM_KEY).tobytes(), value.tobytes(), NO_EXIST)
+            self._programs.put(np.array([(pid, exec_id)], PROGRAM_KEY).tobytes(), value.tobytes(), NO_EXIST)
         except OSError as e:
             # It is there already, or there is no room, which costs its threads their samplers.
             _log.debug("process %d: no entry for its program: %s", pid, e)
 
-    def state(self, program: Program) -> ProgramState | None:
+    def state(self, program: ProgramId) -> ProgramState | None:
         """Return what is known of one program."""
         value = self._programs.get(np.array([program], PROGRAM_KEY).tobytes())
         return None if value is None else next(_states(np.frombuffer(value, PROGRAM)))
 
-    def states(self) -> Mapping[Program, ProgramState]:
+    def states(self) -> Mapping[ProgramId, ProgramState]:
         """Return what is known of each program, as of now."""
         keys, values = self._programs.read(PROGRAM_KEY, PROGRAM)
-        return dict(zip(map(_program, keys.tolist()), _states(values), strict=True))
+        return dict(zip(map(ProgramId._make, keys.tolist()), _states(values), strict=True))
 
     def read(self) -> tuple[list[RowDelta], list[ProgramLoss]]:
         """Return what was counted in totals only, and what was lost, since the last call."""
@@ -124,7 +125,7 @@ class Programs:
         losses: list[ProgramLoss] = []
         keys, values = self._programs.read(PROGRAM_KEY, PROGRAM)
         for key, now in zip(keys.tolist(), values, strict=True):
-            program = _program(key)
+            program = ProgramId(*key)
             before = self._seen.get(program, _NOTHING)
             if all(np.array_equal(now[field], before[field]) for field in _GROWING):
                 continue
@@ -136,7 +137,7 @@ class Programs:
                 totals.append(_total(program, *TOTALS[at], *(n % (1 << 64) for n in grown)))
         return totals, losses
 
-    def forget(self, programs: Collection[Program]) -> None:
+    def forget(self, programs: Collection[ProgramId]) -> None:
         """Remove programs that have ended and have no other entries any more."""
         for program in programs:
             key = np.array([program], PROGRAM_KEY).tobytes()
@@ -152,18 +153,18 @@ class SharedTables:
         self,
         bpf: BpfObject,
         removals: Mapping[Table, Removal],
-        states: Callable[[], Mapping[Program, ProgramState]],
+        states: Callable[[], Mapping[ProgramId, ProgramState]],
     ) -> None:
         self._give_back = bpf.programs()["give_back"]
         self._removals = dict(removals)
         self._states = states
 
-    def give_back(self, table: Table, program: Program, entries: int) -> None:
+    def give_back(self, table: Table, program: ProgramId, entries: int) -> None:
         """Say that a program's entries were taken out of a table."""
         if entries:
             run_once(self._give_back, *program, table, entries)
 
-    def forget(self, programs: set[Program]) -> None:
+    def forget(self, programs: set[ProgramId]) -> None:
         """Remove whatever programs have that have ended."""
         if not programs:
             return
@@ -175,7 +176,7 @@ class SharedTables:
                 self.give_back(table, _NOBODY, remove(holders))
 
 
-def _total(program: Program, family: Family, kind: int, count: int, sum_a: int, sum_b: int) -> RowDelta:
+def _total(program: ProgramId, family: Family, kind: int, count: int, sum_a: int, sum_b: int) -> RowDelta:
     """Return what a program's total grew by, as a row: where there are buckets, all of it stands in that of the mean.
 
     Count and sum are exact then, and the buckets as near as they can be.
@@ -193,10 +194,6 @@ def _bucket(value: float) -> int:
     return (math.ceil(value) - 1).bit_length() + 1 if value > 0 else BUCKET_ZERO
 
 
-def _program(key: tuple[int, int]) -> Program:
-    return key
-
-
 def _states(values: npt.NDArray[np.void]) -> Iterator[ProgramState]:
     # By columns: a program's whole value is large, and there may be thousands.
     columns = (values[field].tolist() for field in _STATE)
@@ -212,7 +209,7 @@ def _states(values: npt.NDArray[np.void]) -> Iterator[ProgramState]:
 
 
 def _losses(
-    program: Program, prefix: str, tables: Mapping[Loss, str], grown: npt.NDArray[np.uint64]
+    program: ProgramId, prefix: str, tables: Mapping[Loss, str], grown: npt.NDArray[np.uint64]
 ) -> Iterator[ProgramLoss]:
     for number in np.nonzero(grown)[0].tolist():
         loss = Loss(number)
@@ -222,6 +219,6 @@ def _losses(
 _NOTHING = np.zeros((), PROGRAM)
 _STATE = ("start_ns", "executions", "comm", "parent", "is_announced", "ended_ns", "used")
 _GROWING = ("lost", "profile_lost", "totals")
-_NOBODY: Program = (0, 0)
+_NOBODY = ProgramId(0, 0)
 _DURATION_UNITS = 1 << 30
 """In which durations are counted in buckets, to the second."""

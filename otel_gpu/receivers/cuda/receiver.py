@@ -20,8 +20,8 @@ from ...bpf.tracepoints import TracepointLinks
 from ...discovery import drivers
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Began, Process, ProcessTable
-from ...kernel_names.kernels import KernelBook
-from ...kernel_names.origins import Origins
+from ...kernel_names.kernels import KernelTable
+from ...kernel_names.resolver import KernelNameResolver
 from ...probes.attach import PlannedProbe
 from ...probes.libraries import ProbedLibraries
 from ...probes.planning import PlanRequest
@@ -33,19 +33,19 @@ from ...signals.metrics import Measurement, SelfReading, attributes
 from ...supervision import Component, Health
 from .. import LibraryReceiver
 from ..hip import rows as hip
-from ..hip.devices import HipDeviceBook
+from ..hip.devices import HipDeviceTable
 from ..losses import loss_readings, read_losses
 from .announced import Announced
 from .busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
 from .dead_rows import DeadRows
-from .devices import DeviceBook
+from .devices import DeviceTable
 from .error_types import ErrorTypes
-from .facts import CudaFacts
+from .events import CudaEvents
 from .kernel_handles import handle_of
-from .ledger import Gone, Ledger
+from .live_allocations import LiveAllocations, ReleasedMemory
 from .loading import CudaPrograms
 from .owners import Removal, by_key, by_value, of_trie, programs_of
-from .patience import Patience
+from .pending_rows import PendingRows
 from .programs import ProgramLoss, Programs, SharedTables
 from .rows import RowDelta, RowReader
 from .sums import CudaSums
@@ -135,16 +135,16 @@ class CudaReceiver(LibraryReceiver):
         self._times = BusyTimes()
         self._programs = Programs(self._object)
         self._shared = SharedTables(self._object, self._removals(), self._programs.states)
-        self._ledger = Ledger(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
-        self.kernels = KernelBook()
-        self._origins = Origins(self.kernels, parsers)
-        self._facts = CudaFacts(self.kernels, self._origins, self._ledger, self._announced)
+        self._allocations = LiveAllocations(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
+        self.kernels = KernelTable()
+        self._resolver = KernelNameResolver(self.kernels, parsers)
+        self._events = CudaEvents(self.kernels, self._resolver, self._allocations, self._announced)
         self._errors = ErrorTypes()
         give_back = partial(self._shared.give_back, Table.ROWS)
         self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), give_back)
         processes.ask(self._programs)
-        self._ring = RingReader(self._object.map("events"), self._facts.handle)
-        self._patience = Patience(self._facts.awaits_name)
+        self._ring = RingReader(self._object.map("events"), self._events.handle)
+        self._pending_rows = PendingRows(self._events.awaits_name)
         self._unexpanded = 0
         self._waits_for_names = True
         self._unsorted: list[RowDelta] = []
@@ -154,9 +154,9 @@ class CudaReceiver(LibraryReceiver):
         self._folded = 0
         self._component = Component("cuda")
         self._before_forgetting: list[Callable[[Collection[Process]], None]] = []
-        self.devices = DeviceBook(processes, self._facts.device_uuids)
+        self.devices = DeviceTable(processes, self._events.device_uuids)
         """Which GPUs are the observed processes' devices,"""
-        self.hip_devices = HipDeviceBook(processes, parsers)
+        self.hip_devices = HipDeviceTable(processes, parsers)
         """and which those of AMD's."""
 
     def _removals(self) -> dict[Table, Removal]:
@@ -170,15 +170,15 @@ class CudaReceiver(LibraryReceiver):
             Table.PINNED: of_trie(self._object.map("pinned")),
         }
 
-    def _announced(self, incarnation: int, began: Began, said: Announced) -> None:
+    def _announced(self, exec_id: int, began: Began, said: Announced) -> None:
         late = began.start_ns <= self._placed_ns
-        self._processes.announced(incarnation, began, said.facts, is_whole=said.is_whole, late=late)
+        self._processes.announced(exec_id, began, said.info, is_whole=said.is_whole, late=late)
 
     def close(self) -> None:
         """Detach from everything and unload; idempotent."""
         self.detach_all()
         self._ring.close()
-        self._origins.close()
+        self._resolver.close()
         self._loaded.close()
 
     def detach_all(self) -> None:
@@ -193,7 +193,7 @@ class CudaReceiver(LibraryReceiver):
     def attach(self, library: Library, file: File) -> int | None:
         """Place the probes in a library, once, and return since when they are there; None for libraries without any."""
         if library.kind is LibraryKind.HIP and isinstance(file, MappedFile):
-            self._origins.expect(file.pid)
+            self._resolver.expect(file.pid)
         attached = self._libraries.attach(library, file)
         if isinstance(file, MappedFile) and (process := self._processes.current(file.pid)) is not None:
             self.hip_devices.observe(process)
@@ -243,11 +243,11 @@ class CudaReceiver(LibraryReceiver):
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""
-        return self._name(process, self._facts.key_of(process, handle))
+        return self._name(process, self._events.key_of(process, handle))
 
     def _name(self, process: Process, key: int) -> str:
         try:
-            return self._facts.kernel_name(process, key)
+            return self._events.kernel_name(process, key)
         except Exception as e:  # noqa: BLE001 - a name that cannot be had must not cost what was launched
             self._component.note(e)
             return f"unknown+{handle_of(key):#x}"
@@ -265,7 +265,7 @@ class CudaReceiver(LibraryReceiver):
         self._ring.drain()
         ended = self._processes.ended()
         if ended and self._waits_for_names:
-            self._origins.settle(_NAMES_OF_ENDED_S, programs_of(ended))
+            self._resolver.settle(_NAMES_OF_ENDED_S, programs_of(ended))
         for tell in self._before_forgetting:
             with self._component:
                 tell(ended)
@@ -276,40 +276,40 @@ class CudaReceiver(LibraryReceiver):
         # Events after rows: what a row counts was made known before it was counted.
         self._ring.drain()
         if self._waits_for_names:
-            self._origins.settle(names_s)
-        facts = (self._name, self._facts.key_of, self._facts.graph_contents)
-        sums, of_hip = CudaSums(*facts, self._errors.of_cuda), CudaSums(*facts, self._errors.of_hip)
+            self._resolver.settle(names_s)
+        naming = (self._name, self._events.key_of, self._events.graph_contents)
+        sums, of_hip = CudaSums(*naming, self._errors.of_cuda), CudaSums(*naming, self._errors.of_hip)
 
         def count(row: RowDelta) -> None:
-            owner = self._processes.owner(row.tgid, row.incarnation)
+            owner = self._processes.owner(row.program)
             if row.is_hip:
                 of_hip.add(owner, replace(row, device=hip.device_of(row.device, owner)))
             else:
                 sums.add(owner, row)
 
         def add_time(grown: BusyDelta) -> None:
-            owner = self._processes.owner(*grown.program)
+            owner = self._processes.owner(grown.program)
             self._times.grown(owner, grown)
             sums.busy(owner, grown)
 
-        def end_memory(gone: Gone) -> None:
-            owner = self._processes.owner(*gone.program)
-            if gone.is_hip:
-                of_hip.ended(owner, hip.device_of(gone.device, owner), gone.type, gone.size)
+        def end_memory(released: ReleasedMemory) -> None:
+            owner = self._processes.owner(released.program)
+            if released.is_hip:
+                of_hip.ended(owner, hip.device_of(released.device, owner), released.type, released.size)
             else:
-                sums.ended(owner, gone.device, gone.type, gone.size)
+                sums.ended(owner, released.device, released.type, released.size)
 
-        with self._facts.lock:
-            self._uncounted += self._patience.sift(self._unsorted, {p.pid for p in ended})
+        with self._events.lock:
+            self._uncounted += self._pending_rows.ready(self._unsorted, {p.pid for p in ended})
             self._unsorted = []
             self._rows_lost += self._component.each(self._uncounted, count)
-            known = {(p.pid, p.incarnation) for p in self._processes if p.incarnation is not None}
+            known = programs_of(self._processes)
             self._component.each(self._busy.read(known), add_time)
             self._component.each(
-                self._facts.take_batches(),
-                lambda batch: self._times.ended(self._processes.owner(*batch[0]), *batch[1:]),
+                self._events.take_batches(),
+                lambda batch: self._times.ended(self._processes.owner(batch[0]), *batch[1:]),
             )
-            self._component.each(self._ledger.take_gone(), end_memory)
+            self._component.each(self._allocations.take_released(), end_memory)
         measured = [*sums.measurements(), *hip.measurements(of_hip.measurements()), *map(self._lost, self._losses)]
         self._uncounted = []
         self._losses = []
@@ -327,36 +327,36 @@ class CudaReceiver(LibraryReceiver):
         self._busy.forget(programs)
         self._programs.forget(programs)
         for program in programs:
-            self._facts.forget(program)
+            self._events.forget(program)
 
     def _read_programs(self) -> None:
         totals, losses = self._programs.read()
         self._unsorted += totals
         self._losses += losses
-        for program, folded in self._rows.crowds.take().items():
+        for program, folded in self._rows.cardinality.take().items():
             self._losses.append(ProgramLoss(program, _FOLDED, "rows", folded))
             self._folded += folded
 
     def _lost(self, loss: ProgramLoss) -> Measurement:
-        owner = self._processes.owner(*loss.program)
+        owner = self._processes.owner(loss.program)
         attrs = attributes({"event": loss.event, "bpf.map.name": loss.table})
         return Measurement(owner.resource, telemetry.PROCESS_EVENTS_LOST, attrs, loss.count)
 
     def take_busy(self) -> Mapping[Process, Mapping[int, DeviceTime]]:
         """Return what GPUs did for each process since the last call, by device, as of the last read."""
-        with self._facts.lock:
+        with self._events.lock:
             return self._times.take()
 
     def hurry(self, timeout_s: float) -> None:
         """Have a `collect` that waits for names go on in that time; `settle` follows."""
-        self._origins.hurry(timeout_s)
+        self._resolver.hurry(timeout_s)
 
     def settle(self, timeout_s: float = _LAST_NAMES_S) -> None:
         """Wait for names a last time: from now on `collect` neither waits for them nor holds anything back."""
-        self._patience.end()
+        self._pending_rows.end()
         self._waits_for_names = False
         self._ring.drain()
-        self._origins.settle_last(timeout_s)
+        self._resolver.settle_last(timeout_s)
 
     def health(self) -> list[Health]:
         """Say how the thread is that reads events, and what is made of counts."""
@@ -385,11 +385,11 @@ class CudaReceiver(LibraryReceiver):
         """Return how often something was counted without all that there is to know of it, since the start."""
         return {
             "graph_launches_unexpanded": self._unexpanded,
-            "graph_nodes_unknown": self._facts.unknown_graph_nodes(),
-            "name_lookups_dropped": self._origins.dropped,
-            "name_files_unread": self._origins.unread_files,
-            "name_reads_failed": self._origins.failed_reads,
-            "names_cut": self._facts.cut_names(),
+            "graph_nodes_unknown": self._events.unknown_graph_nodes(),
+            "name_lookups_dropped": self._resolver.dropped,
+            "name_files_unread": self._resolver.unread_files,
+            "name_reads_failed": self._resolver.failed_reads,
+            "names_cut": self._events.cut_names(),
             "names_refused": self.kernels.refused,
             "rows_not_counted": self._rows_lost,
             _FOLDED: self._folded,
@@ -397,7 +397,7 @@ class CudaReceiver(LibraryReceiver):
 
     def unnamed(self) -> dict[str, int]:
         """Return how many kernels have no name, by whether it is still looked for."""
-        pending, unknown = self._origins.unnamed()
+        pending, unknown = self._resolver.unnamed()
         return {"pending": pending, "unknown": unknown}
 
     def fill(self) -> dict[str, tuple[int, int]]:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from ...abi import KIND_HIP, ROW, ROW_KEY
 from ...bpf.maps import BpfMap, possible_cpus
-from .crowds import Crowds
-from .owners import Program, are_of
+from ...program_id import ProgramId
+from .cardinality import RowCardinality
+from .owners import are_of
 
 _Sums = npt.NDArray[np.uint64]
 
@@ -21,7 +22,7 @@ class RowDelta:
     """What one row grew by. Fields as in ebpf/abi.h."""
 
     tgid: int
-    incarnation: int
+    exec_id: int
     subject: int
     function: int
     family: int
@@ -33,6 +34,10 @@ class RowDelta:
     count: int
     sum_a: int
     sum_b: int
+
+    @property
+    def program(self) -> ProgramId:
+        return ProgramId(self.tgid, self.exec_id)
 
     @property
     def is_hip(self) -> bool:
@@ -52,7 +57,7 @@ class RowReader:
         self._table = table
         self._keys = b""
         self._sums: _Sums = np.zeros((0, 3), np.uint64)
-        self.crowds = Crowds()
+        self.cardinality = RowCardinality()
 
     def read(self) -> list[RowDelta]:
         """Return the rows that grew; those of a read that fails are in the next one."""
@@ -61,7 +66,7 @@ class RowReader:
         raw = keys.tobytes()
         before = self._sums if raw == self._keys else self._align(raw)
         grown = np.nonzero((sums != before).any(axis=1))[0]
-        shown, added = self.crowds.fold(keys[grown], sums[grown] - before[grown])
+        shown, added = self.cardinality.fold(keys[grown], sums[grown] - before[grown])
         deltas = [RowDelta(*key, *delta) for key, delta in zip(shown.tolist(), added.tolist(), strict=True)]
         self._keys, self._sums = raw, sums
         return deltas
@@ -70,7 +75,7 @@ class RowReader:
         """Return all rows and what they had counted when they were last read."""
         return np.frombuffer(self._keys, ROW_KEY), self._sums
 
-    def remove(self, rows: Collection[bytes]) -> Iterator[Program]:
+    def remove(self, rows: Collection[bytes]) -> Iterator[ProgramId]:
         """Remove rows, given by their keys, and yield whose each was that was there."""
         if not rows:
             return
@@ -80,10 +85,10 @@ class RowReader:
             if key.tobytes() in rows:
                 kept[at] = False
                 if self._table.delete(key.tobytes()):
-                    yield int(key["tgid"]), int(key["incarnation"])
+                    yield ProgramId(int(key["tgid"]), int(key["incarnation"]))
         self._keys, self._sums = keys[kept].tobytes(), self._sums[kept]
 
-    def forget(self, programs: Collection[Program]) -> int:
+    def forget(self, programs: Collection[ProgramId]) -> int:
         """Remove the rows of programs that can add nothing any more, and return how many there were."""
         keys = np.frombuffer(self._keys, ROW_KEY)
         gone = are_of(programs, keys)

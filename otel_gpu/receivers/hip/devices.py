@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...discovery import kfd
-from ...discovery.fact_work import are_there
 from ...discovery.kfd import AmdGpu
+from ...discovery.process_info_work import are_there
 from ...discovery.processes import Process, ProcessTable
 from ...process.files import RootedFile
 from ...process.parsers import Parsers, WorkError
@@ -29,7 +29,7 @@ _ROCR, _HIP, _CUDA, _OTHER = (
 _OF_THIS_HOST = -1
 
 
-class HipDeviceBook:
+class HipDeviceTable:
     """The devices of the observed processes. Owned by one thread, but for `observe`."""
 
     def __init__(self, processes: ProcessTable, parsers: Parsers, sysfs: Path = kfd.SYSFS) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from ... import abi, telemetry
 from ...abi import CopyKind
 from ...discovery.processes import Process
+from ...signals import hip
 from ...signals.metrics import Measurement, MetricSpec, attributes
-from . import metrics
 
 _COPY_SIDES = {
     CopyKind.HOST_TO_HOST: (1, 1),
@@ -25,23 +25,10 @@ _UNIFIED = (4, 4)
 """CUmemorytype of a copy's two sides, where the kind does not tell them."""
 
 PARALLEL: dict[MetricSpec, MetricSpec] = {
-    telemetry.KERNEL_LAUNCH_CALLS: metrics.KERNEL_LAUNCH_CALLS,
-    telemetry.KERNEL_GRID_SIZE: metrics.KERNEL_GRID_SIZE,
-    telemetry.KERNEL_BLOCK_SIZE: metrics.KERNEL_BLOCK_SIZE,
-    telemetry.GRAPH_LAUNCH_CALLS: metrics.GRAPH_LAUNCH_CALLS,
-    telemetry.GRAPH_KERNEL_CALLS: metrics.GRAPH_KERNEL_CALLS,
-    telemetry.GRAPH_MEMORY_COPIES: metrics.GRAPH_MEMORY_COPIES,
-    telemetry.GRAPH_MEMSET_BYTES: metrics.GRAPH_MEMSET_BYTES,
-    telemetry.MEMORY_COPIES: metrics.MEMORY_COPIES,
-    telemetry.MEMORY_ALLOCATIONS: metrics.MEMORY_ALLOCATIONS,
-    telemetry.MEMORY_FREE_BYTES: metrics.MEMORY_FREE_BYTES,
-    telemetry.MEMORY_UNKNOWN_FREES: metrics.MEMORY_UNKNOWN_FREES,
-    telemetry.MEMSET_BYTES: metrics.MEMSET_BYTES,
-    telemetry.MEMORY_USAGE: metrics.MEMORY_USAGE,
-    telemetry.SYNCHRONIZE_DURATION: metrics.SYNCHRONIZE_DURATION,
-    telemetry.ERRORS: metrics.ERRORS,
+    telemetry.ALL[of_hip.name.replace("gpu.hip.", "gpu.cuda.")]: of_hip for of_hip in hip.SPECS
 }
 """The metrics of HIP, by those of CUDA that its rows are added up as."""
+_ATTRIBUTES = {of_hip.name.replace("hip.", "cuda."): of_hip.name for of_hip in hip.ATTRIBUTES}
 
 # driver_types.h of HIP: where hipMemcpy3DParms has the extent and the kind, hipKernelNodeParams and hipMemsetParams.
 _PARMS_EXTENT = 128
@@ -52,12 +39,8 @@ _MEMSET_NODE = struct.Struct("<QI4xQQI4xQ")
 def measurements(of_cuda: Iterable[Measurement]) -> Iterator[Measurement]:
     """Yield sums of HIP rows under the names of HIP's metrics."""
     for m in of_cuda:
-        named = {_attribute(name): value for name, value in m.attributes}
+        named = {_ATTRIBUTES.get(name, name): value for name, value in m.attributes}
         yield Measurement(m.resource, PARALLEL[m.metric], attributes(named), m.value)
-
-
-def _attribute(of_cuda: str) -> str:
-    return "hip." + of_cuda.removeprefix("cuda.") if of_cuda.startswith("cuda.") else of_cuda
 
 
 def device_of(device: int, process: Process) -> int:

@@ -9,16 +9,16 @@ from ...components import Context, ReceiverFactory
 from .settings import NvmlSettings
 
 if TYPE_CHECKING:
-    from .apart import NvmlApart
+    from .worker import NvmlWorker
 
 
-def _create(context: Context, _settings: NvmlSettings) -> NvmlApart:
-    from .apart import NvmlApart
+def _create(context: Context, _settings: NvmlSettings) -> NvmlWorker:
     from .receiver import NvmlReceiver
+    from .worker import NvmlWorker
 
     cuda = context.receiver("cuda", None)
     devices = None if cuda is None else cuda.devices
-    return NvmlApart(
+    return NvmlWorker(
         lambda: NvmlReceiver(context.host, process_resource=devices.resource if devices else lambda _: None),
         devices.learn if devices else lambda *_: None,
     )

@@ -34,6 +34,7 @@ from ...probes.profile import (
 from ...probes.sites import SiteRules
 from ...process.files import File
 from ...process.parsers import Parsers
+from ...program_id import ProgramId
 from ...signals.metrics import SelfReading
 from ...signals.profiles import CPU, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, shows_gpu_time
 from ...supervision import Component, Health
@@ -42,7 +43,7 @@ from ...unwind.cache import TableCache
 from ...unwind.loader import UnwindLoader
 from .. import LibraryReceiver
 from ..cuda.busy import DeviceTime
-from ..cuda.owners import Program, Removal, by_key, by_value, programs_of
+from ..cuda.owners import Removal, by_key, by_value, programs_of
 from ..cuda.programs import SharedTables
 from ..cuda.receiver import CudaTables
 from ..losses import loss_readings, read_losses
@@ -149,7 +150,7 @@ class ProfileReceiver(LibraryReceiver):
         self._queue = StackQueue(parsers, self.loader, self._take_named, self._lost)
         self._lock = threading.RLock()
         self._sites = ProfileSites(parsers, self.linker, types, rules or SiteRules.here("fast", allow_single_step=True))
-        self._observed: dict[Program, _Observed] = {}
+        self._observed: dict[ProgramId, _Observed] = {}
         self._walkable: dict[int, Process] = {}
         """By pid: the program whose mappings the loader knows."""
         self._sums = ProfileSums(types, kernel_name)
@@ -404,7 +405,7 @@ class ProfileReceiver(LibraryReceiver):
     def _take(self, record: bytes) -> None:
         """Take in a record of the kernel's, and have its stack named."""
         sample = StackSample.read(record)
-        program = sample.tgid, sample.incarnation
+        program = sample.program
         frames: bytes | None = None
         with self._lock:
             self._of(program)
@@ -413,7 +414,7 @@ class ProfileReceiver(LibraryReceiver):
                 self._note_end(sample, frames)
         self._queue.put(program, sample, frames)
 
-    def _take_named(self, program: Program, sample: StackSample, stack: Stack) -> None:
+    def _take_named(self, program: ProgramId, sample: StackSample, stack: Stack) -> None:
         """Take in a sample whose stack has its names."""
         with self._lock:
             try:
@@ -474,8 +475,8 @@ class ProfileReceiver(LibraryReceiver):
             else:
                 self._sums.add_remainder(process, kind, value)
 
-    def _of(self, program: Program) -> _Observed:
+    def _of(self, program: ProgramId) -> _Observed:
         observed = self._observed.get(program)
         if observed is None:
-            observed = self._observed[program] = _Observed(self._processes.owner(*program))
+            observed = self._observed[program] = _Observed(self._processes.owner(program))
         return observed

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from ... import abi
 from ...abi import SampleType
 from ...bpf.object import BpfObject
-from ..cuda.owners import Program, are_of
+from ...program_id import ProgramId
+from ..cuda.owners import are_of
 from .sums import StackSample
 
 _NUMBER_BYTES = 4
@@ -25,7 +26,7 @@ _TRIES = 8
 class Remainder(NamedTuple):
     """What a program did of one type, and on which device if they are submissions."""
 
-    program: Program
+    program: ProgramId
     kind: int
     device: int
     value: int
@@ -40,7 +41,7 @@ class Remainders:
         self._remainders = profile.map("remainders")
         self._recordings = profile.map("recordings")
         self._recording = 0
-        self._lost: Counter[tuple[Program, int, int]] = Counter()
+        self._lost: Counter[tuple[ProgramId, int, int]] = Counter()
 
     def begin(self) -> None:
         """Forget what was kept until now."""
@@ -54,7 +55,7 @@ class Remainders:
         """Keep what a stack stood for that could not be taken in."""
         if sample.kind in _WITHOUT:
             return
-        program = sample.tgid, sample.incarnation
+        program = sample.program
         if sample.kind == SampleType.SUBMISSION:
             self._lost[program, sample.kind, sample.value >> abi.WORK_DEVICE_SHIFT] += sample.calls
         else:
@@ -74,7 +75,7 @@ class Remainders:
         self.begin()
         yield from (*threads, *told, *lost)
 
-    def take_of(self, ended: Collection[Program]) -> Iterator[Remainder]:
+    def take_of(self, ended: Collection[ProgramId]) -> Iterator[Remainder]:
         """Yield it of programs that have ended, and forget it."""
         keys, values = self._read()
         mine = are_of(ended, keys)
@@ -82,7 +83,7 @@ class Remainders:
         yield from self._told(keys[mine], values[mine])
         yield from list(self._of_lost({key for key in self._lost if key[0] in ended}))
 
-    def _of_lost(self, keys: Collection[tuple[Program, int, int]]) -> Iterator[Remainder]:
+    def _of_lost(self, keys: Collection[tuple[ProgramId, int, int]]) -> Iterator[Remainder]:
         for program, kind, device in keys:
             amount = self._lost.pop((program, kind, device))
             yield Remainder(program, kind, device, amount, amount)
@@ -91,16 +92,16 @@ class Remainders:
         return self._remainders.read(abi.REMAINDER_KEY, abi.REMAINDER)
 
     def _told(self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]) -> Iterator[Remainder]:
-        for (tgid, incarnation, kind, device), (value, calls, recording) in zip(
+        for (tgid, exec_id, kind, device), (value, calls, recording) in zip(
             keys.tolist(), values.tolist(), strict=True
         ):
             if value and recording == self._recording:
-                yield Remainder((tgid, incarnation), kind, device, value, calls)
+                yield Remainder(ProgramId(tgid, exec_id), kind, device, value, calls)
 
     def _of_threads(self) -> Iterator[Remainder]:
         _, threads = self._threads.read("<u8", abi.SAMPLED_THREAD)
         for thread in threads:
-            program = int(thread["tgid"]), int(thread["incarnation"])
+            program = ProgramId(int(thread["tgid"]), int(thread["incarnation"]))
             kinds = [*abi.SAMPLED_TYPES, *(SampleType.SUBMISSION for _ in thread["submissions"])]
             samplers = [*thread["samplers"], *thread["submissions"]]
             for kind, sampler in zip(kinds, samplers, strict=True):

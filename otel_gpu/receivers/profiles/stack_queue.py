@@ -13,12 +13,12 @@ from ...cpython.names import PythonNames
 from ...cpython.process import PythonProcess
 from ...fair_pool import FairPool
 from ...process.parsers import Parsers
+from ...program_id import ProgramId
 from ...signals.profiles import Stack, truncation
 from ...supervision import Health
 from ...symbols.file_names import FileNames
 from ...symbols.stacks import STOPS, RawStack, StackNamer
 from ...unwind.loader import UnwindLoader, WalkedProcess
-from ..cuda.owners import Program
 from .sums import StackSample
 
 _NAMES_FOR_S = 1.0
@@ -40,7 +40,7 @@ class _Raw:
 class _Line:
     """The stacks of one program."""
 
-    program: Program
+    program: ProgramId
     raw: deque[_Raw] = field(default_factory=deque)
     read: deque[tuple[StackSample, RawStack]] = field(default_factory=deque)
     walked: WalkedProcess | None = None
@@ -63,7 +63,7 @@ class StackQueue:
         self,
         parsers: Parsers,
         loader: UnwindLoader,
-        on_stack: Callable[[Program, StackSample, Stack], None],
+        on_stack: Callable[[ProgramId, StackSample, Stack], None],
         on_lost: Callable[[StackSample], None],
     ) -> None:
         """`on_stack` is told of stacks with their names, by threads of its own; `on_lost` of samples that got lost."""
@@ -72,7 +72,7 @@ class StackQueue:
         self._on_stack = on_stack
         self._on_lost = on_lost
         self._changed = threading.Condition()
-        self._lines: dict[Program, _Line] = {}
+        self._lines: dict[ProgramId, _Line] = {}
         self._python: dict[int, PythonNames] = {}
         """By process."""
         self._pool = FairPool("stack names", at_once=4)
@@ -89,7 +89,7 @@ class StackQueue:
         """Say how the threads are that look names up."""
         return [worker.health() for worker in (*self._pool.workers, *self._files.workers)]
 
-    def put(self, program: Program, sample: StackSample, frames: bytes | None) -> None:
+    def put(self, program: ProgramId, sample: StackSample, frames: bytes | None) -> None:
         """Add a sample with the kernel's frames, or one that comes without any; `run` has them named."""
         with self._changed:
             line = self._lines.get(program)
@@ -118,7 +118,7 @@ class StackQueue:
                 line.read.clear()
             self._changed.wait_for(lambda: not any(line.is_handing_on for line in self._lines.values()), timeout_s)
 
-    def settle(self, timeout_s: float, programs: Collection[Program] | None = None) -> None:
+    def settle(self, timeout_s: float, programs: Collection[ProgramId] | None = None) -> None:
         """Hand on everything of programs, or of all, with the names that become known in time."""
         lines = [line for line in list(self._lines.values()) if programs is None or line.program in programs]
         self._submit(lines)
@@ -132,7 +132,7 @@ class StackQueue:
             line.waits_no_more = False
             self._lose(line)
 
-    def forget(self, program: Program) -> None:
+    def forget(self, program: ProgramId) -> None:
         """Drop a program that has ended."""
         with self._changed:
             line = self._lines.pop(program, None)
@@ -140,12 +140,12 @@ class StackQueue:
             return
         self._pool.forget(program)
         self._lose(line)
-        self.release(program[0])
+        self.release(program.pid)
 
     def release(self, pid: int) -> None:
         """Drop what was kept for a process, if no program of which stacks are known runs in it."""
         with self._changed:
-            if any(program[0] == pid for program in self._lines):
+            if any(program.pid == pid for program in self._lines):
                 return
             names = self._python.pop(pid, None)
         if names is not None:
@@ -205,7 +205,7 @@ class StackQueue:
                     line.read.append((raw.sample, stack))
 
     def _stacks(self, line: _Line, new: Sequence[_Raw]) -> list[RawStack]:
-        walked = self._loader.process(line.program[0])
+        walked = self._loader.process(line.program.pid)
         if walked is not None and walked is not line.walked:
             line.walked = walked
             line.namer = StackNamer(walked, self._files, self._python_of(walked.pid))

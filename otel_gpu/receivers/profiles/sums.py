@@ -12,6 +12,7 @@ from ...abi import SampleType
 from ...demangle.names import demangle
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
+from ...program_id import ProgramId
 from ...signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,
@@ -71,7 +72,7 @@ class StackSample(NamedTuple):
 
     kind: int
     tgid: int
-    incarnation: int
+    exec_id: int
     tid: int
     when_ns: int
     value: int
@@ -85,6 +86,10 @@ class StackSample(NamedTuple):
     def read(cls, record: bytes) -> StackSample:
         """Read a record's head."""
         return cls._make(abi.SAMPLE.unpack_from(record))
+
+    @property
+    def program(self) -> ProgramId:
+        return ProgramId(self.tgid, self.exec_id)
 
 
 def sample_size(address: int) -> int:

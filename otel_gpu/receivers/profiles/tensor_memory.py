@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ... import abi
 from ...bpf.maps import BpfMap
+from ...program_id import ProgramId
 from ...signals.profiles import Stack, marker
-from ..cuda.owners import Program
 
 _NOT_SAMPLED: Stack = (marker("[not sampled]"),)
 
@@ -23,13 +23,13 @@ class TensorMemory:
         """Note the stack that stands for a group."""
         self._stacks[group] = stack
 
-    def alive(self) -> Iterator[tuple[Program, Stack, int]]:
+    def alive(self) -> Iterator[tuple[ProgramId, Stack, int]]:
         """Yield who holds how many bytes from where; groups without a live tensor are forgotten."""
         gone = set(self._stacks)
         numbers, groups = self._groups.read("<u8", abi.TENSOR_GROUP)
-        for number, (size_bytes, tgid, incarnation, *_) in zip(numbers.tolist(), groups.tolist(), strict=True):
+        for number, (size_bytes, tgid, exec_id, *_) in zip(numbers.tolist(), groups.tolist(), strict=True):
             gone.discard(number)
             if size_bytes:
-                yield (tgid, incarnation), self._stacks.get(number, _NOT_SAMPLED), size_bytes
+                yield ProgramId(tgid, exec_id), self._stacks.get(number, _NOT_SAMPLED), size_bytes
         for number in gone:
             del self._stacks[number]

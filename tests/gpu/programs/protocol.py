@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 Phase = Callable[[], Mapping[str, object]]
 
 
-def say(event: str, **facts: object) -> None:
+def say(event: str, **more: object) -> None:
     """Say something and wait until told to go on."""
-    print(json.dumps({"event": event, **facts}), flush=True)
+    print(json.dumps({"event": event, **more}), flush=True)
     if not sys.stdin.readline():
         sys.exit(1)  # whoever asked is gone
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.driver_book import DriverBook
 from otel_gpu.kernel_names.driver_names import DriverNames
+from otel_gpu.kernel_names.driver_paths import DriverPaths
 from otel_gpu.kernel_names.driver_records import judged
-from otel_gpu.kernel_names.kernels import KernelBook
+from otel_gpu.kernel_names.kernels import KernelTable
 from otel_gpu.kernel_names.launches import Module
 from otel_gpu.kernel_names.memory_work import Said
 from otel_gpu.kernel_names.private_pages import PrivatePages
@@ -82,34 +82,34 @@ def test_what_one_program_showed_is_known_in_the_next_run(
     driver: Module, parsers: Parsers, own: PrivatePages, tmp_path: Path
 ) -> None:
     kept = records(NAMES)
-    book = DriverBook(parsers, SymbolCache(tmp_path))
-    book.put(driver, judged(own, book.paths(driver), named(kept)))
+    driver_paths = DriverPaths(parsers, SymbolCache(tmp_path))
+    driver_paths.put(driver, judged(own, driver_paths.paths(driver), named(kept)))
 
-    again = DriverBook(parsers, SymbolCache(tmp_path)).paths(driver)
+    again = DriverPaths(parsers, SymbolCache(tmp_path)).paths(driver)
     assert (8, 0) in again
-    assert again == book.paths(driver)
+    assert again == driver_paths.paths(driver)
 
 
 def test_a_program_that_shows_otherwise_ends_belief(
     driver: Module, parsers: Parsers, own: PrivatePages, tmp_path: Path
 ) -> None:
     kept = records(NAMES)
-    book = DriverBook(parsers, SymbolCache(tmp_path))
-    book.put(driver, judged(own, frozenset(), named(kept)))
-    assert book.paths(driver)
+    driver_paths = DriverPaths(parsers, SymbolCache(tmp_path))
+    driver_paths.put(driver, judged(own, frozenset(), named(kept)))
+    assert driver_paths.paths(driver)
     lies = dict.fromkeys(named(kept), "something_else")
-    book.put(driver, judged(own, book.paths(driver), lies))
-    assert book.paths(driver) == frozenset()
-    assert DriverBook(parsers, SymbolCache(tmp_path)).paths(driver) == frozenset()
+    driver_paths.put(driver, judged(own, driver_paths.paths(driver), lies))
+    assert driver_paths.paths(driver) == frozenset()
+    assert DriverPaths(parsers, SymbolCache(tmp_path)).paths(driver) == frozenset()
 
 
 def test_nothing_is_believed_of_a_driver_that_cannot_be_read(driver: Module, parsers: Parsers, tmp_path: Path) -> None:
-    book = DriverBook(parsers, SymbolCache(tmp_path))
+    driver_paths = DriverPaths(parsers, SymbolCache(tmp_path))
 
-    book.put(replace(driver, id=None), {(8, 0)})
+    driver_paths.put(replace(driver, id=None), {(8, 0)})
 
-    assert book.paths(replace(driver, id=None)) == frozenset()
-    assert book.paths(driver) == frozenset()
+    assert driver_paths.paths(replace(driver, id=None)) == frozenset()
+    assert driver_paths.paths(driver) == frozenset()
 
 
 def test_records_without_device_code_or_known_names_are_not_believed(memory: ProgramMemory) -> None:
@@ -126,49 +126,49 @@ def test_records_without_device_code_or_known_names_are_not_believed(memory: Pro
 def test_late_handles_are_named_by_what_known_ones_showed(
     driver: Module, parsers: Parsers, memory: ProgramMemory, tmp_path: Path
 ) -> None:
-    book = KernelBook()
-    names = DriverNames(book, parsers, SymbolCache(tmp_path))
+    table = KernelTable()
+    names = DriverNames(table, parsers, SymbolCache(tmp_path))
     known, late = records(NAMES), records(["late_kernel"])
     for handle, name in named(known).items():
-        book.learn(PROGRAM, handle, name)
+        table.learn(PROGRAM, handle, name)
         names.witnessed(PROGRAM, handle)
     (handle,) = late
 
     assert names.name(PROGRAM, driver, memory, {handle: 1.0}) == {handle}
-    assert book.name(PROGRAM, handle) == "late_kernel"
-    assert book.said(PROGRAM, [handle]) == {}
+    assert table.name(PROGRAM, handle) == "late_kernel"
+    assert table.said(PROGRAM, [handle]) == {}
 
 
 def test_what_may_have_been_unloaded_is_not_named(
     driver: Module, parsers: Parsers, memory: ProgramMemory, tmp_path: Path
 ) -> None:
-    book = KernelBook()
-    names = DriverNames(book, parsers, SymbolCache(tmp_path))
+    table = KernelTable()
+    names = DriverNames(table, parsers, SymbolCache(tmp_path))
     known, late = records(NAMES), records(["late_kernel"])
     for handle, name in named(known).items():
-        book.learn(PROGRAM, handle, name)
+        table.learn(PROGRAM, handle, name)
         names.witnessed(PROGRAM, handle)
     (handle,) = late
     names.doubt(PROGRAM)
 
     assert names.name(PROGRAM, driver, memory, {handle: 1.0}) == set()
-    assert book.name(PROGRAM, handle) is None
+    assert table.name(PROGRAM, handle) is None
 
 
 def test_unloaded_kernels_are_no_witnesses() -> None:
-    book = KernelBook()
-    book.learn(PROGRAM, 1, "one", module=9)
-    book.learn(PROGRAM, 2, "two")
-    book.learn(PROGRAM, 3, "three", derived=True)
-    book.alias(PROGRAM, 4, 3)
+    table = KernelTable()
+    table.learn(PROGRAM, 1, "one", module=9)
+    table.learn(PROGRAM, 2, "two")
+    table.learn(PROGRAM, 3, "three", derived=True)
+    table.alias(PROGRAM, 4, 3)
 
-    assert book.said(PROGRAM, [1, 2, 3, 4]) == {1: "one", 2: "two"}
-    assert book.unload(PROGRAM, 9)
-    assert not book.unload(PROGRAM, 10)
-    assert book.said(PROGRAM, [1, 2]) == {2: "two"}
-    book.unload_all(PROGRAM)
-    assert book.said(PROGRAM, [2]) == {}
-    assert book.name(PROGRAM, 2) == "two"
+    assert table.said(PROGRAM, [1, 2, 3, 4]) == {1: "one", 2: "two"}
+    assert table.unload(PROGRAM, 9)
+    assert not table.unload(PROGRAM, 10)
+    assert table.said(PROGRAM, [1, 2]) == {2: "two"}
+    table.unload_all(PROGRAM)
+    assert table.said(PROGRAM, [2]) == {}
+    assert table.name(PROGRAM, 2) == "two"
 
 
 def test_only_private_memory_is_read() -> None:

@@ -1,4 +1,4 @@
-"""Which functions of CPython itself say nothing? Those that only carry a call from one Python frame to the next.
+"""Which functions of CPython are internals that say nothing? Those that only carry a call from one Python frame to the next.
 
 They are left out of stacks with Python frames: docs/stacks.md. What a Python program would name, such as
 `list_sort_impl`, `functools_reduce` or `builtin_exec`, stays.
@@ -10,7 +10,7 @@ import functools
 import re
 
 _PREFIXES = (
-    # The eval loop's doors.
+    # Into the eval loop.
     "_PyEval_", "PyEval_", "_PyFunction_", "_PyCode_", "function_code_fastcall", "_PyStack_", "PyStack_",
     "call_function", "trace_call_function", "do_call_core", "call_unbound",
     # The calling conventions.
@@ -27,10 +27,10 @@ _PREFIXES = (
     "Py_RunMain", "pymain_", "Py_BytesMain", "Py_Main", "_PyRun_", "PyRun_", "pyrun_", "run_mod", "run_eval_code_obj",
     "run_code_obj", "thread_run", "pythread_wrapper", "t_bootstrap",
 )  # fmt: skip
-_GLUE = re.compile("|".join(map(re.escape, _PREFIXES)))
+_INTERNAL = re.compile("|".join(map(re.escape, _PREFIXES)))
 
 
 @functools.lru_cache(4096)
-def is_glue(function: str) -> bool:
-    """Tell whether a function of the interpreter's own file is glue; a name of another file never is."""
-    return _GLUE.match(function) is not None
+def is_internal(function: str) -> bool:
+    """Tell whether a function of the interpreter's own file is internal; a name of another file never is."""
+    return _INTERNAL.match(function) is not None

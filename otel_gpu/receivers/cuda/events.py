@@ -13,18 +13,19 @@ from ... import abi
 from ...abi import EventType, Family, NodeType
 from ...discovery.processes import Began, Process
 from ...kernel_names.hip_kernels import HostPointer
-from ...kernel_names.kernels import KernelBook, Program
+from ...kernel_names.kernels import KernelTable
 from ...kernel_names.launches import Launch
-from ...kernel_names.origins import Origins
+from ...kernel_names.resolver import KernelNameResolver
 from ...printable import escaped
 from ...probes.table import FUNCTIONS
+from ...program_id import ProgramId
 from ...signals.telemetry import OTHER
 from ..hip import rows as hip
 from . import announced
 from .busy import Batch
 from .graphs import Contents, Graphs, Node
 from .kernel_handles import KernelHandles, handle_of
-from .ledger import Ledger
+from .live_allocations import LiveAllocations
 from .rows import RowDelta
 
 _MAX_DEVICE_PROGRAMS = 4096
@@ -38,31 +39,33 @@ _NONE: Mapping[int, str] = MappingProxyType({})
 OnProgram = Callable[[int, Began, announced.Announced], None]
 
 
-class CudaFacts:
+class CudaEvents:
     """Handles the receiver's events. `lock` guards what they change."""
 
-    def __init__(self, kernels: KernelBook, origins: Origins, ledger: Ledger, on_program: OnProgram) -> None:
-        """`on_program` is told of programs that show themselves, as incarnation, beginning and who they are."""
+    def __init__(
+        self, kernels: KernelTable, resolver: KernelNameResolver, allocations: LiveAllocations, on_program: OnProgram
+    ) -> None:
+        """`on_program` is told of programs that show themselves, as exec id, beginning and who they are."""
         self.lock = threading.RLock()
         self._on_program = on_program
-        self._origins = origins
+        self._resolver = resolver
         self._kernels = kernels
-        self._ledger = ledger
-        self._graphs: dict[Program, Graphs] = {}
+        self._allocations = allocations
+        self._graphs: dict[ProgramId, Graphs] = {}
         self._handles = KernelHandles()
         self._cut_names = 0
         self._unknown_nodes = 0
-        self._batches: list[tuple[Program, int, Batch]] = []
+        self._batches: list[tuple[ProgramId, int, Batch]] = []
         # Those of ended programs are still asked for when their last counts are exported, so only age ends them.
-        self._device_uuids: OrderedDict[Program, dict[int, str]] = OrderedDict()
+        self._device_uuids: OrderedDict[ProgramId, dict[int, str]] = OrderedDict()
 
     def handle(self, record: bytes) -> None:
         """Take in one event."""
-        kind, tgid, incarnation, tid, when_ns, a, b, c, d = abi.EVENT.unpack_from(record)
-        program = (tgid, incarnation)
+        kind, tgid, exec_id, tid, when_ns, a, b, c, d = abi.EVENT.unpack_from(record)
+        program = ProgramId(tgid, exec_id)
         rest = record[abi.EVENT.size :]
         if kind == EventType.PROGRAM:
-            self._on_program(incarnation, Began(a, b), announced.read(tgid, c, rest, has_path=bool(d)))
+            self._on_program(exec_id, Began(a, b), announced.read(tgid, c, rest, has_path=bool(d)))
             return
         with self.lock:
             match kind:
@@ -84,16 +87,16 @@ class CudaFacts:
                         function, data = hip.as_cuda(function, data)
                     self._called(program, function, b, c, tuple(arguments), data, when_ns)
                 case EventType.FIRST_LAUNCH if b & abi.KIND_HIP:
-                    self._origins.submit(HostPointer(program, a))
+                    self._resolver.submit(HostPointer(program, a))
                 case EventType.FIRST_LAUNCH if self._handles.key(program, a) == a:
                     ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
-                    self._origins.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
+                    self._resolver.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
                 case EventType.BATCH if len(self._batches) < _MAX_BATCHES:
                     self._batches.append((program, tid, Batch(a, b, c, when_ns, d)))
                 case _:
                     pass
 
-    def take_batches(self) -> list[tuple[Program, int, Batch]]:
+    def take_batches(self) -> list[tuple[ProgramId, int, Batch]]:
         """Return the batches of work that ended since the last call, with whose they were and on which device."""
         with self.lock:
             taken, self._batches = self._batches, []
@@ -103,40 +106,38 @@ class CudaFacts:
         """Return a kernel's name, or the file that launches it and its handle where the name is not known."""
         if not key:
             return OTHER  # rows of all kernels together, which is what is counted when the table is full
-        program = (process.pid, process.incarnation or 0)
+        program = process.program
         name = self._kernels.name(program, key)
         if name is not None:
             return name
         # Of a process that ended at once nobody knows what it had mapped.
-        file = self._origins.caller(program, key) or dict(process.resource.attributes).get("process.executable.name")
+        file = self._resolver.caller(program, key) or dict(process.resource.attributes).get("process.executable.name")
         return f"{escaped(str(file or 'unknown'), _MAX_FILE_NAME)}+{handle_of(key):#x}"
 
     def key_of(self, process: Process, handle: int, generation: int | None = None) -> int:
         """Return the key of the kernel that a handle is, or was at a generation."""
         with self.lock:
-            return self._handles.key((process.pid, process.incarnation or 0), handle, generation)
+            return self._handles.key(process.program, handle, generation)
 
     def awaits_name(self, row: RowDelta) -> bool:
         """Say whether a row counts launches of a kernel whose name is being looked up."""
-        program = (row.tgid, row.incarnation)
+        program = row.program
         if row.family == Family.LAUNCH:
-            return self._origins.pending(program, self._handles.key(program, row.subject, row.function))
+            return self._resolver.pending(program, self._handles.key(program, row.subject, row.function))
         if row.family != Family.GRAPH_LAUNCH or (graphs := self._graphs.get(program)) is None:
             return False
         contents = graphs.contents(row.subject) or ()
-        return any(n.type is NodeType.KERNEL and self._origins.pending(program, n.value) for n in contents)
+        return any(n.type is NodeType.KERNEL and self._resolver.pending(program, n.value) for n in contents)
 
     def graph_contents(self, process: Process, version: int) -> Contents | None:
         """Return what one launch of a graph executes; None where it is not known."""
-        if process.incarnation is None:
-            return None
-        graphs = self._graphs.get((process.pid, process.incarnation))
+        graphs = self._graphs.get(process.program)
         return None if graphs is None else graphs.contents(version)
 
     def device_uuids(self, process: Process) -> Mapping[int, str]:
         """Return the UUIDs that a process was told, in hexadecimal digits, by ordinal."""
         with self.lock:
-            return dict(self._device_uuids.get((process.pid, process.incarnation or 0), _NONE))
+            return dict(self._device_uuids.get(process.program, _NONE))
 
     def unknown_graph_nodes(self) -> int:
         """Return how many changes to graphs were about nodes that nobody saw being made."""
@@ -147,18 +148,18 @@ class CudaFacts:
         """Return how many names were too long to be kept whole."""
         return self._cut_names
 
-    def forget(self, program: Program) -> None:
+    def forget(self, program: ProgramId) -> None:
         """Drop a program that has ended."""
         with self.lock:
             self._handles.forget(program)
             if (graphs := self._graphs.pop(program, None)) is not None:
                 self._unknown_nodes += graphs.unknown_nodes
             self._kernels.forget(program)
-            self._origins.forget(program)
+            self._resolver.forget(program)
 
-    def _hip_device_reset(self, program: Program, device: int, when_ns: int) -> None:
+    def _hip_device_reset(self, program: ProgramId, device: int, when_ns: int) -> None:
         for number in hip.devices_reset(device):
-            self._ledger.context_ended(program, context=None, device=number, when_ns=when_ns, is_hip=True)
+            self._allocations.context_ended(program, context=None, device=number, when_ns=when_ns, is_hip=True)
 
     def _bounded(self, name: bytes) -> str:
         """Return a name that is not too long: of what is cut a hash stays, so that two names remain two."""
@@ -168,23 +169,30 @@ class CudaFacts:
         self._cut_names += 1
         return f"{text[:_KEPT_OF_NAME]}…{hashlib.blake2s(name, digest_size=8).hexdigest()}"
 
-    def _of(self, program: Program) -> Graphs:
+    def _of(self, program: ProgramId) -> Graphs:
         return self._graphs.setdefault(program, Graphs(partial(self._handles.key, program)))
 
-    def _device_uuid(self, program: Program, ordinal: int, uuid: bytes) -> None:
+    def _device_uuid(self, program: ProgramId, ordinal: int, uuid: bytes) -> None:
         # A UUID of zeros is none; and the first answer stays, for a device has one only.
         if ordinal < abi.ORDINALS and any(uuid):
             self._device_uuids.setdefault(program, {}).setdefault(ordinal, uuid.hex())
             if len(self._device_uuids) > _MAX_DEVICE_PROGRAMS:
                 self._device_uuids.popitem(last=False)
 
-    def _forget_functions(self, program: Program) -> None:
+    def _forget_functions(self, program: ProgramId) -> None:
         # Which ones went with the context is not known.
         self._kernels.unload_all(program)
-        self._origins.unloaded(program)
+        self._resolver.unloaded(program)
 
     def _called(
-        self, program: Program, function: str, out: int, ident: int, arguments: tuple[int, ...], data: bytes, when: int
+        self,
+        program: ProgramId,
+        function: str,
+        out: int,
+        ident: int,
+        arguments: tuple[int, ...],
+        data: bytes,
+        when: int,
     ) -> None:
         match function:
             case "cuKernelGetFunction":
@@ -193,15 +201,15 @@ class CudaFacts:
                     self._kernels.alias(program, key, original)
             case "cuModuleUnload" | "cuLibraryUnload":
                 if not self._kernels.unload(program, arguments[0]):
-                    self._origins.unloaded(program)
+                    self._resolver.unloaded(program)
             case "cuCtxDestroy":
                 self._forget_functions(program)
-                self._ledger.context_ended(program, context=arguments[0], device=None, when_ns=when)
+                self._allocations.context_ended(program, context=arguments[0], device=None, when_ns=when)
             case "cuDevicePrimaryCtxReset" | "cuDevicePrimaryCtxRelease":
                 self._forget_functions(program)
                 # Memory whose device is known is of contexts that were seen being made, and so is the primary one.
                 if ident:
-                    self._ledger.context_ended(program, context=ident, device=None, when_ns=when)
+                    self._allocations.context_ended(program, context=ident, device=None, when_ns=when)
             case "cuDeviceGetUuid":
                 self._device_uuid(program, arguments[1] & 0xFFFFFFFF, data[:16])
             case _:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.discovery.facts import FactReader, ProcessFacts, Unread, facts_of_kernel
 from otel_gpu.discovery.identification import Identification
+from otel_gpu.discovery.process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.signals.metrics import Resource, attributes
@@ -27,22 +27,22 @@ PROGRAMS = Path(__file__).parent.parent / "programs"
 WAITS = "import sys; print(flush=True); sys.stdin.read()"
 CANNOT = 77
 
-Read = Callable[[int], ProcessFacts]
+Read = Callable[[int], ProcessInfo]
 
 
 @pytest.fixture(scope="module")
 def parsers() -> Iterator[Parsers]:
-    with Parsers(modules=("otel_gpu.discovery.fact_work",)) as running:
+    with Parsers(modules=("otel_gpu.discovery.process_info_work",)) as running:
         yield running
 
 
 @pytest.fixture
 def read(parsers: Parsers) -> Iterator[Read]:
-    reader = FactReader(parsers)
+    reader = ProcessInfoReader(parsers)
 
-    def read(pid: int) -> ProcessFacts:
-        found: queue.Queue[ProcessFacts] = queue.Queue()
-        reader.complete(facts_of_kernel(pid), found.put)
+    def read(pid: int) -> ProcessInfo:
+        found: queue.Queue[ProcessInfo] = queue.Queue()
+        reader.complete(kernel_info(pid), found.put)
         return found.get(timeout=PATIENCE_S)
 
     yield read
@@ -70,41 +70,41 @@ def test_arguments_and_the_variables_that_are_wanted_are_read(read: Read) -> Non
         "xOTEL_SERVICE_NAME": "x",
     }
     with running(sys.executable, "-Sc", WAITS, "two words", "", **variables) as process:
-        facts = read(process.pid)
+        info = read(process.pid)
 
-    assert facts.arguments == (sys.executable, "-Sc", WAITS, "two words", "")
-    assert dict(facts.variables) == {"OTEL_SERVICE_NAME": "a=b", "CUDA_VISIBLE_DEVICES": ""}
-    assert (facts.parent_pid, facts.unread) == (os.getpid(), None)
+    assert info.arguments == (sys.executable, "-Sc", WAITS, "two words", "")
+    assert dict(info.variables) == {"OTEL_SERVICE_NAME": "a=b", "CUDA_VISIBLE_DEVICES": ""}
+    assert (info.parent_pid, info.unread) == (os.getpid(), None)
 
 
 def test_what_is_read_is_bounded(read: Read) -> None:
     long = {"OTEL_RESOURCE_ATTRIBUTES": "x" * 100_000, **{f"V{n}": "y" * 100_000 for n in range(8)}}
     with running(sys.executable, "-Sc", WAITS, *["z" * 1000] * 500, **long) as process:
-        facts = read(process.pid)
+        info = read(process.pid)
 
-    assert facts.arguments[:3] == (sys.executable, "-Sc", WAITS)
-    assert 50 < len(facts.arguments) < 70
-    assert dict(facts.variables) == {"OTEL_RESOURCE_ATTRIBUTES": "x" * 100_000}
-    assert facts.unread is None
+    assert info.arguments[:3] == (sys.executable, "-Sc", WAITS)
+    assert 50 < len(info.arguments) < 70
+    assert dict(info.variables) == {"OTEL_RESOURCE_ATTRIBUTES": "x" * 100_000}
+    assert info.unread is None
 
 
 def test_a_process_that_has_ended_or_become_another_says_nothing(read: Read) -> None:
     with running(sys.executable, "-Sc", WAITS) as process:
-        facts = facts_of_kernel(process.pid)
+        info = kernel_info(process.pid)
 
-    assert facts.comm
+    assert info.comm
     assert read(process.pid).unread is Unread.ENDED
-    assert read(1 << 22) == ProcessFacts(1 << 22, unread=Unread.ENDED)
+    assert read(1 << 22) == ProcessInfo(1 << 22, unread=Unread.ENDED)
 
 
 def test_memory_that_gives_nothing_is_no_empty_command_line(read: Read, tmp_path: Path) -> None:
     script = tmp_path / "waits.py"
     script.write_text(WAITS)
     with running(sys.executable, PROGRAMS / "unanswered_start.py", script, OTEL_SERVICE_NAME="hidden") as process:
-        facts = read(process.pid)
+        info = read(process.pid)
 
-    assert facts.executable == os.path.realpath(sys.executable)
-    assert (facts.arguments, facts.variables, facts.unread) == ((), (), Unread.NO_ANSWER)
+    assert info.executable == os.path.realpath(sys.executable)
+    assert (info.arguments, info.variables, info.unread) == ((), (), Unread.NO_ANSWER)
 
 
 @pytest.mark.root
@@ -144,18 +144,18 @@ def test_a_process_whose_memory_nobody_can_look_at_keeps_nobody_waiting(
     table.close()
 
 
-def decided(facts: ProcessFacts) -> Resource:
-    return Resource(attributes({"service.name": facts.comm, "command": " ".join(facts.arguments)}))
+def decided(info: ProcessInfo) -> Resource:
+    return Resource(attributes({"service.name": info.comm, "command": " ".join(info.arguments)}))
 
 
 def test_who_a_program_is_is_decided_once_with_all_that_is_known_by_then() -> None:
-    facts = ProcessFacts(7, comm="python", variables=(("CUDA_VISIBLE_DEVICES", "1"),))
-    calls: list[ProcessFacts] = []
-    identification = Identification(facts, lambda f: (calls.append(f), decided(f))[1])
-    threading.Timer(0.05, identification.supply, (replace(facts, arguments=("train",)),)).start()
+    info = ProcessInfo(7, comm="python", variables=(("CUDA_VISIBLE_DEVICES", "1"),))
+    calls: list[ProcessInfo] = []
+    identification = Identification(info, lambda f: (calls.append(f), decided(f))[1])
+    threading.Timer(0.05, identification.supply, (replace(info, arguments=("train",)),)).start()
 
     known = identification.get()
-    identification.supply(replace(facts, arguments=("another",)))
+    identification.supply(replace(info, arguments=("another",)))
 
     assert dict(known.resource.attributes)["command"] == "train"
     assert known.environment == {"CUDA_VISIBLE_DEVICES": "1"}
@@ -164,10 +164,10 @@ def test_who_a_program_is_is_decided_once_with_all_that_is_known_by_then() -> No
 
 
 def test_who_waits_too_long_has_to_do_with_what_the_kernel_knows() -> None:
-    identification = Identification(ProcessFacts(7, comm="python"), decided, patience_s=0.05)
+    identification = Identification(ProcessInfo(7, comm="python"), decided, patience_s=0.05)
 
     known = identification.get()
-    identification.supply(ProcessFacts(7, comm="python", arguments=("late",)))
+    identification.supply(ProcessInfo(7, comm="python", arguments=("late",)))
 
     assert dict(identification.get().resource.attributes) == {"service.name": "python", "command": ""}
     assert known.environment is None

@@ -1,4 +1,4 @@
-"""Which rows are looked at one by one, when a program has very many? Those that count most; the others together.
+"""How many rows of a program are looked at one by one? So many at the most: those that count most; the others together.
 
 A program may have some 32,000 rows of its own, and could have each grow every time that somebody looks. To name and rank so
 many would take the agent seconds, again and again, and nobody is shown more than the top kernels anyway.
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...abi import Family
-from .owners import Program
+from ...program_id import ProgramId
 
 MOST = 4096
 """Rows of one program that are looked at one by one each time: half of them by their calls, half by blocks or bytes."""
@@ -20,14 +20,14 @@ MOST = 4096
 _Sums = npt.NDArray[np.uint64]
 
 
-class Crowds:
-    """Rows folded together so far."""
+class RowCardinality:
+    """Keeps how many rows are told apart bounded, and counts those that are not."""
 
     def __init__(self) -> None:
-        self._folded: Counter[Program] = Counter()
+        self._folded: Counter[ProgramId] = Counter()
 
     def fold(self, keys: npt.NDArray[np.void], grown: _Sums) -> tuple[npt.NDArray[np.void], _Sums]:
-        """Return rows and what they grew by, with those of a crowd but its most important ones without their subject."""
+        """Return rows and what they grew by, with those of a program with too many without their subject, but for the most important."""
         if len(keys) <= MOST:
             return keys, grown
         programs = keys["tgid"].astype(np.uint64) << np.uint64(32) | keys["incarnation"]
@@ -40,7 +40,7 @@ class Crowds:
             important = {*_largest(grown[mine, 0]), *_largest(grown[mine, 1])}
             others = np.delete(mine, list(important))
             rest[others] = True
-            self._folded[divmod(int(numbers[at]), 1 << 32)] += int(grown[others, 0].sum())
+            self._folded[ProgramId(*divmod(int(numbers[at]), 1 << 32))] += int(grown[others, 0].sum())
         keys["subject"][rest] = 0
         keys["function"][rest & (keys["family"] == Family.LAUNCH)] = 0
         folded, of = np.unique(keys[rest].view(np.dtype((np.void, keys.itemsize))), return_inverse=True)
@@ -48,7 +48,7 @@ class Crowds:
         np.add.at(sums, of, grown[rest])
         return np.concatenate([keys[~rest], folded.view(keys.dtype)]), np.concatenate([grown[~rest], sums])
 
-    def take(self) -> dict[Program, int]:
+    def take(self) -> dict[ProgramId, int]:
         """Return how many calls were counted without their subject since the last time, by program."""
         taken, self._folded = self._folded, Counter()
         return dict(taken)

@@ -26,7 +26,7 @@ _MAX_PATHS = 64
 _MAX_DRIVERS = 1_024
 
 
-class DriverBook:
+class DriverPaths:
     """The paths that are believed, by driver. Safe to use from several threads."""
 
     def __init__(self, parsers: Parsers, cache: SymbolCache) -> None:

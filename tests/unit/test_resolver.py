@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.kernel_names import origins, programs
+from otel_gpu.kernel_names import programs, resolver
 from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.kernels import KernelBook
+from otel_gpu.kernel_names.kernels import KernelTable
 from otel_gpu.kernel_names.launches import Launch, Module, launching_file, told_by_stack
-from otel_gpu.kernel_names.origins import Origins
 from otel_gpu.kernel_names.programs import KnownProgram
+from otel_gpu.kernel_names.resolver import KernelNameResolver
 from otel_gpu.kernel_names.stubs import StubMap
 from otel_gpu.kernel_names.words import read_words
 from otel_gpu.process.files import MappedFile
@@ -110,8 +110,8 @@ def test_frame_pointers_that_lead_in_circles_end() -> None:
 
 
 @pytest.fixture
-def quiet(parsers: Parsers, tmp_path: Path) -> Origins:
-    found = Origins(KernelBook(), parsers, SymbolCache(tmp_path))
+def quiet(parsers: Parsers, tmp_path: Path) -> KernelNameResolver:
+    found = KernelNameResolver(KernelTable(), parsers, SymbolCache(tmp_path))
     yield found
     found.close()
 
@@ -123,7 +123,7 @@ def mapped(name: str) -> MappedFile:
     return next(file for row in rows if (file := mapped_file(PROGRAM[0], row)).path.endswith(f"/{name}".encode()))
 
 
-def test_a_name_is_pending_until_it_was_looked_for(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_pending_until_it_was_looked_for(quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
     monkeypatch.setattr(quiet, "_look", lambda _launch: gate.wait(10))
 
@@ -137,7 +137,7 @@ def test_a_name_is_pending_until_it_was_looked_for(quiet: Origins, monkeypatch: 
     assert not quiet.pending(PROGRAM, 0xBEEF)
 
 
-def test_how_many_kernels_have_no_name_is_told(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_kernels_have_no_name_is_told(quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, passed = threading.Event(), threading.Event()
 
     def look(waiting: Launch) -> bool:
@@ -161,7 +161,7 @@ def test_how_many_kernels_have_no_name_is_told(quiet: Origins, monkeypatch: pyte
 
 
 def test_that_kernels_wait_for_libraries_is_said_once_and_so_is_its_end(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     (module,) = quiet._libraries.modules([mapped("libc.so.6")])
@@ -183,10 +183,10 @@ def test_that_kernels_wait_for_libraries_is_said_once_and_so_is_its_end(
     assert said[1] == "names of kernels: none waits any more, 3 are not known"
 
 
-def test_nobody_waits_for_ever(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_ever(quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
     monkeypatch.setattr(quiet, "_look", lambda _launch: gate.wait(10))
-    monkeypatch.setattr(origins, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(resolver, "_PATIENCE_S", 0.0)
 
     quiet.submit(launch())
 
@@ -197,9 +197,9 @@ def test_nobody_waits_for_ever(quiet: Origins, monkeypatch: pytest.MonkeyPatch) 
 def test_launches_that_find_no_room_are_counted(
     parsers: Parsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "_MAX_QUEUE", 2)
+    monkeypatch.setattr(resolver, "_MAX_QUEUE", 2)
     gate = threading.Event()
-    busy = Origins(KernelBook(), parsers, SymbolCache(tmp_path))
+    busy = KernelNameResolver(KernelTable(), parsers, SymbolCache(tmp_path))
     monkeypatch.setattr(busy, "_look", lambda _launch: gate.wait(10))
 
     for _ in range(10):
@@ -212,7 +212,7 @@ def test_launches_that_find_no_room_are_counted(
     busy.close()
 
 
-def test_a_process_without_kernels_and_one_that_is_gone_stay_unknown(quiet: Origins) -> None:
+def test_a_process_without_kernels_and_one_that_is_gone_stay_unknown(quiet: KernelNameResolver) -> None:
     gone = launch(program=(1 << 22, 1))
 
     quiet.submit(launch())
@@ -225,9 +225,9 @@ def test_a_process_without_kernels_and_one_that_is_gone_stay_unknown(quiet: Orig
 
 
 def test_what_is_known_is_not_looked_for(parsers: Parsers, tmp_path: Path) -> None:
-    book = KernelBook()
-    found = Origins(book, parsers, SymbolCache(tmp_path))
-    book.learn(PROGRAM, 0xBEEF, "known")
+    table = KernelTable()
+    found = KernelNameResolver(table, parsers, SymbolCache(tmp_path))
+    table.learn(PROGRAM, 0xBEEF, "known")
 
     found.submit(launch())
 
@@ -244,7 +244,9 @@ def kernels_of(program: tuple[str, ...]) -> StubMap:
     return StubMap.of({0x100 + 16 * i: name for i, name in enumerate(program)})
 
 
-def test_what_the_stack_does_not_tell_the_programs_records_do(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_stack_does_not_tell_the_programs_records_do(
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = tuple(f"kernel{i}" for i in range(8))
     stubs = kernels_of(names)
     handles = [random.getrandbits(60) | 1 << 60 for _ in names]
@@ -269,7 +271,7 @@ def test_what_the_stack_does_not_tell_the_programs_records_do(quiet: Origins, mo
 
 @pytest.mark.parametrize("launched", ["itself", "what stands for it"])
 def test_what_the_launching_library_keeps_with_a_handle_names_it(
-    launched: str, quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    launched: str, quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = tuple(f"kernel{i}" for i in range(5))
     handles = [random.getrandbits(60) | 1 << 60 for _ in names]
@@ -296,7 +298,7 @@ def test_what_the_launching_library_keeps_with_a_handle_names_it(
 
 
 def test_kernels_that_their_variables_name_show_what_the_drivers_records_are_like(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged = threading.Event()
     monkeypatch.setattr(quiet._driver, "judge", lambda *_: judged.set())
@@ -316,7 +318,7 @@ def test_kernels_that_their_variables_name_show_what_the_drivers_records_are_lik
 
 
 def test_few_programs_are_compared_to_what_is_known_of_their_driver_however_many_could_be(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, judged = threading.Event(), []
     monkeypatch.setattr(quiet._driver, "witnessed", lambda *_: True)
@@ -330,7 +332,7 @@ def test_few_programs_are_compared_to_what_is_known_of_their_driver_however_many
         quiet.submit(one)
         quiet.submit(one)
 
-    assert quiet._turns.unfinished <= 8
+    assert quiet._queue.unfinished <= 8
     gate.set()
     quiet.settle(20)
     assert 0 < len(judged) == len(set(judged)) <= 8
@@ -339,9 +341,11 @@ def test_few_programs_are_compared_to_what_is_known_of_their_driver_however_many
     assert judged[-1] == many[-1].program
 
 
-def test_drivers_are_asked_though_launches_never_cease(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drivers_are_asked_though_launches_never_cease(
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = threading.Event()
-    monkeypatch.setattr(origins, "_QUIET_S", 1_000.0)
+    monkeypatch.setattr(resolver, "_QUIET_S", 1_000.0)
     monkeypatch.setattr(quiet, "_look", lambda _launch: True)
     monkeypatch.setattr(quiet._driver, "name", lambda *_: asked.set() or set())
     monkeypatch.setattr(quiet, "_module_at", lambda *_: MODULES[0])
@@ -353,10 +357,10 @@ def test_drivers_are_asked_though_launches_never_cease(quiet: Origins, monkeypat
 
 
 def test_what_waits_for_a_program_that_has_ended_waits_no_longer(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "_QUIET_S", 1_000.0)
-    monkeypatch.setattr(origins, "_NOISY_S", 1_000.0)
+    monkeypatch.setattr(resolver, "_QUIET_S", 1_000.0)
+    monkeypatch.setattr(resolver, "_NOISY_S", 1_000.0)
     monkeypatch.setattr(quiet, "_look", lambda _launch: True)
     looked = threading.Event()
     monkeypatch.setattr(quiet, "_is_unread", lambda _launch: looked.set())
@@ -371,7 +375,7 @@ def test_what_waits_for_a_program_that_has_ended_waits_no_longer(
 
 
 def test_who_launches_is_known_before_the_first_library_is_read(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = threading.Event()
     monkeypatch.setattr(quiet, "_look", lambda _launch: gate.wait(20))
@@ -412,7 +416,7 @@ def unread(at: int, name: str, directory: str = "/lib", size: int = 0x10000) -> 
 class Library:
     """Stands in for the files of modules: says which were read, and what is in them."""
 
-    def __init__(self, found: Origins, monkeypatch: pytest.MonkeyPatch, *modules: Module) -> None:
+    def __init__(self, found: KernelNameResolver, monkeypatch: pytest.MonkeyPatch, *modules: Module) -> None:
         self.read: list[str] = []
         self.kernels: dict[str, StubMap] = {}
         found._programs[PROGRAM] = self.known = KnownProgram(modules=list(modules))
@@ -426,7 +430,7 @@ class Library:
 
 
 def test_only_the_library_that_launches_is_read_when_its_stack_tells(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = Library(quiet, monkeypatch, unread(0, "launches"), unread(0x20000, "others"))
     library.kernels["launches"] = StubMap.of({ALPHA: "alpha"}, users=((LAUNCHER,), (LAUNCHER + 0x100,), (ALPHA,)))
@@ -438,7 +442,7 @@ def test_only_the_library_that_launches_is_read_when_its_stack_tells(
     assert library.read == ["launches"]
 
 
-def test_a_library_without_kernels_is_passed_over(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_without_kernels_is_passed_over(quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library(quiet, monkeypatch, unread(0, "launches"), unread(0x20000, "empty"), unread(0x40000, "others"))
     library.kernels["launches"] = StubMap.of({ALPHA: "alpha"}, users=((LAUNCHER,), (LAUNCHER + 0x100,), (ALPHA,)))
     words = (BASE + 0x20500, SP + 40, BASE + LAUNCHER + 20)
@@ -451,7 +455,7 @@ def test_a_library_without_kernels_is_passed_over(quiet: Origins, monkeypatch: p
 
 
 def test_the_other_libraries_are_read_when_nothing_else_tells_and_until_one_does(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = mmap.mmap(-1, 1 << 16, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     view = ctypes.c_char.from_buffer(memory)
@@ -484,7 +488,7 @@ def test_the_other_libraries_are_read_when_nothing_else_tells_and_until_one_does
 
 
 def test_a_program_with_many_libraries_does_not_hold_up_another(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("first", "second", "third", "fourth", "fifth")
     library = Library(quiet, monkeypatch, *(unread(n * 0x10000, name) for n, name in enumerate(names)))
@@ -511,9 +515,9 @@ def test_a_program_with_many_libraries_does_not_hold_up_another(
 
 
 def test_a_program_whose_files_are_read_in_vain_has_no_more_of_them_read(
-    quiet: Origins, monkeypatch: pytest.MonkeyPatch
+    quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "_MAX_WASTED_S", 0.05)
+    monkeypatch.setattr(resolver, "_MAX_WASTED_S", 0.05)
     monkeypatch.setattr(quiet, "_refresh", lambda *_: None)
     asked: list[str] = []
 
@@ -537,7 +541,7 @@ def test_a_program_whose_files_are_read_in_vain_has_no_more_of_them_read(
     assert sum(name.startswith("good") for name in asked) == 6
 
 
-def test_at_the_end_records_are_searched_at_once(quiet: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_the_end_records_are_searched_at_once(quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch) -> None:
     Library(quiet, monkeypatch, Module(*EXTENT, BASE, "program", StubMap(), EXTENT))
     monkeypatch.setattr(quiet._driver, "name", lambda _program, _ip, launched: set(launched))
     quiet._search_at = time.monotonic() + 3600

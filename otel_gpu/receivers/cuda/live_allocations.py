@@ -1,4 +1,4 @@
-"""Which memory went without being freed? What ended with its context, its device's reset or its process."""
+"""Which memory was released without being freed? What ended with its context, its device's reset or its process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...abi import KIND_HIP, LIVE, LIVE_KEY, MemoryType
 from ...bpf.maps import BpfMap
-from .owners import Program
+from ...program_id import ProgramId
 
 _BOUND_TO_CONTEXT = (
     MemoryType.DEVICE,
@@ -29,35 +29,39 @@ many was, in the millisecond before these are removed, is lost: looking at a mil
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """Memory of one type and device that went with what it belonged to."""
+class ReleasedMemory:
+    """Memory of one type and device that was released with the context that it belonged to."""
 
-    program: Program
+    program: ProgramId
     device: int
     type: MemoryType
     size: int
     is_hip: bool = False
 
 
-class Ledger:
+class LiveAllocations:
     """The kernel's table of live allocations, as far as the kernel cannot keep it itself."""
 
-    def __init__(self, live: BpfMap, give_back: Callable[[Program, int], None]) -> None:
+    def __init__(self, live: BpfMap, give_back: Callable[[ProgramId, int], None]) -> None:
         """`give_back` is told how many allocations of a program were taken out of the table."""
         self._live = live
         self._give_back = give_back
         self._lock = threading.Lock()
-        self._gone: list[Gone] = []
+        self._released: list[ReleasedMemory] = []
 
     def context_ended(
-        self, program: Program, *, context: int | None, device: int | None, when_ns: int, is_hip: bool = False
+        self, program: ProgramId, *, context: int | None, device: int | None, when_ns: int, is_hip: bool = False
     ) -> None:
         """Free what a context held (or every context of a device) when it ended."""
         mark = KIND_HIP if is_hip else 0
         sizes: dict[tuple[int, int], int] = defaultdict(int)
         removed = 0
         for keys, values in self._live.read_parts(LIVE_KEY, LIVE):
-            wanted = (keys["tgid"] == program[0]) & (keys["incarnation"] == program[1]) & (values["since_ns"] < when_ns)
+            wanted = (
+                (keys["tgid"] == program.pid)
+                & (keys["incarnation"] == program.exec_id)
+                & (values["since_ns"] < when_ns)
+            )
             wanted &= np.isin(values["type"], [kind | mark for kind in _BOUND_TO_CONTEXT])
             if context is not None:
                 wanted &= values["context"] == context
@@ -69,8 +73,9 @@ class Ledger:
                 sizes[number, kind & ~KIND_HIP] += size
         self._give_back(program, removed)
         with self._lock:
-            self._gone += [
-                Gone(program, number, MemoryType(kind), size, is_hip) for (number, kind), size in sizes.items()
+            self._released += [
+                ReleasedMemory(program, number, MemoryType(kind), size, is_hip)
+                for (number, kind), size in sizes.items()
             ]
 
     def _take(self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.void], int]:
@@ -85,8 +90,8 @@ class Ledger:
         still: npt.NDArray[np.void] = values[np.array(taken, bool)]
         return still, len(still)
 
-    def take_gone(self) -> list[Gone]:
-        """Return what went since the last call."""
+    def take_released(self) -> list[ReleasedMemory]:
+        """Return what was released since the last call."""
         with self._lock:
-            taken, self._gone = self._gone, []
+            taken, self._released = self._released, []
         return taken

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_gpu.abi import ROW_KEY, Family
-from otel_gpu.receivers.cuda.crowds import MOST, Crowds
+from otel_gpu.receivers.cuda.cardinality import MOST, RowCardinality
 
-CROWD, OTHER = (10, 1), (11, 1)
+MANY, OTHER = (10, 1), (11, 1)
 
 
 def keys(program: tuple[int, int], count: int) -> npt.NDArray[np.void]:
@@ -19,30 +19,30 @@ def keys(program: tuple[int, int], count: int) -> npt.NDArray[np.void]:
 
 
 def test_few_rows_are_told_as_they_are() -> None:
-    crowds, few = Crowds(), keys(CROWD, MOST)
+    cardinality, few = RowCardinality(), keys(MANY, MOST)
     grown = np.ones((MOST, 3), np.uint64)
 
-    told, sums = crowds.fold(few, grown)
+    told, sums = cardinality.fold(few, grown)
 
     assert told.tobytes() == few.tobytes()
     assert sums is grown
-    assert crowds.take() == {}
+    assert cardinality.take() == {}
 
 
-def test_of_a_crowd_the_most_important_rows_are_told_and_the_rest_together() -> None:
-    crowds = Crowds()
-    rows = np.concatenate([keys(CROWD, 3 * MOST), keys(OTHER, 10)])
+def test_of_too_many_rows_the_most_important_rows_are_told_and_the_rest_together() -> None:
+    cardinality = RowCardinality()
+    rows = np.concatenate([keys(MANY, 3 * MOST), keys(OTHER, 10)])
     grown = np.ones((len(rows), 3), np.uint64)
     grown[7, 0], grown[9, 1] = 1000, 1000
 
-    told, sums = crowds.fold(rows, grown)
+    told, sums = cardinality.fold(rows, grown)
 
-    by_program = {p: (told["tgid"] == p[0]) for p in (CROWD, OTHER)}
+    by_program = {p: (told["tgid"] == p[0]) for p in (MANY, OTHER)}
     for program, mine in by_program.items():
         assert sums[mine].sum(axis=0).tolist() == grown[rows["tgid"] == program[0]].sum(axis=0).tolist()
     assert np.count_nonzero(by_program[OTHER]) == 10
-    assert np.count_nonzero(by_program[CROWD]) <= MOST + 1
-    assert {0x1007, 0x1009, 0} <= set(told["subject"][by_program[CROWD]].tolist())
-    folded = int(sums[by_program[CROWD] & (told["subject"] == 0), 0].sum())
-    assert crowds.take() == {CROWD: folded}
-    assert crowds.take() == {}
+    assert np.count_nonzero(by_program[MANY]) <= MOST + 1
+    assert {0x1007, 0x1009, 0} <= set(told["subject"][by_program[MANY]].tolist())
+    folded = int(sums[by_program[MANY] & (told["subject"] == 0), 0].sum())
+    assert cardinality.take() == {MANY: folded}
+    assert cardinality.take() == {}

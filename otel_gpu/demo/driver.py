@@ -33,7 +33,7 @@ _MOCK_TIMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class DemoDriver:
     """A driver, and the program that fits it."""
 
     library: str
@@ -44,12 +44,12 @@ class Ground:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def find() -> Ground:
+def find() -> DemoDriver:
     """Return what the demo can run on; OtelGpuError where there is nothing."""
     library = _real_driver()
     if library is not None:
         name = "inference_torch" if find_spec("torch") is not None else "inference"
-        return Ground(library, real=True, module=f"otel_gpu.demo.{name}")
+        return DemoDriver(library, real=True, module=f"otel_gpu.demo.{name}")
     if not _MOCK.is_dir():
         raise OtelGpuError(
             "no GPU answers here, and the mock driver that stands in for one is part of the source tree only; "
@@ -58,7 +58,7 @@ def find() -> Ground:
     mock = _MOCK / "libcuda.so.1"
     if not mock.exists():
         raise OtelGpuError("no GPU answers here, and the mock driver is not built yet; build it with `make demo`")
-    return Ground(
+    return DemoDriver(
         str(mock),
         real=False,
         module="otel_gpu.demo.inference",

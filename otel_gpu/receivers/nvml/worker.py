@@ -21,7 +21,7 @@ Learn = Callable[[Sequence[Gpu], Collection[tuple[str, int]]], None]
 """Takes in the host's GPUs, and which process (UUID, pid) is on which."""
 
 
-class NvmlApart:
+class NvmlWorker:
     """Hands out what a thread reads of NVML whenever it is asked to. Safe to use from several threads."""
 
     def __init__(self, open_nvml: Callable[[], NvmlReceiver], learn: Learn) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from otel_gpu.errors import ProcessGoneError
-from otel_gpu.kernel_names import residents
-from otel_gpu.kernel_names.residents import AROUND, Places, allocated, find_places, variables
+from otel_gpu.kernel_names import resident_pages
+from otel_gpu.kernel_names.resident_pages import AROUND, Places, allocated, find_places, variables
 from otel_gpu.process.memory import MemoryFault, MemoryFiles
 from otel_gpu.process.work import OpenFile
 from tests.process_memory import memory_files
@@ -114,10 +114,10 @@ def test_the_search_ends_where_its_bounds_are(
 ) -> None:
     put(memory, 10_000, value)
 
-    monkeypatch.setattr(residents, "_MAX_BYTES", 0)
+    monkeypatch.setattr(resident_pages, "_MAX_BYTES", 0)
     assert search({value}) == {}
     monkeypatch.undo()
-    monkeypatch.setattr(residents, "_MAX_SECONDS", 0.0)
+    monkeypatch.setattr(resident_pages, "_MAX_SECONDS", 0.0)
     assert search({value}) == {}
 
 
@@ -149,7 +149,7 @@ def test_nothing_is_read_for_no_values(files: MemoryFiles) -> None:
 def test_a_mapping_of_which_nearly_nothing_is_in_memory_takes_no_longer_than_a_search_may(
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(residents, "_MAX_SECONDS", 0.05)
+    monkeypatch.setattr(resident_pages, "_MAX_SECONDS", 0.05)
     began = time.monotonic()
 
     assert find_places(files, {1 << 62}, [(1 << 40, 1 << 46)]) == {}

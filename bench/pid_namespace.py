@@ -9,7 +9,7 @@ import sys
 from bench.ground import ROOT
 
 
-def is_apart() -> bool:
+def is_own() -> bool:
     """Say whether this process is in a pid namespace that was made for it."""
     return os.getpid() == 1
 

@@ -23,18 +23,19 @@ from dataclasses import dataclass
 from ..errors import OtelGpuError, ProcessGoneError
 from ..process.mappings import executable_mappings
 from ..process.parsers import Parsers
+from ..program_id import ProgramId
 from ..supervision import Worker
 from .cache import SymbolCache
 from .driver_names import DriverNames
+from .fair_queue import FairQueue
 from .hip_kernels import HostPointer, kernels_at
 from .kernel_libraries import KernelLibraries
-from .kernels import KernelBook, Program
+from .kernels import KernelTable
 from .launches import Launch, Module, module_at, told_by_stack, unread_launcher
 from .program_memory import ProgramMemory
 from .program_records import told_by_program
 from .programs import KnownProgram
 from .stubs import StubMap
-from .turns import Turns
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUE = 20_000
@@ -69,7 +70,7 @@ _FAILURES = (OtelGpuError, OSError, struct.error)
 class _Judgement:
     """A program, with known kernels, that shows what its driver's records are like; it called the driver at `ip`."""
 
-    program: Program
+    program: ProgramId
     ip: int
 
 
@@ -83,34 +84,34 @@ class _Expected:
 _Item = Launch | HostPointer | _Judgement | _Expected
 
 
-class Origins:
+class KernelNameResolver:
     """Names kernels by their launches, in a thread of its own."""
 
-    def __init__(self, kernels: KernelBook, parsers: Parsers, cache: SymbolCache | None = None) -> None:
+    def __init__(self, kernels: KernelTable, parsers: Parsers, cache: SymbolCache | None = None) -> None:
         cache = cache or SymbolCache()
         self._kernels = kernels
         self._parsers = parsers
         self._driver = DriverNames(kernels, parsers, cache)
         self._libraries = KernelLibraries(parsers, cache, self._say_reading)
-        self._turns: Turns[_Item] = Turns(_MAX_QUEUE)
-        self._programs: dict[Program, KnownProgram] = {}
-        self._memories: dict[Program, ProgramMemory] = {}
-        self._held: OrderedDict[Program, ProgramMemory] = OrderedDict()
+        self._queue: FairQueue[_Item] = FairQueue(_MAX_QUEUE)
+        self._programs: dict[ProgramId, KnownProgram] = {}
+        self._memories: dict[ProgramId, ProgramMemory] = {}
+        self._held: OrderedDict[ProgramId, ProgramMemory] = OrderedDict()
         """Those that may be held by a child, the one that was asked last at the end."""
-        self._waiting: dict[tuple[Program, int], list[float]] = {}
+        self._waiting: dict[tuple[ProgramId, int], list[float]] = {}
         self._batch: deque[_Item] = deque()
         """What was taken from the queue and is to be looked at."""
-        self._pointers: OrderedDict[Program, list[HostPointer]] = OrderedDict()
+        self._pointers: OrderedDict[ProgramId, list[HostPointer]] = OrderedDict()
         """Launches by host pointers, which files have names for."""
         self._expected: OrderedDict[int, list[Module]] = OrderedDict()
         """What processes had mapped when they were expected to launch."""
-        self._mapped_at: dict[Program, float] = {}
+        self._mapped_at: dict[ProgramId, float] = {}
         """When it was seen last what is mapped, for pointers that were in no file."""
-        self._for_launcher: OrderedDict[Program, list[Launch]] = OrderedDict()
+        self._for_launcher: OrderedDict[ProgramId, list[Launch]] = OrderedDict()
         """Launches by libraries that are still to be read."""
-        self._for_others: OrderedDict[Program, list[Launch]] = OrderedDict()
+        self._for_others: OrderedDict[ProgramId, list[Launch]] = OrderedDict()
         """Launches that another library than theirs may know."""
-        self._for_driver: dict[Program, list[Launch]] = {}
+        self._for_driver: dict[ProgramId, list[Launch]] = {}
         """Launches that only records may tell, the driver's at first."""
         self._for_driver_since = 0.0
         """When the first of them came."""
@@ -121,13 +122,13 @@ class Origins:
         """When the last launch came."""
         self._is_reading = False
         """Whether it was said that kernels wait for names."""
-        self._ended: deque[Program] = deque()
+        self._ended: deque[ProgramId] = deque()
         """Programs whose memory is to be let go of, and maybe their files."""
         self._is_last = False
         """Whether the agent ends, so that nothing is put off."""
         self._wait_until = math.inf
         """When nobody waits for names any longer."""
-        self._judged: set[Program] = set()
+        self._judged: set[ProgramId] = set()
         """Programs whose memory is to be compared to what is known of their driver."""
         self._lock = threading.Lock()
         self._failed_reads = 0
@@ -145,17 +146,17 @@ class Origins:
         key = (launch.program, launch.handle)
         with self._lock:
             self._waiting.setdefault(key, []).append(time.monotonic())
-        if not self._turns.put(launch.program, launch):
+        if not self._queue.put(launch.program, launch):
             self.dropped += 1
             self._done(key)
         self.worker.wake()
 
     def expect(self, pid: int) -> None:
         """Look at what a process has mapped: it may launch by host pointers, and have ended before these are looked up."""
-        if self._turns.put((pid, _ANY), _Expected(pid)):
+        if self._queue.put(ProgramId(pid, _ANY), _Expected(pid)):
             self.worker.wake()
 
-    def unloaded(self, program: Program) -> None:
+    def unloaded(self, program: ProgramId) -> None:
         """Note that something was unloaded whose kernels nobody knows."""
         self._driver.doubt(program)
 
@@ -167,15 +168,15 @@ class Origins:
             if len(self._judged) >= _MAX_JUDGED or launch.program in self._judged:
                 return
             self._judged.add(launch.program)
-        if self._turns.put(launch.program, _Judgement(launch.program, launch.ip)):
+        if self._queue.put(launch.program, _Judgement(launch.program, launch.ip)):
             self.worker.wake()
         else:
             self._judged.discard(launch.program)
 
-    def settle(self, timeout_s: float, programs: Collection[Program] | None = None) -> None:
+    def settle(self, timeout_s: float, programs: Collection[ProgramId] | None = None) -> None:
         """Wait until everything of programs, or of all, is looked at, or the time is up."""
         deadline = time.monotonic() + timeout_s
-        while self._turns.holds(programs) and time.monotonic() < min(deadline, self._wait_until):
+        while self._queue.holds(programs) and time.monotonic() < min(deadline, self._wait_until):
             time.sleep(0.01)
 
     def hurry(self, timeout_s: float) -> None:
@@ -190,7 +191,7 @@ class Origins:
         self.settle(timeout_s)
         self.worker.stop(0)
 
-    def pending(self, program: Program, handle: int) -> bool:
+    def pending(self, program: ProgramId, handle: int) -> bool:
         """Say whether a kernel's name may yet turn up."""
         with self._lock:
             since = self._waiting.get((program, handle))
@@ -219,12 +220,12 @@ class Origins:
         """How often something was wanted of a program's memory that could not be read, or kept its reader waiting."""
         return self._failed_reads + sum(memory.failures for memory in list(self._memories.values()))
 
-    def caller(self, program: Program, handle: int) -> str | None:
+    def caller(self, program: ProgramId, handle: int) -> str | None:
         """Return the file that launches an unknown kernel."""
         known = self._programs.get(program)
         return None if known is None else known.callers.get(handle)
 
-    def forget(self, program: Program) -> None:
+    def forget(self, program: ProgramId) -> None:
         """Drop a program that has ended."""
         self._programs.pop(program, None)
         self._driver.forget(program)
@@ -297,7 +298,7 @@ class Origins:
 
     def _take(self) -> None:
         """Take what is in the queue now."""
-        self._batch.extend(self._turns.take(_MAX_BATCH))
+        self._batch.extend(self._queue.take(_MAX_BATCH))
         launches = [item for item in self._batch if isinstance(item, Launch)]
         if launches:
             self._launched_at = time.monotonic()
@@ -320,7 +321,7 @@ class Origins:
     def _work_on(self, item: _Item) -> None:
         if isinstance(item, _Expected):
             self._look_at_mapped(item.pid)
-            self._turns.done((item.pid, _ANY))
+            self._queue.done(ProgramId(item.pid, _ANY))
             return
         if isinstance(item, HostPointer):
             self._pointers.setdefault(item.program, []).append(item)
@@ -333,7 +334,7 @@ class Origins:
                 _log.debug("driver of process %d: %s", item.program[0], e)
             finally:
                 self._judged.discard(item.program)
-                self._turns.done(item.program)
+                self._queue.done(item.program)
             return
         waits: list[Launch] | None = None
         try:
@@ -377,7 +378,7 @@ class Origins:
             for pointer in pointers:
                 self._finish(pointer)
 
-    def _file_at(self, program: Program, address: int) -> Module | None:
+    def _file_at(self, program: ProgramId, address: int) -> Module | None:
         known = self._programs.setdefault(program, KnownProgram())
         found = known.file_at(address)
         now = time.monotonic()
@@ -390,9 +391,9 @@ class Origins:
 
     def _finish(self, launch: Launch | HostPointer) -> None:
         self._done((launch.program, launch.handle))
-        self._turns.done(launch.program)
+        self._queue.done(launch.program)
 
-    def _done(self, key: tuple[Program, int]) -> None:
+    def _done(self, key: tuple[ProgramId, int]) -> None:
         with self._lock:
             since = self._waiting[key]
             since.pop(0)
@@ -475,7 +476,7 @@ class Origins:
                 known.wasted_s += time.monotonic() - began
             known.put(module, stubs)
 
-    def _refresh(self, program: Program, known: KnownProgram) -> None:
+    def _refresh(self, program: ProgramId, known: KnownProgram) -> None:
         try:
             known.map(self._memory(program).mapped(), self._libraries.modules)
         except ProcessGoneError:
@@ -483,7 +484,7 @@ class Origins:
                 raise
             known.modules = self._expected[program[0]]
 
-    def _memory(self, program: Program) -> ProgramMemory:
+    def _memory(self, program: ProgramId) -> ProgramMemory:
         """Return a program's memory, and let go of that which was asked longest ago where too many are held."""
         memory = self._memories.get(program)
         if memory is None:
@@ -494,7 +495,7 @@ class Origins:
             self._held.popitem(last=False)[1].close()
         return memory
 
-    def _module_at(self, program: Program, address: int) -> Module | None:
+    def _module_at(self, program: ProgramId, address: int) -> Module | None:
         """Return what a program has mapped at an address."""
         known = self._programs.setdefault(program, KnownProgram())
         if (found := module_at(known.modules, address)) is None:
@@ -502,7 +503,7 @@ class Origins:
             found = module_at(known.modules, address)
         return found
 
-    def _read_handles(self, program: Program, known: KnownProgram) -> None:
+    def _read_handles(self, program: ProgramId, known: KnownProgram) -> None:
         """Learn the handles that the program's variables hold now."""
         if known.are_handles_due():
             for handle, name in known.new_handles(self._memory(program).words):
@@ -516,7 +517,7 @@ class Origins:
             self._ask_driver(program, self._for_driver.pop(program))
         self._search_at = time.monotonic() + (time.monotonic() - begun) / _SEARCH_SHARE
 
-    def _ask_driver(self, program: Program, launches: list[Launch]) -> None:
+    def _ask_driver(self, program: ProgramId, launches: list[Launch]) -> None:
         known = self._programs.get(program)
         named: set[int] = set()
         try:
@@ -552,7 +553,7 @@ class Origins:
             for launch in launches:
                 self._finish(launch)
 
-    def _search_records_of(self, program: Program, known: KnownProgram, launches: list[Launch]) -> None:
+    def _search_records_of(self, program: ProgramId, known: KnownProgram, launches: list[Launch]) -> None:
         originals = {launch.handle: self._kernels.original(program, launch.handle) for launch in launches}
         try:
             names = told_by_program(self._memory(program), known, launches, originals)
@@ -575,8 +576,8 @@ class Origins:
             _log.info("names of kernels: none waits any more, %d are not known", self.unnamed()[1])
 
 
-def _by_program(launches: Iterable[Launch]) -> dict[Program, list[Launch]]:
-    found: dict[Program, list[Launch]] = {}
+def _by_program(launches: Iterable[Launch]) -> dict[ProgramId, list[Launch]]:
+    found: dict[ProgramId, list[Launch]] = {}
     for launch in launches:
         found.setdefault(launch.program, []).append(launch)
     return found

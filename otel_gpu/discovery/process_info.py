@@ -19,7 +19,7 @@ from ..process.files import ProcessFile
 from ..process.parsers import Parsers, RefusedError, WorkError
 from ..supervision import Health
 from . import procfs
-from .fact_work import READING, Strings, read_start
+from .process_info_work import READING, Strings, read_start
 
 VARIABLES = frozenset(
     {
@@ -57,7 +57,7 @@ class Unread(str, enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessFacts:
+class ProcessInfo:
     """One program run by one process, as found: nothing here is checked, shortened or escaped yet.
 
     What is not known is empty. Bytes that are no UTF-8 are kept as `os.fsdecode` keeps them.
@@ -78,7 +78,7 @@ class ProcessFacts:
     """Why there may be more arguments and variables."""
 
 
-def facts_of_kernel(pid: int) -> ProcessFacts:
+def kernel_info(pid: int) -> ProcessInfo:
     """Return what the kernel knows of a process by itself; of one that is gone only what it still tells."""
     parent_pid, comm = None, ""
     cgroups = b""
@@ -88,7 +88,7 @@ def facts_of_kernel(pid: int) -> ProcessFacts:
         cgroups = procfs.read(pid, "cgroup")
     except (ProcessGoneError, OSError):
         pass
-    return ProcessFacts(
+    return ProcessInfo(
         pid,
         parent_pid,
         comm,
@@ -101,15 +101,15 @@ def facts_of_kernel(pid: int) -> ProcessFacts:
 class _Request:
     """A process that is to be looked at."""
 
-    facts: ProcessFacts
+    info: ProcessInfo
     start: tuple[int, int]
-    then: Callable[[ProcessFacts], None]
+    then: Callable[[ProcessInfo], None]
 
     def answer(self, parts: Sequence[Strings], unread: Unread | None) -> None:
         """Tell what was read: nothing, the arguments, or the variables too."""
-        facts = self.facts
-        if _start(facts.pid) != self.start:
-            self.then(replace(facts, unread=Unread.ENDED))
+        info = self.info
+        if _start(info.pid) != self.start:
+            self.then(replace(info, unread=Unread.ENDED))
             return
         arguments, variables = [part.strings for part in (*parts, Strings([]), Strings([]))][:2]
         unread = unread or next((_reason(part.error) for part in parts if part.error), None)
@@ -118,7 +118,7 @@ class _Request:
             unread = Unread.NO_ANSWER
         self.then(
             replace(
-                facts,
+                info,
                 arguments=tuple(map(os.fsdecode, arguments)),
                 variables=tuple(dict(map(_variable, variables)).items()),
                 unread=unread,
@@ -126,7 +126,7 @@ class _Request:
         )
 
 
-class FactReader:
+class ProcessInfoReader:
     """Reads with which arguments and variables processes were started. Safe to use from several threads.
 
     Those of one user that come together are read by one child. Where that does not come to its end, each of them has a
@@ -138,21 +138,21 @@ class FactReader:
         self._lock = threading.Lock()
         self._waiting: dict[int, list[_Request]] = {}
         """By user."""
-        self._pool = FairPool("process facts", at_once=_AT_ONCE, most=_AT_ONCE, of_one=_OF_ONE)
+        self._pool = FairPool("process info", at_once=_AT_ONCE, most=_AT_ONCE, of_one=_OF_ONE)
 
     def health(self) -> list[Health]:
         """Say how the threads are that wait for the children."""
-        return [replace(worker.health(), component="process facts") for worker in self._pool.workers]
+        return [replace(worker.health(), component="process info") for worker in self._pool.workers]
 
-    def complete(self, facts: ProcessFacts, then: Callable[[ProcessFacts], None]) -> None:
+    def complete(self, info: ProcessInfo, then: Callable[[ProcessInfo], None]) -> None:
         """Call `then`, once, from another thread as a rule, with what the process adds to what the kernel knows."""
-        start = _start(facts.pid)
+        start = _start(info.pid)
         if start is None:
-            then(replace(facts, unread=Unread.ENDED))
+            then(replace(info, unread=Unread.ENDED))
             return
-        user = _user(facts.pid)
+        user = _user(info.pid)
         with self._lock:
-            self._waiting.setdefault(user, []).append(_Request(facts, start, then))
+            self._waiting.setdefault(user, []).append(_Request(info, start, then))
         if not self._pool.submit(user, partial(self._read_together, user)):
             for request in self._taken(user):
                 request.answer([], Unread.TOO_MANY)
@@ -185,7 +185,7 @@ class FactReader:
     def _parts(self, requests: Sequence[_Request]) -> tuple[list[Strings], Unread | None]:
         """Return what a child says, two for each process, and why that is not all."""
         found: list[Strings] = []
-        files = [ProcessFile(r.facts.pid, name) for r in requests for name in ("cmdline", "environ")]
+        files = [ProcessFile(r.info.pid, name) for r in requests for name in ("cmdline", "environ")]
         try:
             if files:
                 found.extend(self._parsers.run(read_start, files, _NAMES, limits=READING))

@@ -7,13 +7,13 @@ import sys
 
 _PROGRAM = """
 import threading
-from otel_gpu.cli import leaving
+from otel_gpu.cli import exit as command_exit
 def spin():
     while True: pass
 for _ in range(4):
     threading.Thread(target=spin, daemon=True).start()
-leaving._KEPT = ("pipe:",)
-leaving.leave(7)
+command_exit._KEPT = ("pipe:",)
+command_exit.leave(7)
 """
 _ROUNDS = 5
 

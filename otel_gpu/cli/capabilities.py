@@ -1,4 +1,4 @@
-"""Which rights does the command keep? Those of what it was asked for; what is missing of them it says."""
+"""Which capabilities does the command keep? Those that what it was asked for needs; what is missing of them it says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 def keep_only(needed: Rights, arguments: argparse.Namespace, pids: Iterable[int] = ()) -> Rights:
-    """Let go of everything else, to observe these processes, or all; to be called before any thread is started.
+    """Drop everything else, to observe these processes, or all; to be called before any thread is started.
 
     What only the beginning needs is held until `privileges.settle`. A program that calls `main` with arguments of its own
     keeps its rights.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from otel_gpu.kernel_names.turns import Turns
+from otel_gpu.kernel_names.fair_queue import FairQueue
 
 LOUD, QUIET = (1, 1), (2, 1)
 
 
 def test_a_program_that_fills_the_room_leaves_some_to_others() -> None:
-    turns: Turns[str] = Turns(100)
+    turns: FairQueue[str] = FairQueue(100)
 
     put = [turns.put(LOUD, "loud") for _ in range(200)]
 
@@ -18,7 +18,7 @@ def test_a_program_that_fills_the_room_leaves_some_to_others() -> None:
 
 
 def test_programs_take_turns() -> None:
-    turns: Turns[str] = Turns(1_000)
+    turns: FairQueue[str] = FairQueue(1_000)
     for _ in range(300):
         turns.put(LOUD, "loud")
     turns.put(QUIET, "first")
@@ -30,7 +30,7 @@ def test_programs_take_turns() -> None:
 
 
 def test_room_is_given_back_when_an_item_is_done_with() -> None:
-    turns: Turns[int] = Turns(4)
+    turns: FairQueue[int] = FairQueue(4)
     assert turns.put(LOUD, 1)
     assert turns.put(LOUD, 2)
     assert not turns.put(LOUD, 3)
