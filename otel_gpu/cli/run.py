@@ -26,8 +26,8 @@ HELP = "observe GPU processes and export what they do"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 _READY_S = 30.0
 _READY_LOOK_S = 0.05
-_LOOK_S = 0.25
-"""How late a signal or the end of --duration may be noticed."""
+_LOOK_S = 2.0
+"""How late a signal may be noticed where there is no room for the thread that hears of it."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     # The heavy half of the program, which starts threads; --help and mistakes in the configuration do without it.
     from ..service.agent import Agent
 
-    with LastResort() as last_resort, stop_signals(last_resort.arm) as told_to_stop:
-        agent = Agent(config)
+    agent = Agent(config)
+    with LastResort() as last_resort, stop_signals(last_resort.arm, agent.end_wait) as told_to_stop:
         try:
             agent.start()
             privileges.settle(needed.placing)

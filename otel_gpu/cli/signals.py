@@ -25,10 +25,13 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 @contextmanager
-def stop_signals(on_first: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
+def stop_signals(
+    on_first: Callable[[], None] = lambda: None, wake: Callable[[], None] = lambda: None
+) -> Iterator[threading.Event]:
     """Set an event on the first SIGTERM or SIGINT; the second one ends the process as usual.
 
-    A thread hears of them as well: the main thread handles none while it is in a call that does not return.
+    A thread hears of them as well: the main thread handles none while it is in a call that does not return. That thread
+    calls `wake` too, which may take locks: what handles a signal may not, as the thread that it interrupts may hold them.
     """
     told = threading.Event()
 
@@ -41,7 +44,9 @@ def stop_signals(on_first: Callable[[], None] = lambda: None) -> Iterator[thread
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     fd_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    listener = threading.Thread(target=_listen, args=(reader, told, on_first), name="otel-gpu-signals", daemon=True)
+    listener = threading.Thread(
+        target=_listen, args=(reader, told, on_first, wake), name="otel-gpu-signals", daemon=True
+    )
     with contextlib.suppress(RuntimeError):  # without room for a thread the handlers have to do
         listener.start()
     try:
@@ -54,7 +59,7 @@ def stop_signals(on_first: Callable[[], None] = lambda: None) -> Iterator[thread
         os.close(writer)
 
 
-def _listen(reader: int, told: threading.Event, on_first: Callable[[], None]) -> None:
+def _listen(reader: int, told: threading.Event, on_first: Callable[[], None], wake: Callable[[], None]) -> None:
     heard = 0
     while data := os.read(reader, 64):
         for number in data:
@@ -65,6 +70,7 @@ def _listen(reader: int, told: threading.Event, on_first: Callable[[], None]) ->
                 os._exit(128 + number)
             told.set()
             on_first()
+            wake()
     os.close(reader)
 
 

@@ -200,6 +200,10 @@ class Agent:
         """Wait until nothing is left to observe, or `stop`; False when the time (in seconds) is up first."""
         return self._finished.wait(timeout)
 
+    def end_wait(self) -> None:
+        """Have `wait` return, in whatever thread it is called."""
+        self._finished.set()
+
     def is_ready(self) -> bool:
         """Say whether what chosen processes do first can be taken in whole."""
         return self._observation.is_ready()
