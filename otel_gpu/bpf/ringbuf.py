@@ -17,7 +17,8 @@ from . import libbpf as lib
 from .maps import BpfMap
 
 _log = logging.getLogger(__name__)
-_POLL_S = 0.5
+_POLL_S, _IDLE_POLL_S = 0.5, 2.0
+"""How long records lie there that woke nobody: the longer, the longer there were none."""
 _FULL_SHARE = 8
 """Records that fill this part of the buffer gather no longer: the rest is for those that come while they are read."""
 _CLOSE_S = 5.0
@@ -44,6 +45,8 @@ class RingReader:
         self._used = used
         self._on_record = on_record
         self._on_drained = on_drained
+        self._poll_s = _POLL_S
+        self._taken = 0
         self._callback = lib.SAMPLE_FUNCTION(self._take)
         self._lib = lib.libbpf()
         self._ring = self._lib.ring_buffer__new(ring.fd, ctypes.cast(self._callback, ctypes.c_void_p), None, None)
@@ -87,9 +90,13 @@ class RingReader:
 
     def _read(self) -> float:
         # It looks by itself too: programs need not wake it.
-        if self._wakes.poll(_POLL_S):
+        if self._wakes.poll(self._poll_s):
             self._gather()
+        taken, self._taken = self._taken, 0
         self.drain()
+        # To look costs more than most of what else is done of a host where nothing happens.
+        is_idle = not taken and not self._taken
+        self._poll_s = min(2 * self._poll_s, _IDLE_POLL_S) if is_idle else _POLL_S
         return 0.0
 
     def _gather(self) -> None:
@@ -107,6 +114,7 @@ class RingReader:
             return False
 
     def _take(self, _context: int, data: int, size: int) -> int:
+        self._taken += 1
         try:
             if self._used is not None:
                 size = min(size, self._used(data))

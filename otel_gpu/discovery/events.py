@@ -89,6 +89,8 @@ class ProcessEvents:
         self._rings: list[_Ring] = []
         self._poll = select.poll()
         self._last_round = 0.0
+        self._interrupted = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll.register(self._interrupted, select.POLLIN)
         for cpu in range(os.cpu_count() or 1):
             attributes = PerfEventAttributes(
                 type=SOFTWARE,
@@ -110,10 +112,18 @@ class ProcessEvents:
         """Unsubscribe; idempotent."""
         while self._rings:
             self._rings.pop().close()
+        if self._interrupted >= 0:
+            os.close(self._interrupted)
+            self._interrupted = -1
+
+    def interrupt(self) -> None:
+        """Have `wait` return at once; from any thread."""
+        if self._interrupted >= 0:
+            os.eventfd_write(self._interrupted, 1)
 
     def wait(self, timeout_s: float) -> list[Event]:
-        """Return what happened, in order of time; empty after `timeout_s` without events."""
-        if not self._poll.poll(timeout_s * 1000):
+        """Return what happened, in order of time; empty after `timeout_s` without events, or when it is interrupted."""
+        if not any(fd != self._interrupted for fd, _ in self._poll.poll(timeout_s * 1000)):
             return []
         time.sleep(_BUSY_SETTLE_S if time.monotonic() - self._last_round < _BUSY_SETTLE_S else _SETTLE_S)
         self._last_round = time.monotonic()

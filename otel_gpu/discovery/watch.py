@@ -27,7 +27,7 @@ from .users import LibraryUsers
 
 _log = logging.getLogger(__name__)
 _LOOKS = 8
-_POLL_S = 0.5
+_POLL_S = 2.0
 _END_S = 5.0
 _RETRY_S = 2.0
 _SCAN_S = 30.0
@@ -76,7 +76,7 @@ class Watcher:
         # What many processes have mapped is looked at side by side: most of the time is spent waiting.
         self._looks = FairPool("discovery looks", at_once=_LOOKS, most=_LOOKS)
         self._events = ProcessEvents()
-        self._worker = Worker("discovery", self._follow)
+        self._worker = Worker("discovery", self._follow, interrupt=self._events.interrupt)
 
     @property
     def workers(self) -> list[Worker]:
