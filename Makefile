@@ -20,11 +20,11 @@ LLVM_STRIP ?= $(call first,llvm-strip-14 llvm-strip)
 OBJECTS := otel_gpu/bpf/objects
 LIBBPF := otel_gpu/bpf/lib/libotelgpu_bpf.so
 SOURCES := $(wildcard ebpf/*.bpf.c)
-HEADERS := $(wildcard ebpf/*.h)
+HEADERS := $(wildcard ebpf/*/*.h)
 BPF_NAMES := $(SOURCES:ebpf/%.bpf.c=%) cuda_before_5_17
 BPF_OBJECTS := $(foreach arch,x86_64 aarch64,$(BPF_NAMES:%=$(OBJECTS)/%.$(arch).bpf.o))
 BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -Iebpf
-C_FORMATTED := $(wildcard ebpf/*.c ebpf/*.h)
+C_FORMATTED := $(SOURCES) $(HEADERS)
 PYTHON_CODE := otel_gpu tests bench examples scripts setup.py
 
 .PHONY: help

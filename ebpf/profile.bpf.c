@@ -2,13 +2,13 @@
 /* Which code launches, waits, copies, allocates, runs? Stacks, taken of as many calls as the budget allows, each with
  * what it stands for. A second program on the sites of cuda.bpf.c, loaded only when profiles are asked for. */
 #define ITS_LOSSES profile_lost
-#include "busy_map.bpf.h"
-#include "capture.bpf.h"
-#include "copy.bpf.h"
-#include "device.bpf.h"
-#include "give_back.bpf.h"
-#include "resting.bpf.h"
-#include "unwind.bpf.h"
+#include "cuda/busy_map.bpf.h"
+#include "cuda/capture.bpf.h"
+#include "cuda/copy.bpf.h"
+#include "cuda/device.bpf.h"
+#include "lib/give_back.bpf.h"
+#include "profile/resting.bpf.h"
+#include "unwind/unwind.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -3,8 +3,8 @@
  * outside while they rest: programs that go through the threads of a process when the agent asks. Kernel 6.1. */
 #define WALKS_OTHERS
 #define ITS_LOSSES profile_lost
-#include "resting.bpf.h"
-#include "unwind.bpf.h"
+#include "profile/resting.bpf.h"
+#include "unwind/unwind.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -1,4 +1,4 @@
-"""What crosses between the kernel and Python? The mirror of ebpf/abi.h; a test compares the two by BTF."""
+"""What crosses between the kernel and Python? The mirror of ebpf/abi/; a test compares the two by BTF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every number of ebpf/abi.h is Python's number, or said here to be the kernel's alone: a new one fails until it is either."""
+"""Every number of ebpf/abi/ is Python's number, or said here to be the kernel's alone: a new one fails until it is either."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from otel_gpu.receivers.cuda import kernel_handles
 from otel_gpu.symbols import stacks
 from otel_gpu.unwind import loader
 
-_HEADER = Path(__file__).parent.parent.parent / "ebpf" / "abi.h"
+_HEADER = Path(__file__).parents[2] / "ebpf" / "abi" / "abi.h"
 
 _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "family": abi.Family,
@@ -127,7 +127,7 @@ def _enumerations(text: str) -> dict[str, list[str]]:
 
 
 def _constants(text: str) -> list[str]:
-    return [name for name in re.findall(r"^#define (\w+)[ \t]", text, re.MULTILINE) if name != "OTEL_GPU_ABI_H"]
+    return [name for name in re.findall(r"^#define (\w+)[ \t]", text, re.MULTILINE) if name != "OTEL_GPU_ABI_ABI_H"]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Which programs has the kernel entries of, what did each lose, and which have ended?
 
-A program has a share of each of the kernel's tables (ebpf/shares.bpf.h). What it does beyond that costs it detail, never a
+A program has a share of each of the kernel's tables (ebpf/lib/shares.bpf.h). What it does beyond that costs it detail, never a
 total, and is told here with its name.
 """
 
@@ -190,7 +190,7 @@ def _total(program: ProgramId, family: Family, kind: int, count: int, sum_a: int
 
 
 def _bucket(value: float) -> int:
-    """Return the bucket as the kernel numbers it (ebpf/abi.h)."""
+    """Return the bucket as the kernel numbers it (ebpf/abi/)."""
     return (math.ceil(value) - 1).bit_length() + 1 if value > 0 else BUCKET_ZERO
 
 

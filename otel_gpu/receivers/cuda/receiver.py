@@ -67,7 +67,7 @@ _KEYED_BY_PROGRAM = (
 )
 _SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events")
 _THREAD_OWNER_AT = 8
-"""Where struct thread of ebpf/threads.bpf.h says whose it is."""
+"""Where struct thread of ebpf/cuda/threads.bpf.h says whose it is."""
 _FOLDED = "rows_folded"
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
 _NEVER = (1 << 64) - 1

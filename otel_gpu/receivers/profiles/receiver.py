@@ -72,7 +72,7 @@ _NOT_UPROBES = {CPU_PROGRAM, GIVE_BACK_PROGRAM, *OFF_CPU_PROGRAMS, *END_PROGRAMS
 _SHARED = ("capturing", "busy", "threads", "programs", "used_by_all", "events")
 
 _OWNER_AT = 8
-"""Where struct sampled_thread and struct tensor_group of ebpf/abi.h say whose they are."""
+"""Where struct sampled_thread and struct tensor_group of ebpf/abi/ say whose they are."""
 
 
 class Progress(NamedTuple):
