@@ -2,6 +2,13 @@
 /* Which code launches, waits, copies, allocates, runs? Stacks, taken of as many calls as the budget allows, each with
  * what it stands for. A second program on the sites of cuda.bpf.c, loaded only when profiles are asked for. */
 #define ITS_LOSSES profile_lost
+#include "abi/busy.h"
+#include "abi/cookies.h"
+#include "abi/memory.h"
+#include "abi/programs.h"
+#include "abi/samples.h"
+#include "abi/stacks.h"
+#include "abi/unwinding.h"
 #include "cuda/busy_map.bpf.h"
 #include "cuda/capture.bpf.h"
 #include "cuda/copy.bpf.h"

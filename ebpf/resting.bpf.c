@@ -3,6 +3,9 @@
  * outside while they rest: programs that go through the threads of a process when the agent asks. Kernel 6.1. */
 #define WALKS_OTHERS
 #define ITS_LOSSES profile_lost
+#include "abi/samples.h"
+#include "abi/stacks.h"
+#include "abi/unwinding.h"
 #include "profile/resting.bpf.h"
 #include "unwind/unwind.bpf.h"
 

@@ -9,6 +9,11 @@
 #ifndef OTEL_GPU_CUDA_BUSY_BPF_H
 #define OTEL_GPU_CUDA_BUSY_BPF_H
 
+#include "abi/busy.h"
+#include "abi/cookies.h"
+#include "abi/events.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
 #include "cuda/busy_map.bpf.h"
 #include "cuda/capture.bpf.h"
 #include "cuda/device.bpf.h"

@@ -3,6 +3,7 @@
 #ifndef OTEL_GPU_CUDA_BUSY_MAP_BPF_H
 #define OTEL_GPU_CUDA_BUSY_MAP_BPF_H
 
+#include "abi/busy.h"
 #include "lib/caller.bpf.h"
 
 /* Written here, read by the agent, which removes those of ended processes. Sized for processes times devices. */

@@ -3,6 +3,9 @@
 #ifndef OTEL_GPU_CUDA_CALLS_BPF_H
 #define OTEL_GPU_CUDA_CALLS_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
 #include "cuda/busy.bpf.h"
 #include "cuda/capture.bpf.h"
 #include "lib/rows.bpf.h"

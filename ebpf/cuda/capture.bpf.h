@@ -3,6 +3,8 @@
 #ifndef OTEL_GPU_CUDA_CAPTURE_BPF_H
 #define OTEL_GPU_CUDA_CAPTURE_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/programs.h"
 #include "lib/shares.bpf.h"
 
 /* How many captures go on, in the programs that share a place: while it is 0 a launch pays for no lookup. Given back when

@@ -3,6 +3,8 @@
 #ifndef OTEL_GPU_CUDA_CONTEXTS_BPF_H
 #define OTEL_GPU_CUDA_CONTEXTS_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/rows.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/device.bpf.h"
 

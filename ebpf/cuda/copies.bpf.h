@@ -3,6 +3,11 @@
 #ifndef OTEL_GPU_CUDA_COPIES_BPF_H
 #define OTEL_GPU_CUDA_COPIES_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/events.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
+#include "abi/samples.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/copy.bpf.h"
 #include "cuda/device.bpf.h"

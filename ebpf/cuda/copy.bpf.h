@@ -3,6 +3,9 @@
 #ifndef OTEL_GPU_CUDA_COPY_BPF_H
 #define OTEL_GPU_CUDA_COPY_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
 #include "lib/arguments.bpf.h"
 
 /* What a copy is, whatever its function looks like. */

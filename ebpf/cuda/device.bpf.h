@@ -3,6 +3,8 @@
 #ifndef OTEL_GPU_CUDA_DEVICE_BPF_H
 #define OTEL_GPU_CUDA_DEVICE_BPF_H
 
+#include "abi/programs.h"
+#include "abi/rows.h"
 #include "cuda/threads.bpf.h"
 
 struct context_key {

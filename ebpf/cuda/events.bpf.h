@@ -3,6 +3,8 @@
 #ifndef OTEL_GPU_CUDA_EVENTS_BPF_H
 #define OTEL_GPU_CUDA_EVENTS_BPF_H
 
+#include "abi/events.h"
+#include "abi/programs.h"
 #include "cuda/generations.bpf.h"
 #include "lib/shares.bpf.h"
 

@@ -3,6 +3,9 @@
 #ifndef OTEL_GPU_CUDA_FACTS_BPF_H
 #define OTEL_GPU_CUDA_FACTS_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/events.h"
+#include "abi/rows.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/device.bpf.h"
 #include "cuda/events.bpf.h"

@@ -4,6 +4,8 @@
 #ifndef OTEL_GPU_CUDA_GENERATIONS_BPF_H
 #define OTEL_GPU_CUDA_GENERATIONS_BPF_H
 
+#include "abi/events.h"
+#include "abi/programs.h"
 #include "cuda/device.bpf.h"
 
 /* What is known of a handle that was named or launched. */

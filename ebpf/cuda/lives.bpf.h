@@ -3,6 +3,7 @@
 #ifndef OTEL_GPU_CUDA_LIVES_BPF_H
 #define OTEL_GPU_CUDA_LIVES_BPF_H
 
+#include "abi/programs.h"
 #include "cuda/capture.bpf.h"
 #include "cuda/generations.bpf.h"
 #include "cuda/threads.bpf.h"

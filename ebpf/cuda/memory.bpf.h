@@ -3,6 +3,10 @@
 #ifndef OTEL_GPU_CUDA_MEMORY_BPF_H
 #define OTEL_GPU_CUDA_MEMORY_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/memory.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/device.bpf.h"
 #include "cuda/pinned.bpf.h"

@@ -3,6 +3,8 @@
 #ifndef OTEL_GPU_CUDA_PINNED_BPF_H
 #define OTEL_GPU_CUDA_PINNED_BPF_H
 
+#include "abi/programs.h"
+#include "abi/rows.h"
 #include "lib/rows.bpf.h"
 #include <bpf/bpf_endian.h>
 

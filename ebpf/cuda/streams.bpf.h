@@ -3,6 +3,7 @@
 #ifndef OTEL_GPU_CUDA_STREAMS_BPF_H
 #define OTEL_GPU_CUDA_STREAMS_BPF_H
 
+#include "abi/cookies.h"
 #include "cuda/calls.bpf.h"
 
 /* (CUstream, ...) */

@@ -5,6 +5,7 @@
 #ifndef OTEL_GPU_CUDA_SUBMITTED_BPF_H
 #define OTEL_GPU_CUDA_SUBMITTED_BPF_H
 
+#include "abi/samples.h"
 #include "cuda/busy.bpf.h"
 
 struct {

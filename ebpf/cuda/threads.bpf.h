@@ -3,6 +3,9 @@
 #ifndef OTEL_GPU_CUDA_THREADS_BPF_H
 #define OTEL_GPU_CUDA_THREADS_BPF_H
 
+#include "abi/events.h"
+#include "abi/memory.h"
+#include "abi/programs.h"
 #include "lib/arguments.bpf.h"
 #include "lib/shares.bpf.h"
 

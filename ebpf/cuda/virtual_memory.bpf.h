@@ -3,6 +3,10 @@
 #ifndef OTEL_GPU_CUDA_VIRTUAL_MEMORY_BPF_H
 #define OTEL_GPU_CUDA_VIRTUAL_MEMORY_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/memory.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
 #include "cuda/memory.bpf.h"
 
 /* Virtual memory: a handle's memory goes when it has neither references nor mappings. */

@@ -3,6 +3,8 @@
 #ifndef OTEL_GPU_CUDA_WAITS_BPF_H
 #define OTEL_GPU_CUDA_WAITS_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/rows.h"
 #include "cuda/calls.bpf.h"
 
 static __always_inline void awaited_of(const struct returning *back, u64 cookie, struct awaited *a)

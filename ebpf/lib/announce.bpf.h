@@ -4,6 +4,8 @@
 #ifndef OTEL_GPU_LIB_ANNOUNCE_BPF_H
 #define OTEL_GPU_LIB_ANNOUNCE_BPF_H
 
+#include "abi/events.h"
+#include "abi/identity.h"
 #include "lib/caller.bpf.h"
 #include "lib/loops.bpf.h"
 

@@ -3,6 +3,7 @@
 #ifndef OTEL_GPU_LIB_ARGUMENTS_BPF_H
 #define OTEL_GPU_LIB_ARGUMENTS_BPF_H
 
+#include "abi/programs.h"
 #include "lib/programs.bpf.h"
 
 /* Reads one register. The empty asm keeps clang from folding several reads into one through a computed

@@ -4,7 +4,7 @@
 #ifndef OTEL_GPU_LIB_KERNEL_H
 #define OTEL_GPU_LIB_KERNEL_H
 
-#include "abi/abi.h"
+#include "abi/types.h"
 
 typedef u8 __u8;
 typedef u16 __u16;

@@ -3,6 +3,7 @@
 #ifndef OTEL_GPU_LIB_PROGRAMS_BPF_H
 #define OTEL_GPU_LIB_PROGRAMS_BPF_H
 
+#include "abi/programs.h"
 #include "lib/announce.bpf.h"
 
 /* Made here with a program's first entry in any table; removed by the agent, behind its other entries, when it has ended

@@ -3,6 +3,9 @@
 #ifndef OTEL_GPU_LIB_ROWS_BPF_H
 #define OTEL_GPU_LIB_ROWS_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
 #include "lib/arguments.bpf.h"
 #include "lib/shares.bpf.h"
 

@@ -6,6 +6,7 @@
 #ifndef OTEL_GPU_LIB_SHARES_BPF_H
 #define OTEL_GPU_LIB_SHARES_BPF_H
 
+#include "abi/programs.h"
 #include "lib/programs.bpf.h"
 
 /* enum table -> its entries, of all programs. */

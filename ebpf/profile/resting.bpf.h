@@ -3,6 +3,8 @@
 #ifndef OTEL_GPU_PROFILE_RESTING_BPF_H
 #define OTEL_GPU_PROFILE_RESTING_BPF_H
 
+#include "abi/programs.h"
+#include "abi/stacks.h"
 #include "profile/sampled_threads.bpf.h"
 
 /* Where a thread stood when it last left its CPU to wait. */

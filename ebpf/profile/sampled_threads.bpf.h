@@ -3,6 +3,9 @@
 #ifndef OTEL_GPU_PROFILE_SAMPLED_THREADS_BPF_H
 #define OTEL_GPU_PROFILE_SAMPLED_THREADS_BPF_H
 
+#include "abi/cookies.h"
+#include "abi/programs.h"
+#include "abi/samples.h"
 #include "lib/arguments.bpf.h"
 #include "lib/shares.bpf.h"
 

@@ -5,6 +5,9 @@
 #ifndef OTEL_GPU_UNWIND_INTERPRETERS_BPF_H
 #define OTEL_GPU_UNWIND_INTERPRETERS_BPF_H
 
+#include "abi/stacks.h"
+#include "abi/unwinding.h"
+
 #define MAX_STATES 512 /* thread states looked at in one walk */
 
 /* Whether the program has sub-interpreters: asked once a walk, and only when something is amiss. */

@@ -4,6 +4,8 @@
 #ifndef OTEL_GPU_UNWIND_UNWIND_BPF_H
 #define OTEL_GPU_UNWIND_UNWIND_BPF_H
 
+#include "abi/stacks.h"
+#include "abi/unwinding.h"
 #include "lib/caller.bpf.h"
 
 #if defined(__TARGET_ARCH_x86)

@@ -19,7 +19,9 @@ from otel_gpu.receivers.cuda import kernel_handles
 from otel_gpu.symbols import stacks
 from otel_gpu.unwind import loader
 
-_HEADER = Path(__file__).parents[2] / "ebpf" / "abi" / "abi.h"
+_SOURCES = Path(__file__).parents[2] / "ebpf"
+_HEADERS = sorted((_SOURCES / "abi").glob("*.h"))
+_TEXT = "\n".join(header.read_text() for header in _HEADERS)
 
 _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "family": abi.Family,
@@ -127,29 +129,31 @@ def _enumerations(text: str) -> dict[str, list[str]]:
 
 
 def _constants(text: str) -> list[str]:
-    return [name for name in re.findall(r"^#define (\w+)[ \t]", text, re.MULTILINE) if name != "OTEL_GPU_ABI_ABI_H"]
+    return [
+        name for name in re.findall(r"^#define (\w+)[ \t]", text, re.MULTILINE) if not name.startswith("OTEL_GPU_ABI_")
+    ]
 
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """What a compiler makes of every number and structure of the header."""
+    """What a compiler makes of every number and structure of the headers."""
     if (compiler := shutil.which("cc") or shutil.which("clang")) is None:
         pytest.skip("there is no C compiler")
-    text = _HEADER.read_text()
-    names = [*_constants(text), *(member for members in _enumerations(text).values() for member in members)]
+    names = [*_constants(_TEXT), *(member for members in _enumerations(_TEXT).values() for member in members)]
     place = tmp_path_factory.mktemp("border")
     lines = [f'printf("{name} %lld\\n", (long long)({name}));' for name in names]
     lines += [f'printf("{name} %lld\\n", (long long)sizeof(struct {name}));' for name in _SIZES]
+    includes = "".join(f'#include "{header}"\n' for header in _HEADERS)
     (place / "all.c").write_text(
-        f'#include <stdio.h>\n#include "{_HEADER}"\nint main(void) {{\n' + "\n".join(lines) + "\nreturn 0; }\n"
+        f"#include <stdio.h>\n{includes}int main(void) {{\n" + "\n".join(lines) + "\nreturn 0; }\n"
     )
-    subprocess.run([compiler, "-o", place / "all", place / "all.c"], check=True)
+    subprocess.run([compiler, f"-I{_SOURCES}", "-o", place / "all", place / "all.c"], check=True)
     said = subprocess.run([place / "all"], capture_output=True, text=True, check=True).stdout
     return {name: int(value) for name, value in (line.split() for line in said.splitlines())}
 
 
 def test_every_enumeration_is_pythons(values: dict[str, int]) -> None:
-    enumerations = _enumerations(_HEADER.read_text())
+    enumerations = _enumerations(_TEXT)
     assert len(enumerations) > 15
 
     for name, members in enumerations.items():
@@ -164,9 +168,8 @@ def test_every_enumeration_is_pythons(values: dict[str, int]) -> None:
 
 
 def test_every_constant_is_pythons_or_the_kernels_alone(values: dict[str, int]) -> None:
-    text = _HEADER.read_text()
-    counts = {m for members in _enumerations(text).values() for m in members if m in _COUNTS or m in _OF_THE_KERNEL}
-    named = {*_constants(text), *counts}
+    counts = {m for members in _enumerations(_TEXT).values() for m in members if m in _COUNTS or m in _OF_THE_KERNEL}
+    named = {*_constants(_TEXT), *counts}
 
     assert named == {*_CONSTANTS, *_COUNTS, *_OF_THE_KERNEL}
     for name, value in {**_CONSTANTS, **_COUNTS}.items():
