@@ -13,6 +13,7 @@
 #include "cuda/capture.bpf.h"
 #include "cuda/copy.bpf.h"
 #include "cuda/device.bpf.h"
+#include "cuda/extents.bpf.h"
 #include "lib/give_back.bpf.h"
 #include "profile/resting.bpf.h"
 #include "unwind/unwind.bpf.h"

@@ -12,6 +12,7 @@
 #include "cuda/copy.bpf.h"
 #include "cuda/device.bpf.h"
 #include "cuda/events.bpf.h"
+#include "cuda/extents.bpf.h"
 #include "cuda/pinned.bpf.h"
 #include "cuda/submitted.bpf.h"
 

@@ -9,6 +9,7 @@
 #include "abi/rows.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/device.bpf.h"
+#include "cuda/extents.bpf.h"
 #include "cuda/pinned.bpf.h"
 
 /* Live allocations; written here, emptied by the agent for contexts and processes that are gone. */

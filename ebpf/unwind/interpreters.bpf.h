@@ -7,6 +7,9 @@
 
 #include "abi/stacks.h"
 #include "abi/unwinding.h"
+#include "unwind/walk.bpf.h"
+
+enum { NOT_ASKED, ONE_INTERPRETER, SEVERAL_INTERPRETERS };
 
 #define MAX_STATES 512 /* thread states looked at in one walk */
 
