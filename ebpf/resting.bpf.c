@@ -6,6 +6,8 @@
 #include "abi/samples.h"
 #include "abi/stacks.h"
 #include "abi/unwinding.h"
+#include "lib/arguments.bpf.h"
+#include "profile/calls.bpf.h"
 #include "profile/resting.bpf.h"
 #include "unwind/unwind.bpf.h"
 

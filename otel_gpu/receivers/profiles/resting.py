@@ -14,8 +14,6 @@ _log = logging.getLogger(__name__)
 _SHARED = (
     "stays",
     "sampled_threads",
-    "remainders",
-    "recordings",
     "programs",
     "used_by_all",
     "events",

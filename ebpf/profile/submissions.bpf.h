@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Programs of submissions: whose work kept a device busy?
+ *
+ * Where these programs run the submission is counted, and its call has not returned: its work cannot be known to be
+ * done yet, so the batch it is in is the one that holds the latest number. */
+#ifndef OTEL_GPU_PROFILE_SUBMISSIONS_BPF_H
+#define OTEL_GPU_PROFILE_SUBMISSIONS_BPF_H
+
+#include "abi/busy.h"
+#include "abi/cookies.h"
+#include "abi/programs.h"
+#include "abi/samples.h"
+#include "cuda/busy_map.bpf.h"
+#include "cuda/device.bpf.h"
+#include "profile/stacks.bpf.h"
+
+/* Of a batch whose every stack is known, it is known whose work it was. So some batches are taken whole, and the
+ * stacks of all others as those of launches are; each may have half the budget. */
+#define BATCH_BUDGET (BUDGET / 2)
+#define BATCH_STACKS 1024 /* the most that are taken of one batch, at a stretch */
+
+struct batch_sampler {
+	u64 first; /* the present batch's busy.batch_first */
+	u64 window_start_ns;
+	u32 in_window; /* submissions */
+	u32 period;    /* every how many batches one is taken whole, on average */
+	u32 countdown;
+	u32 stacks; /* of the present batch; ~0 when it is not to be taken whole */
+};
+
+/* Written here, removed by the agent with their program. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 8192);
+	__type(key, struct busy_key);
+	__type(value, struct batch_sampler);
+} batch_samplers SEC(".maps");
+
+static __always_inline int is_batch_due(struct batch_sampler *s, u64 now)
+{
+	u64 windows = (now - s->window_start_ns) / WINDOW_NS;
+	u32 budget = BATCH_BUDGET ?: 1, period;
+
+	period = s->in_window / (windows ?: 1) / budget ?: 1;
+	if (windows) {
+		s->period = period;
+		s->window_start_ns = now;
+		s->in_window = 0;
+		if (s->countdown > 2 * period)
+			s->countdown = 2 * period;
+	} else if (period > s->period) {
+		s->period = period;
+	}
+	if (s->countdown > 1) {
+		s->countdown--;
+		return 0;
+	}
+	s->countdown = s->period > 1 ? 1 + bpf_get_prandom_u32() % (2 * s->period - 1) : 1;
+	return 1;
+}
+
+/* True when this submission is part of a batch that is taken whole. Threads that are here at once may get the budget
+ * wrong, and nothing else: user space counts the stacks. */
+static __always_inline int is_of_whole_batch(const struct busy_key *key, const struct busy *b)
+{
+	struct batch_sampler *s = bpf_map_lookup_elem(&batch_samplers, key);
+
+	if (!s) {
+		struct batch_sampler fresh = { .first = ~0ULL, .window_start_ns = b->batch_opened_ns, .period = 1 };
+		PUT_IN(batch_samplers, TABLE_BATCH_SAMPLERS, key, key, &fresh);
+		s = bpf_map_lookup_elem(&batch_samplers, key);
+		if (!s)
+			return 0;
+	}
+	s->in_window++;
+	if (s->first != b->batch_first) {
+		s->first = b->batch_first;
+		s->stacks = is_batch_due(s, b->batch_opened_ns) ? 0 : ~0U;
+	}
+	if (s->stacks >= BATCH_STACKS)
+		return 0;
+	s->stacks++;
+	return 1;
+}
+
+/* Notes what a submission does. One that comes while another thread is here is left out: of its batch it is then not
+ * known what was done. The same of one that finds no part. */
+static __always_inline void note_part(struct busy *b, u64 subject)
+{
+	if (__sync_val_compare_and_swap(&b->noting, 0, 1))
+		return;
+#pragma unroll
+	for (u32 i = 0; i < BATCH_PARTS; i++) {
+		struct batch_part *part = &b->kind.parts[i];
+
+		if (!part->calls)
+			part->subject = subject;
+		if (part->subject == subject) {
+			part->calls++;
+			b->noted++;
+			break;
+		}
+	}
+	*(volatile u64 *)&b->noting = 0;
+}
+
+static __always_inline int profile_submission(struct pt_regs *ctx, u64 subject)
+{
+	u64 cookie = attach_cookie(ctx), number, value = 1, calls = 1;
+	struct sampler *sampler;
+	struct busy_key key;
+	struct caller who;
+	struct busy *b;
+	u32 device;
+
+	if (!identify(&who))
+		return 0;
+	device = device_of(&who);
+	busy_key_of(&key, &who, device);
+	b = bpf_map_lookup_elem(&busy, &key);
+	if (!b)
+		return 0;
+	note_part(b, PART_OF(subject, COOKIE_FUNCTION(cookie)));
+	number = *(volatile u64 *)&b->submissions;
+	sampler = submission_sampler_of(&who, device);
+	if (!is_of_whole_batch(&key, b) && !is_due_within(sampler, &value, &calls, BATCH_BUDGET))
+		return 0;
+	if (number > b->sampled)
+		b->sampled = number;
+	if (!take_at_entry(ctx, &who, SAMPLE_SUBMISSION, cookie, WORK_AT(device, number), calls, subject))
+		keep(submission_sampler_of(&who, device), calls, calls);
+	return 0;
+}
+
+SEC("uprobe")
+int profile_submitted_first(struct pt_regs *ctx)
+{
+	return profile_submission(ctx, argument(ctx, 0));
+}
+
+SEC("uprobe")
+int profile_submitted_second(struct pt_regs *ctx)
+{
+	return profile_submission(ctx, argument(ctx, 1));
+}
+
+SEC("uprobe")
+int profile_submitted_other(struct pt_regs *ctx)
+{
+	return profile_submission(ctx, 0);
+}
+
+#endif
