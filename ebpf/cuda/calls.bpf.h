@@ -6,8 +6,8 @@
 #include "abi/cookies.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
-#include "cuda/busy.bpf.h"
 #include "cuda/capture.bpf.h"
+#include "cuda/submissions.bpf.h"
 #include "lib/rows.bpf.h"
 
 /* Where a thread keeps its call of a function; CALLS when it is in none. */

@@ -76,4 +76,12 @@ static __always_inline int is_inner(const struct caller *who, u64 cookie)
 	return COOKIE_FLAGS(cookie) & FLAG_INNER && find_entered(sampled_thread_of(who), cookie);
 }
 
+/* Where the call will return to, for who looks while it goes on. */
+static __always_inline void note_place(struct pt_regs *ctx, struct entered *e)
+{
+	e->address = STACK_POINTER(ctx);
+	e->pitch_at = FRAME_POINTER(ctx);
+	e->waits = 1;
+}
+
 #endif

@@ -12,6 +12,8 @@ import pytest
 
 _SOURCES = Path(__file__).parents[2] / "ebpf"
 _HEADERS = sorted(_SOURCES.glob("*/*.h"))
+_PROGRAMS = sorted(_SOURCES.glob("*/*.bpf.c"))
+_PARTS = [*_HEADERS, *_PROGRAMS]
 _OBJECTS = sorted(_SOURCES.glob("*.bpf.c"))
 _FOLDERS = {
     "abi": frozenset[str](),
@@ -20,7 +22,7 @@ _FOLDERS = {
     "cuda": frozenset({"abi", "lib"}),
     "profile": frozenset({"abi", "lib", "unwind", "cuda"}),
 }
-"""What the headers of each folder may include, besides their own."""
+"""What the parts in each folder may include, besides their own."""
 _FLAGS = (
     "-fsyntax-only",
     "-target",
@@ -45,14 +47,15 @@ def _name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("architecture", ["x86", "arm64"])
-def test_every_header_compiles_alone(architecture: str) -> None:
+def test_every_part_compiles_alone(architecture: str) -> None:
     compiler = shutil.which("clang-14") or shutil.which("clang")
     if compiler is None:
         pytest.skip("there is no clang")
     assert len(_HEADERS) > 40
+    assert len(_PROGRAMS) > 15
 
     done = subprocess.run(
-        [compiler, *_FLAGS, f"-D__TARGET_ARCH_{architecture}", "-x", "c", *_HEADERS],
+        [compiler, *_FLAGS, f"-D__TARGET_ARCH_{architecture}", "-x", "c", *_PARTS],
         capture_output=True,
         text=True,
         check=False,
@@ -62,7 +65,7 @@ def test_every_header_compiles_alone(architecture: str) -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("path", [*_HEADERS, *_OBJECTS], ids=_name)
+@pytest.mark.parametrize("path", [*_PARTS, *_OBJECTS], ids=_name)
 def test_includes_stand_at_the_top(path: Path) -> None:
     code = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.DOTALL)
     lines = [line.strip() for line in code.splitlines() if line.strip()]
@@ -78,22 +81,32 @@ def test_a_header_is_guarded_by_its_own_name(path: Path) -> None:
     assert f"#ifndef {guard}\n#define {guard}\n" in path.read_text()
 
 
-@pytest.mark.parametrize("path", _HEADERS, ids=_name)
+@pytest.mark.parametrize("path", _PARTS, ids=_name)
 def test_a_folder_includes_only_those_below_it(path: Path) -> None:
     folder = path.parent.name
 
     assert {name.split("/")[0] for name in _included(path)} <= _FOLDERS[folder] | {folder}
 
 
-def test_no_headers_include_each_other() -> None:
-    included = {_name(path): _included(path) for path in [*_HEADERS, *_OBJECTS]}
+@pytest.mark.parametrize("path", _PARTS, ids=_name)
+def test_only_an_object_includes_programs(path: Path) -> None:
+    assert [name for name in _included(path) if name.endswith(".c")] == []
+
+
+@pytest.mark.parametrize("path", _HEADERS, ids=_name)
+def test_a_header_holds_no_program(path: Path) -> None:
+    assert not re.search(r"^\s*SEC\(\"(?!\.maps|license)", path.read_text(), re.MULTILINE)
+
+
+def test_no_parts_include_each_other() -> None:
+    included = {_name(path): _included(path) for path in [*_PARTS, *_OBJECTS]}
 
     assert {name for names in included.values() for name in names} <= included.keys()
     assert _circle(included) == []
 
 
-def test_every_header_is_in_an_object() -> None:
-    included = {_name(path): _included(path) for path in [*_HEADERS, *_OBJECTS]}
+def test_every_part_is_in_an_object() -> None:
+    included = {_name(path): _included(path) for path in [*_PARTS, *_OBJECTS]}
     reached, left = set[str](), [_name(path) for path in _OBJECTS]
     while left:
         name = left.pop()

@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* How does the agent, which takes entries out of tables too, give back their places? */
-#ifndef OTEL_GPU_LIB_GIVE_BACK_BPF_H
-#define OTEL_GPU_LIB_GIVE_BACK_BPF_H
-
 #include "lib/shares.bpf.h"
 
 /* (tgid, incarnation, enum table, entries): run by the agent, like a function. */
@@ -16,5 +13,3 @@ int give_back(struct bpf_raw_tracepoint_args *ctx)
 	give_place_back(program_numbered(ctx->args[0], ctx->args[1]), ctx->args[2], ctx->args[3]);
 	return 0;
 }
-
-#endif

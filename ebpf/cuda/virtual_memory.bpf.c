@@ -1,15 +1,11 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Programs of virtual memory, a part of the ledger: when does a handle's memory go? */
-#ifndef OTEL_GPU_CUDA_VIRTUAL_MEMORY_BPF_H
-#define OTEL_GPU_CUDA_VIRTUAL_MEMORY_BPF_H
-
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Programs of virtual memory: when does a handle's memory go? When it has neither references nor mappings. */
 #include "abi/cookies.h"
 #include "abi/memory.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
-#include "cuda/memory.bpf.h"
-
-/* Virtual memory: a handle's memory goes when it has neither references nor mappings. */
+#include "cuda/calls.bpf.h"
+#include "cuda/live.bpf.h"
 
 struct mapping {
 	u64 handle;
@@ -190,5 +186,3 @@ int handle_unmapped(struct pt_regs *ctx)
 	lose(LOSS_READ_FAILED);
 	return 0;
 }
-
-#endif

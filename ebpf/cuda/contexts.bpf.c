@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of contexts: which one does a thread work in, and on which device is it? */
-#ifndef OTEL_GPU_CUDA_CONTEXTS_BPF_H
-#define OTEL_GPU_CUDA_CONTEXTS_BPF_H
-
 #include "abi/cookies.h"
 #include "abi/rows.h"
 #include "cuda/calls.bpf.h"
@@ -109,5 +106,3 @@ int context_pop(struct pt_regs *ctx)
 		pop_context(&who);
 	return 0;
 }
-
-#endif

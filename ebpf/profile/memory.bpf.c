@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of memory: which code allocates, and what is freed? */
-#ifndef OTEL_GPU_PROFILE_MEMORY_BPF_H
-#define OTEL_GPU_PROFILE_MEMORY_BPF_H
-
 #include "abi/cookies.h"
 #include "abi/samples.h"
 #include "cuda/extents.bpf.h"
@@ -91,5 +88,3 @@ int profile_free_done(struct pt_regs *ctx)
 		submit_head(&who, SAMPLE_FREE, cookie, e.start_ns, e.address);
 	return 0;
 }
-
-#endif

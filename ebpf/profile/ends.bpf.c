@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of ends: nothing is kept of threads that are no more. */
-#ifndef OTEL_GPU_PROFILE_ENDS_BPF_H
-#define OTEL_GPU_PROFILE_ENDS_BPF_H
-
 #include "profile/resting.bpf.h"
 #include "profile/samplers.bpf.h"
 
@@ -17,7 +14,7 @@ static __always_inline int end_sampling(struct task_struct *task)
 	return 0;
 }
 
-/* Both before the programs of lives.bpf.h, which say that a program has ended. */
+/* Both before the programs of cuda/lifetimes.bpf.c, which say that a program has ended. */
 SEC("tp_btf/sched_process_exit")
 int profile_thread_ends(u64 *ctx)
 {
@@ -29,5 +26,3 @@ int profile_program_begins(u64 *ctx)
 {
 	return end_sampling((void *)ctx[0]);
 }
-
-#endif

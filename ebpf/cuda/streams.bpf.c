@@ -1,10 +1,8 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of captures and events: which stream records, or waits for, what? */
-#ifndef OTEL_GPU_CUDA_STREAMS_BPF_H
-#define OTEL_GPU_CUDA_STREAMS_BPF_H
-
 #include "abi/cookies.h"
 #include "cuda/calls.bpf.h"
+#include "cuda/recorded_events.bpf.h"
 
 /* (CUstream, ...) */
 SEC("uprobe")
@@ -95,5 +93,3 @@ int stream_wait_event(struct pt_regs *ctx)
 		join_streams(&who, argument(ctx, 0), argument(ctx, 1), COOKIE_FLAGS(cookie));
 	return 0;
 }
-
-#endif

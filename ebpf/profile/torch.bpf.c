@@ -1,11 +1,8 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of PyTorch: which code makes tensors that live, and where does a backward pass begin?
  *
  * Its functions may throw. A return probe would put an address on the stack that no exception gets past, and the
  * program would end: these probes sit on the functions' own return instructions. */
-#ifndef OTEL_GPU_PROFILE_TORCH_BPF_H
-#define OTEL_GPU_PROFILE_TORCH_BPF_H
-
 #include "abi/cookies.h"
 #include "abi/memory.h"
 #include "abi/programs.h"
@@ -172,5 +169,3 @@ int profile_tensor_free(struct pt_regs *ctx)
 		end_tensor(&key);
 	return 0;
 }
-
-#endif

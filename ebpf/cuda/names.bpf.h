@@ -1,69 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The trickle of events: what happens seldom and cannot be summed. */
-#ifndef OTEL_GPU_CUDA_EVENTS_BPF_H
-#define OTEL_GPU_CUDA_EVENTS_BPF_H
+/* What is a kernel called? Told to the agent as the driver is told. */
+#ifndef OTEL_GPU_CUDA_NAMES_BPF_H
+#define OTEL_GPU_CUDA_NAMES_BPF_H
 
 #include "abi/events.h"
 #include "abi/programs.h"
 #include "cuda/generations.bpf.h"
-#include "lib/shares.bpf.h"
-
-/* Whether the calling program may have so much of the ring; counted where it may not. */
-RARE int may_tell(u32 bytes)
-{
-	struct program *program;
-	struct caller who;
-
-	if (!identify(&who))
-		return 0;
-	program = program_of(&who);
-	if (program && may_send(&events, &program->events, bytes))
-		return 1;
-	lose_of(program, LOSS_EVENTS_FULL);
-	return 0;
-}
-
-/* A record of the calling program's; NULL, which is counted, where there is no room. */
-#define RESERVE_EVENT(type)                                                                                            \
-	({                                                                                                             \
-		type *record_ = NULL;                                                                                  \
-		if (may_tell(sizeof(type))) {                                                                          \
-			record_ = bpf_ringbuf_reserve(&events, sizeof(type), 0);                                       \
-			if (!record_)                                                                                  \
-				lose(LOSS_EVENTS_FULL);                                                                \
-		}                                                                                                      \
-		record_;                                                                                               \
-	})
-
-static __always_inline void fill_event(struct event *e, const struct caller *who, u32 type, u64 a, u64 b, u64 c, u64 d)
-{
-	*e = (struct event){
-		.type = type,
-		.tgid = who->tgid,
-		.incarnation = who->incarnation,
-		.tid = (u32)who->pid_tgid,
-		.time_ns = bpf_ktime_get_ns(),
-		.a = a,
-		.b = b,
-		.c = c,
-		.d = d,
-	};
-}
-
-RARE int emit(u32 type, u64 a, u64 b, u64 c, u64 d)
-{
-	struct caller who;
-	struct event *e;
-
-	if (!identify(&who))
-		return 0;
-	e = RESERVE_EVENT(struct event);
-	if (!e)
-		return 0;
-	fill_event(e, &who, type, a, b, c, d);
-	bpf_ringbuf_submit(e, 0);
-	return 0;
-}
+#include "lib/events.bpf.h"
+#include "lib/loops.bpf.h"
 
 struct marking {
 	const char *name;
@@ -171,45 +115,6 @@ RARE int emit_name(u64 handle, u64 module, u64 name)
 
 	if (identify(&who) && !EMIT_NAME(struct short_name, NAME_SHORT, 0) && !emit_long_name(handle, module, name))
 		emit_huge_name(handle, module, name);
-	return 0;
-}
-
-/* Sends where a launch came from; `kind` tells HIP's from CUDA's. */
-static __noinline int emit_first_launch(struct pt_regs *ctx, u64 handle, u32 kind)
-{
-	struct first_launch *f;
-	struct caller who;
-	struct origin *o;
-
-	if (!identify(&who))
-		return 0;
-	f = RESERVE_EVENT(struct first_launch);
-	if (!f)
-		return 0;
-	o = &f->origin;
-	fill_event(&f->event, &who, EVENT_FIRST_LAUNCH, handle, kind, 0, 0);
-	o->sp = STACK_POINTER(ctx);
-#if defined(__TARGET_ARCH_x86)
-	o->ip = ctx->ip;
-	o->fp = ctx->bp;
-	o->saved[0] = ctx->bx;
-	o->saved[1] = ctx->r12;
-	o->saved[2] = ctx->r13;
-	o->saved[3] = ctx->r14;
-	o->saved[4] = ctx->r15;
-#else
-	o->ip = ctx->pc;
-	o->fp = ctx->regs[29];
-	o->saved[0] = ctx->regs[19];
-	o->saved[1] = ctx->regs[20];
-	o->saved[2] = ctx->regs[21];
-	o->saved[3] = ctx->regs[22];
-	o->saved[4] = ctx->regs[23];
-#endif
-	/* A failed read leaves zeros: the stack may end before the copy does. */
-	if (bpf_probe_read_user(o->stack, sizeof(o->stack), (void *)o->sp))
-		bpf_probe_read_user(o->stack, sizeof(o->stack) / 4, (void *)o->sp);
-	bpf_ringbuf_submit(f, 0);
 	return 0;
 }
 

@@ -1,11 +1,8 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of submissions: whose work kept a device busy?
  *
  * Where these programs run the submission is counted, and its call has not returned: its work cannot be known to be
  * done yet, so the batch it is in is the one that holds the latest number. */
-#ifndef OTEL_GPU_PROFILE_SUBMISSIONS_BPF_H
-#define OTEL_GPU_PROFILE_SUBMISSIONS_BPF_H
-
 #include "abi/busy.h"
 #include "abi/cookies.h"
 #include "abi/programs.h"
@@ -150,5 +147,3 @@ int profile_submitted_other(struct pt_regs *ctx)
 {
 	return profile_submission(ctx, 0);
 }
-
-#endif

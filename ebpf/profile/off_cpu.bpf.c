@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of the scheduler: which code waits off its CPU? */
-#ifndef OTEL_GPU_PROFILE_OFF_CPU_BPF_H
-#define OTEL_GPU_PROFILE_OFF_CPU_BPF_H
-
 #include "abi/programs.h"
 #include "abi/samples.h"
 #include "abi/stacks.h"
@@ -101,5 +98,3 @@ int profile_wakeup(u64 *ctx)
 	submit(s);
 	return 0;
 }
-
-#endif

@@ -1,20 +1,9 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of waits: which code waits for a device? */
-#ifndef OTEL_GPU_PROFILE_WAITS_BPF_H
-#define OTEL_GPU_PROFILE_WAITS_BPF_H
-
 #include "abi/cookies.h"
 #include "abi/samples.h"
 #include "profile/calls.bpf.h"
 #include "profile/stacks.bpf.h"
-
-/* Where the call will return to, for who looks while it goes on. */
-static __always_inline void note_place(struct pt_regs *ctx, struct entered *e)
-{
-	e->address = STACK_POINTER(ctx);
-	e->pitch_at = FRAME_POINTER(ctx);
-	e->waits = 1;
-}
 
 SEC("uprobe")
 int profile_wait(struct pt_regs *ctx)
@@ -45,5 +34,3 @@ int profile_wait_done(struct pt_regs *ctx)
 		take_at_return(ctx, &who, SAMPLE_WAIT, cookie, ns, calls, COOKIE_FUNCTION(cookie));
 	return 0;
 }
-
-#endif

@@ -1,15 +1,11 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of copies: which code copies how much, and waits for it? */
-#ifndef OTEL_GPU_PROFILE_COPIES_BPF_H
-#define OTEL_GPU_PROFILE_COPIES_BPF_H
-
 #include "abi/cookies.h"
 #include "abi/samples.h"
 #include "cuda/capture.bpf.h"
 #include "cuda/copy.bpf.h"
 #include "profile/calls.bpf.h"
 #include "profile/stacks.bpf.h"
-#include "profile/waits.bpf.h"
 
 /* Copies: bytes, and for those that block the time as well. */
 #define PROFILE_COPY(shape)                                                                                            \
@@ -98,5 +94,3 @@ int profile_copy_done(struct pt_regs *ctx)
 		take_at_return(ctx, &who, SAMPLE_COPY, cookie, e.size, more, COOKIE_FUNCTION(cookie));
 	return 0;
 }
-
-#endif

@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of launches: which code launches? */
-#ifndef OTEL_GPU_PROFILE_LAUNCHES_BPF_H
-#define OTEL_GPU_PROFILE_LAUNCHES_BPF_H
-
 #include "abi/cookies.h"
 #include "abi/samples.h"
 #include "cuda/capture.bpf.h"
@@ -32,5 +29,3 @@ int profile_launch(struct pt_regs *ctx)
 		keep(sampler_of(&who, SAMPLE_LAUNCH), value, calls);
 	return 0;
 }
-
-#endif

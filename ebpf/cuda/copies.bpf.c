@@ -1,20 +1,18 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of copies and memsets: how much goes which way, and how long does the caller wait for it? */
-#ifndef OTEL_GPU_CUDA_COPIES_BPF_H
-#define OTEL_GPU_CUDA_COPIES_BPF_H
-
 #include "abi/cookies.h"
 #include "abi/events.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
 #include "abi/samples.h"
+#include "cuda/awaited.bpf.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/copy.bpf.h"
 #include "cuda/device.bpf.h"
-#include "cuda/events.bpf.h"
 #include "cuda/extents.bpf.h"
 #include "cuda/pinned.bpf.h"
 #include "cuda/submitted.bpf.h"
+#include "lib/events.bpf.h"
 
 static __always_inline void count_copy(const struct caller *who, const struct thread *t, u8 kind, u8 host, u64 bytes)
 {
@@ -301,5 +299,3 @@ int fill_extent(struct pt_regs *ctx)
 		return 0;
 	return fill_bytes(ctx, &who, cookie, extent[0] * extent[1] * extent[2]);
 }
-
-#endif

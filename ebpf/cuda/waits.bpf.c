@@ -1,10 +1,8 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of waits and questions: how long did the host wait, and what did it learn of the device? */
-#ifndef OTEL_GPU_CUDA_WAITS_BPF_H
-#define OTEL_GPU_CUDA_WAITS_BPF_H
-
 #include "abi/cookies.h"
 #include "abi/rows.h"
+#include "cuda/awaited.bpf.h"
 #include "cuda/calls.bpf.h"
 
 static __always_inline void awaited_of(const struct returning *back, u64 cookie, struct awaited *a)
@@ -144,5 +142,3 @@ int elapsed_done(struct pt_regs *ctx)
 	count(&key, ns, 0);
 	return 0;
 }
-
-#endif

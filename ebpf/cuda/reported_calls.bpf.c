@@ -1,57 +1,13 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of rare calls that the agent is told of: names, graphs, ends of contexts. */
-#ifndef OTEL_GPU_CUDA_FACTS_BPF_H
-#define OTEL_GPU_CUDA_FACTS_BPF_H
-
 #include "abi/cookies.h"
 #include "abi/events.h"
 #include "abi/rows.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/device.bpf.h"
-#include "cuda/events.bpf.h"
-#include "cuda/launches.bpf.h"
-
-/* (CUfunction or CUkernel *, CUmodule or CUlibrary, const char *name) */
-SEC("uprobe")
-int name(struct pt_regs *ctx)
-{
-	u64 cookie = attach_cookie(ctx);
-	struct caller who;
-	struct call *call;
-
-	if (!identify(&who))
-		return 0;
-	call = enter(&who, cookie);
-	if (!call)
-		return 0;
-	call->address = argument(ctx, 0);
-	call->arguments[0] = argument(ctx, 1);
-	call->arguments[1] = argument(ctx, 2);
-	return 0;
-}
-
-SEC("uretprobe")
-int named(struct pt_regs *ctx)
-{
-	u64 cookie = attach_cookie(ctx), handle;
-	struct returning back;
-
-	if (succeeded(ctx, cookie, &back) && read_user(&handle, sizeof(handle), back.call->address))
-		emit_name(handle, back.call->arguments[0], back.call->arguments[1]);
-	return 0;
-}
-
-/* (const char **name, CUfunction or CUkernel): a program that listed its kernels asks what they are called. */
-SEC("uretprobe")
-int name_told(struct pt_regs *ctx)
-{
-	u64 cookie = attach_cookie(ctx), name;
-	struct returning back;
-
-	if (succeeded(ctx, cookie, &back) && read_user(&name, sizeof(name), back.call->address))
-		emit_name(back.call->arguments[0], 0, name);
-	return 0;
-}
+#include "cuda/generations.bpf.h"
+#include "cuda/graphs.bpf.h"
+#include "lib/events.bpf.h"
 
 /* CUgraphNodeType: host functions, waits for events, for others' semaphores and for memory's values, conditions. */
 static __always_inline int may_hold(u32 type)
@@ -178,5 +134,3 @@ int call_done(struct pt_regs *ctx)
 	bpf_ringbuf_submit(e, 0);
 	return 0;
 }
-
-#endif

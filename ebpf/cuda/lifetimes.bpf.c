@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* When do threads and programs end, and which program runs under a pid now? */
-#ifndef OTEL_GPU_CUDA_LIVES_BPF_H
-#define OTEL_GPU_CUDA_LIVES_BPF_H
-
 #include "abi/programs.h"
 #include "cuda/capture.bpf.h"
 #include "cuda/generations.bpf.h"
@@ -85,5 +82,3 @@ int who_runs(struct bpf_iter__task *ctx)
 		bpf_seq_write(ctx->meta->seq, &running, sizeof(running));
 	return 0;
 }
-
-#endif

@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Program of the CPU's timer: which code runs? */
-#ifndef OTEL_GPU_PROFILE_ON_CPU_BPF_H
-#define OTEL_GPU_PROFILE_ON_CPU_BPF_H
-
 #include "abi/programs.h"
 #include "abi/samples.h"
 #include "abi/stacks.h"
@@ -62,5 +59,3 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 	submit(s);
 	return 0;
 }
-
-#endif
