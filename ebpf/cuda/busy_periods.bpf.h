@@ -8,8 +8,8 @@
 #include "abi/programs.h"
 #include "abi/rows.h"
 #include "cuda/busy.bpf.h"
+#include "cuda/rows.bpf.h"
 #include "lib/events.bpf.h"
-#include "lib/rows.bpf.h"
 
 /* What batches came to, by what was done in them: of those whose every submission is in busy.kind. Read by the agent,
  * which removes those of ended processes. What finds no room is time of which less is known. */

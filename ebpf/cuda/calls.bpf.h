@@ -7,8 +7,8 @@
 #include "abi/programs.h"
 #include "abi/rows.h"
 #include "cuda/capture.bpf.h"
+#include "cuda/rows.bpf.h"
 #include "cuda/submissions.bpf.h"
-#include "lib/rows.bpf.h"
 
 /* Where a thread keeps its call of a function; CALLS when it is in none. */
 static __always_inline u32 place_of_call(const struct thread *t, u32 function)

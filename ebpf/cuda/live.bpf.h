@@ -7,7 +7,7 @@
 #include "abi/memory.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
-#include "lib/rows.bpf.h"
+#include "cuda/rows.bpf.h"
 
 /* Live allocations; written here, emptied by the agent for contexts and processes that are gone. */
 struct {

@@ -5,7 +5,7 @@
 
 #include "abi/programs.h"
 #include "abi/rows.h"
-#include "lib/rows.bpf.h"
+#include "cuda/rows.bpf.h"
 #include <bpf/bpf_endian.h>
 
 struct pinned_key {

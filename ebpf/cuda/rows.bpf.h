@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Where is a call counted? One table of rows for everything, and what happens when a program has its share of it. */
-#ifndef OTEL_GPU_LIB_ROWS_BPF_H
-#define OTEL_GPU_LIB_ROWS_BPF_H
+#ifndef OTEL_GPU_CUDA_ROWS_BPF_H
+#define OTEL_GPU_CUDA_ROWS_BPF_H
 
 #include "abi/cookies.h"
 #include "abi/programs.h"
