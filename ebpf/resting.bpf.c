@@ -8,6 +8,7 @@
 #include "abi/unwinding.h"
 #include "lib/arguments.bpf.h"
 #include "profile/calls.bpf.h"
+#include "profile/heads.bpf.h"
 #include "profile/resting.bpf.h"
 #include "unwind/unwind.bpf.h"
 
@@ -29,8 +30,6 @@ struct {
 	__type(value, struct stack_sample);
 } scratch SEC(".maps");
 
-#define SAMPLE_HEAD __builtin_offsetof(struct stack_sample, frame)
-
 static __always_inline void tell(struct bpf_iter__task *ctx, const struct stack_sample *s)
 {
 	u32 frames = s->frames;
@@ -43,20 +42,6 @@ static __always_inline void tell(struct bpf_iter__task *ctx, const struct stack_
 static __always_inline u32 incarnation_of(struct task_struct *task)
 {
 	return program_number(BPF_CORE_READ(task, group_leader, start_boottime), task->self_exec_id);
-}
-
-static __always_inline void start(struct stack_sample *s, const struct asked *a, struct task_struct *task, u32 type,
-				  u32 tid, u32 function)
-{
-	s->type = type;
-	s->tgid = a->tgid;
-	s->incarnation = incarnation_of(task);
-	s->tid = tid;
-	s->function = function;
-	s->stop = STOP_NONE;
-	s->frames = 0;
-	s->count = 1;
-	s->subject = function;
 }
 
 /* How often a thread has left its CPU: as long as it does not change, a thread that rests has not moved. */
@@ -112,7 +97,7 @@ int resting_off_cpu(struct bpf_iter__task *ctx)
 		stay->is_taken = 0;
 	}
 	if (!stay->is_taken) {
-		start(&stay->sample, a, task, SAMPLE_OFF_CPU, task->pid, 0);
+		fill_head(&stay->sample, &stay->who, SAMPLE_OFF_CPU, 0, now, 0);
 		if (!take_stack(task, &stay->sample, process))
 			return 0;
 		stay->is_taken = 1;
@@ -141,7 +126,7 @@ static __always_inline struct entered *waiting_call(struct sampled_thread *t)
 	for (u32 i = 0; i < SAMPLED_CALLS; i++)
 		if (t->entered[i].function && t->entered[i].waits)
 			place = i;
-	return place < SAMPLED_CALLS ? entered_at(t, place) : NULL;
+	return place < SAMPLED_CALLS ? CALL_AT(t->entered, place) : NULL;
 }
 
 struct entered call = {};
@@ -155,6 +140,7 @@ int resting_wait(struct bpf_iter__task *ctx)
 	struct sampled_thread *t;
 	struct stack_sample *s;
 	u64 now, caller = 0, key = 0;
+	struct caller who;
 	struct entered *e;
 	struct asked *a;
 	u32 zero = 0;
@@ -172,7 +158,8 @@ int resting_wait(struct bpf_iter__task *ctx)
 	if (!e)
 		return 0;
 	call = *e;
-	start(s, a, task, SAMPLE_WAIT, t->tid, call.function - 1);
+	who = (struct caller){ .tgid = a->tgid, .incarnation = incarnation_of(task), .pid_tgid = t->tid };
+	fill_head(s, &who, SAMPLE_WAIT, call.function - 1, 0, call.function - 1);
 	if (bpf_copy_from_user_task(&caller, sizeof(caller), (void *)call.address, (void *)task, 0))
 		s->stop = STOP_UNREADABLE;
 	else

@@ -9,58 +9,21 @@
 #include "cuda/capture.bpf.h"
 #include "cuda/rows.bpf.h"
 #include "cuda/submissions.bpf.h"
+#include "lib/calls.bpf.h"
 
-/* Where a thread keeps its call of a function; CALLS when it is in none. */
-static __always_inline u32 place_of_call(const struct thread *t, u32 function)
-{
-	u32 place = CALLS;
-
-#pragma unroll
-	for (u32 i = 0; i < CALLS; i++)
-		if (t->calls[i].function == function)
-			place = i;
-	return place;
-}
-
-static __always_inline struct call *call_at(struct thread *t, u32 place)
-{
-	asm volatile("" : "+r"(place)); /* the verifier must see the mask */
-	return &t->calls[place & (CALLS - 1)];
-}
-
-/* The thread's call of the cookie's function; NULL when it is in none. */
-static __always_inline struct call *find_call(struct thread *t, u64 cookie)
-{
-	u32 place = place_of_call(t, COOKIE_FUNCTION(cookie) + 1);
-
-	return place < CALLS ? call_at(t, place) : NULL;
-}
-
-/* Remembers that a call has begun, for its return: in the place of one that was left without, of the same function, else in
- * a free one, else in that of the oldest. NULL when nothing can be remembered. */
+/* Remembers that a call has begun, for its return. NULL when nothing can be remembered. */
 static __always_inline struct call *enter(const struct caller *who, u64 cookie)
 {
 	struct thread *t = meet_thread(who);
-	u32 function = COOKIE_FUNCTION(cookie) + 1, place;
+	u32 number = CALL_NUMBER(cookie);
 	struct call *call;
 
 	if (!t) {
 		lose(LOSS_CALLS_FULL);
 		return NULL;
 	}
-	place = place_of_call(t, function);
-	if (place == CALLS)
-		place = place_of_call(t, 0);
-	if (place == CALLS) {
-		lose(LOSS_CALLS_FULL);
-		place = 0;
-#pragma unroll
-		for (u32 i = 1; i < CALLS; i++)
-			if (t->calls[i].start_ns < call_at(t, place)->start_ns)
-				place = i;
-	}
-	call = call_at(t, place);
-	call->function = function;
+	call = ROOM_FOR_CALL(t->calls, number);
+	call->function = number;
 	call->start_ns = bpf_ktime_get_ns();
 	call->address = call->size = call->stream = 0;
 	call->host = call->kind = 0;
@@ -70,7 +33,7 @@ static __always_inline struct call *enter(const struct caller *who, u64 cookie)
 /* A thread's call returns: what its entry remembered, to be used at once; NULL when that was not seen. */
 static __always_inline struct call *leave(struct thread *t, u64 cookie)
 {
-	struct call *call = t ? find_call(t, cookie) : NULL;
+	struct call *call = t ? FIND_CALL(t->calls, cookie) : NULL;
 
 	if (call)
 		call->function = 0;

@@ -30,7 +30,7 @@ static __always_inline void count_copy(const struct caller *who, const struct th
 /* The call that this one is a part of, and which is counted; NULL when it is none. */
 static __always_inline struct call *outer_call(struct thread *t, u64 cookie)
 {
-	return COOKIE_FLAGS(cookie) & FLAG_INNER && t ? find_call(t, cookie) : NULL;
+	return COOKIE_FLAGS(cookie) & FLAG_INNER && t ? FIND_CALL(t->calls, cookie) : NULL;
 }
 
 /* Asynchronous copies are counted at the call. False when they do not run, or belong to another call. */

@@ -7,61 +7,40 @@
 #include "abi/programs.h"
 #include "abi/samples.h"
 #include "lib/arguments.bpf.h"
+#include "lib/calls.bpf.h"
 #include "profile/sampled_threads.bpf.h"
 
-/* Where a thread keeps its call of a function; SAMPLED_CALLS when it is in none. */
-static __always_inline u32 place_of_entered(const struct sampled_thread *t, u32 function)
-{
-	u32 place = SAMPLED_CALLS;
-
-#pragma unroll
-	for (u32 i = 0; i < SAMPLED_CALLS; i++)
-		if (t->entered[i].function == function)
-			place = i;
-	return place;
-}
-
-static __always_inline struct entered *entered_at(struct sampled_thread *t, u32 place)
-{
-	asm volatile("" : "+r"(place)); /* the verifier must see the mask */
-	return &t->entered[place & (SAMPLED_CALLS - 1)];
-}
-
-/* The thread's call of the cookie's function; NULL when it is in none. */
-static __always_inline struct entered *find_entered(struct sampled_thread *t, u64 cookie)
-{
-	u32 place = t ? place_of_entered(t, COOKIE_FUNCTION(cookie) + 1) : SAMPLED_CALLS;
-
-	return place < SAMPLED_CALLS ? entered_at(t, place) : NULL;
-}
-
-/* Remembers a call until it returns, in the place of one of the same function, else in a free one. */
+/* Remembers a call until it returns; NULL when it cannot be remembered. */
 static __always_inline struct entered *enter(const struct caller *who, u64 cookie)
 {
 	struct sampled_thread *t = meet_sampled_thread(who, 1);
-	u32 function = COOKIE_FUNCTION(cookie) + 1, place;
+	u32 number = CALL_NUMBER(cookie);
 	struct entered *e;
 
-	if (t) {
-		place = place_of_entered(t, function);
-		if (place == SAMPLED_CALLS)
-			place = place_of_entered(t, 0);
-	}
-	if (!t || place == SAMPLED_CALLS) {
+	if (!t) {
 		lose(LOSS_CALLS_FULL);
 		return NULL;
 	}
-	e = entered_at(t, place);
+	e = ROOM_FOR_CALL(t->entered, number);
 	e->start_ns = bpf_ktime_get_ns();
 	e->size = e->address = e->pitch_at = 0;
 	e->waits = 0;
-	e->function = function;
+	/* Last, for whoever looks at calls that wait. */
+	e->function = number;
 	return e;
 }
 
+static __always_inline struct entered *find_entered(const struct caller *who, u64 cookie)
+{
+	struct sampled_thread *t = sampled_thread_of(who);
+
+	return t ? FIND_CALL(t->entered, cookie) : NULL;
+}
+
+/* A call returns: what its entry remembered; false when that was not seen. */
 static __always_inline int leave(const struct caller *who, u64 cookie, struct entered *e)
 {
-	struct entered *found = find_entered(sampled_thread_of(who), cookie);
+	struct entered *found = find_entered(who, cookie);
 
 	if (!found)
 		return 0;
@@ -73,7 +52,7 @@ static __always_inline int leave(const struct caller *who, u64 cookie, struct en
 /* Is this a call that another one of the same number makes, which is on its way? */
 static __always_inline int is_inner(const struct caller *who, u64 cookie)
 {
-	return COOKIE_FLAGS(cookie) & FLAG_INNER && find_entered(sampled_thread_of(who), cookie);
+	return COOKIE_FLAGS(cookie) & FLAG_INNER && find_entered(who, cookie) != NULL;
 }
 
 /* Where the call will return to, for who looks while it goes on. */

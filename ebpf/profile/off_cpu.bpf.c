@@ -45,7 +45,7 @@ int profile_switch(u64 *ctx)
 	sampler = sampler_of(&who, SAMPLE_OFF_CPU);
 	if (!sampler || count_down(sampler, OFF_CPU_BUDGET)) {
 		user = (void *)bpf_task_pt_regs((void *)task);
-		fill_head(&stay->sample, &who, SAMPLE_OFF_CPU, 0);
+		fill_head(&stay->sample, &who, SAMPLE_OFF_CPU, 0, bpf_ktime_get_ns(), 0);
 		unwind(&stay->sample, process, INSTRUCTION(user), STACK_POINTER(user), FRAME_POINTER(user), 0);
 		stay->is_taken = 1;
 	}
@@ -95,6 +95,6 @@ int profile_wakeup(u64 *ctx)
 	s->time_ns = bpf_ktime_get_ns();
 	s->value = value;
 	s->count = calls;
-	submit(s);
+	submit_sample(s);
 	return 0;
 }

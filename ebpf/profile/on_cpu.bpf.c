@@ -52,10 +52,9 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 		REMAIN(&who, SAMPLE_CPU, 0, 1, 1);
 		return 0;
 	}
-	fill_head(s, &who, SAMPLE_CPU, 0);
+	fill_head(s, &who, SAMPLE_CPU, 0, bpf_ktime_get_ns(), kernel);
 	s->value = 1;
-	s->subject = kernel;
 	unwind(s, process, pc, sp, fp, 0);
-	submit(s);
+	submit_sample(s);
 	return 0;
 }

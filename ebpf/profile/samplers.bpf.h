@@ -103,33 +103,46 @@ static __always_inline void end_sampled_thread(const struct caller *who)
 #define WINDOW_NS 250000000ULL
 #define WINDOWS_PER_SECOND 4
 
-/* Every how many calls, so that the last window's rate would have kept the budget, and a burst in this one does. */
+/* Every how many calls, so that the rate of the latest windows would have kept the budget, and a burst in this one does. */
 static __always_inline void adapt(struct sampler *s, u64 now, u32 budget)
 {
-	u32 period = 1;
+	u64 windows = (now - s->window_start_ns) / WINDOW_NS;
+	u32 period = s->in_window / (windows ?: 1) / (budget ?: 1) ?: 1;
 
-	if (budget && s->in_window > budget)
-		period = s->in_window / budget;
-	if (now - s->window_start_ns >= WINDOW_NS) {
+	if (windows) {
 		s->period = period;
 		s->window_start_ns = now;
 		s->in_window = 0;
+		if (s->countdown > 2 * period)
+			s->countdown = 2 * period;
 	} else if (period > s->period) {
 		s->period = period;
 	}
 }
 
-/* Counts a call of the thread; true when its stack is to be taken. The distance to the next is random around the
- * period, lest it beats with a loop in the program. */
+/* True while it is none's turn yet. */
+static __always_inline int passes(struct sampler *s)
+{
+	if (s->countdown <= 1)
+		return 0;
+	s->countdown--;
+	return 1;
+}
+
+/* How many come before the next: random around the period, lest it beats with a loop in the program. */
+static __always_inline void draw(struct sampler *s)
+{
+	s->countdown = s->period > 1 ? 1 + bpf_get_prandom_u32() % (2 * s->period - 1) : 1;
+}
+
+/* Counts a call of the thread; true when its stack is to be taken. */
 static __always_inline int count_down(struct sampler *s, u32 budget)
 {
 	s->in_window++;
-	if (s->countdown > 1) {
-		s->countdown--;
+	if (passes(s))
 		return 0;
-	}
 	adapt(s, bpf_ktime_get_ns(), budget);
-	s->countdown = s->period > 1 ? 1 + bpf_get_prandom_u32() % (2 * s->period - 1) : 1;
+	draw(s);
 	return 1;
 }
 

@@ -7,6 +7,7 @@
 #include "abi/programs.h"
 #include "abi/stacks.h"
 #include "lib/shares.bpf.h"
+#include "profile/heads.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -17,27 +18,12 @@ struct {
  * that come while it waits for more do not. What a stack names may be gone soon. */
 #define WAKE_AT (2 << 20)
 
-static __always_inline void submit(struct stack_sample *s)
+static __always_inline void submit_sample(struct stack_sample *s)
 {
 	u64 waiting = bpf_ringbuf_query(&samples, BPF_RB_AVAIL_DATA);
 
 	/* A record counts as soon as it is reserved. */
 	bpf_ringbuf_submit(s, waiting < 2 * sizeof(*s) || waiting > WAKE_AT ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
-}
-
-static __always_inline void fill_head(struct stack_sample *s, const struct caller *who, u32 type, u64 cookie)
-{
-	s->type = type;
-	s->tgid = who->tgid;
-	s->incarnation = who->incarnation;
-	s->tid = (u32)who->pid_tgid;
-	s->time_ns = bpf_ktime_get_ns();
-	s->function = COOKIE_FUNCTION(cookie);
-	s->stop = STOP_NONE;
-	s->frames = 0;
-	s->value = 0;
-	s->count = 1;
-	s->subject = 0;
 }
 
 /* Whether the calling program may have so much of the ring; counted where it may not. */
@@ -67,13 +53,11 @@ static __always_inline struct stack_sample *start_sample(const struct caller *wh
 		lose(LOSS_EVENTS_FULL);
 		return 0;
 	}
-	fill_head(s, who, type, cookie);
+	fill_head(s, who, type, COOKIE_FUNCTION(cookie), bpf_ktime_get_ns(), 0);
 	return s;
 }
 
 /* What has no stack of its own, such as a free, which is charged to the stack that allocated. */
-#define SAMPLE_HEAD __builtin_offsetof(struct stack_sample, frame)
-
 static __always_inline void submit_head(const struct caller *who, u32 type, u64 cookie, u64 time_ns, u64 subject)
 {
 	struct stack_sample *s;
@@ -85,18 +69,8 @@ static __always_inline void submit_head(const struct caller *who, u32 type, u64 
 		lose(LOSS_EVENTS_FULL);
 		return;
 	}
-	s->type = type;
-	s->tgid = who->tgid;
-	s->incarnation = who->incarnation;
-	s->tid = (u32)who->pid_tgid;
-	s->time_ns = time_ns;
-	s->function = COOKIE_FUNCTION(cookie);
-	s->stop = STOP_NONE;
-	s->frames = 0;
-	s->value = 0;
-	s->count = 1;
-	s->subject = subject;
-	submit(s);
+	fill_head(s, who, type, COOKIE_FUNCTION(cookie), time_ns, subject);
+	submit_sample(s);
 }
 
 #endif

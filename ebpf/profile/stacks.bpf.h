@@ -39,7 +39,7 @@ static __always_inline int take_at_entry(struct pt_regs *ctx, const struct calle
 		s->stop = STOP_UNREADABLE;
 	else
 		unwind(s, process, caller, STACK_POINTER(ctx) + 8, FRAME_POINTER(ctx), 1);
-	submit(s);
+	submit_sample(s);
 	return 1;
 }
 
@@ -62,7 +62,7 @@ static __always_inline void take_at_return(struct pt_regs *ctx, const struct cal
 		s->stop = STOP_UNKNOWN_PROCESS;
 	else
 		unwind(s, process, INSTRUCTION(ctx), STACK_POINTER(ctx), FRAME_POINTER(ctx), 1);
-	submit(s);
+	submit_sample(s);
 }
 
 #endif

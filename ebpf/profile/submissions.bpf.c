@@ -17,12 +17,10 @@
 #define BATCH_STACKS 1024 /* the most that are taken of one batch, at a stretch */
 
 struct batch_sampler {
-	u64 first; /* the present batch's busy.batch_first */
-	u64 window_start_ns;
-	u32 in_window; /* submissions */
-	u32 period;    /* every how many batches one is taken whole, on average */
-	u32 countdown;
+	u64 first;  /* the present batch's busy.batch_first */
 	u32 stacks; /* of the present batch; ~0 when it is not to be taken whole */
+	u32 pad;
+	struct sampler sampler; /* of batches, by their submissions */
 };
 
 /* Written here, removed by the agent with their program. */
@@ -34,26 +32,12 @@ struct {
 	__type(value, struct batch_sampler);
 } batch_samplers SEC(".maps");
 
-static __always_inline int is_batch_due(struct batch_sampler *s, u64 now)
+static __always_inline int is_batch_due(struct sampler *s, u64 now)
 {
-	u64 windows = (now - s->window_start_ns) / WINDOW_NS;
-	u32 budget = BATCH_BUDGET ?: 1, period;
-
-	period = s->in_window / (windows ?: 1) / budget ?: 1;
-	if (windows) {
-		s->period = period;
-		s->window_start_ns = now;
-		s->in_window = 0;
-		if (s->countdown > 2 * period)
-			s->countdown = 2 * period;
-	} else if (period > s->period) {
-		s->period = period;
-	}
-	if (s->countdown > 1) {
-		s->countdown--;
+	adapt(s, now, BATCH_BUDGET);
+	if (passes(s))
 		return 0;
-	}
-	s->countdown = s->period > 1 ? 1 + bpf_get_prandom_u32() % (2 * s->period - 1) : 1;
+	draw(s);
 	return 1;
 }
 
@@ -64,16 +48,18 @@ static __always_inline int is_of_whole_batch(const struct busy_key *key, const s
 	struct batch_sampler *s = bpf_map_lookup_elem(&batch_samplers, key);
 
 	if (!s) {
-		struct batch_sampler fresh = { .first = ~0ULL, .window_start_ns = b->batch_opened_ns, .period = 1 };
+		struct batch_sampler fresh = { .first = ~0ULL };
+		fresh.sampler.window_start_ns = b->batch_opened_ns;
+		fresh.sampler.period = 1;
 		PUT_IN(batch_samplers, TABLE_BATCH_SAMPLERS, key, key, &fresh);
 		s = bpf_map_lookup_elem(&batch_samplers, key);
 		if (!s)
 			return 0;
 	}
-	s->in_window++;
+	s->sampler.in_window++;
 	if (s->first != b->batch_first) {
 		s->first = b->batch_first;
-		s->stacks = is_batch_due(s, b->batch_opened_ns) ? 0 : ~0U;
+		s->stacks = is_batch_due(&s->sampler, b->batch_opened_ns) ? 0 : ~0U;
 	}
 	if (s->stacks >= BATCH_STACKS)
 		return 0;
