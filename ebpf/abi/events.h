@@ -49,17 +49,9 @@ _Static_assert(sizeof(struct event) == 56, "event crosses the border");
 #define NAME_LONG 4096	/* and nearly all of the rest this one */
 #define NAME_HUGE 16384 /* longer ones are cut */
 
-struct short_name {
+struct name_event {
 	struct event event;
-	char name[NAME_SHORT];
-};
-struct long_name {
-	struct event event;
-	char name[NAME_LONG];
-};
-struct huge_name {
-	struct event event;
-	char name[NAME_HUGE];
+	char name[]; /* with room for one of these */
 };
 
 #define RECORDED_ARGUMENTS 6
