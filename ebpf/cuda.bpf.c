@@ -11,6 +11,6 @@
 #include "cuda/streams.bpf.c"
 #include "cuda/virtual_memory.bpf.c"
 #include "cuda/waits.bpf.c"
-#include "lib/give_back.bpf.c"
+#include "lib/release_entries.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -2,7 +2,7 @@
 /* Which code launches, waits, copies, allocates, runs? Stacks, taken of as many calls as the budget allows, each with
  * what it stands for. A second program on the sites of cuda.bpf.c, loaded only when profiles are asked for. */
 #define ITS_LOSSES profile_lost
-#include "lib/give_back.bpf.c"
+#include "lib/release_entries.bpf.c"
 #include "profile/copies.bpf.c"
 #include "profile/ends.bpf.c"
 #include "profile/launches.bpf.c"

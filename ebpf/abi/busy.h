@@ -14,10 +14,10 @@ struct busy_key {
 };
 _Static_assert(sizeof(struct busy_key) == 16, "busy_key crosses the border");
 
-#define BATCH_PARTS 4 /* kinds of submissions that are told apart in one batch */
+#define PERIOD_PARTS 4 /* kinds of submissions that are told apart in one busy period */
 
-/* Submissions of one batch that do the same. */
-struct batch_part {
+/* Submissions of one busy period that do the same. */
+struct period_part {
 	u64 subject; /* see PART_OF */
 	u64 calls;
 };
@@ -25,19 +25,19 @@ struct batch_part {
 /* A kernel's handle, or what is none by its function. */
 #define PART_OF(subject, function) ((subject) ?: 1ULL << 63 | (function))
 
-/* All batches of a program on a device that did the same. */
-struct batch_kind {
+/* All busy periods of a program on a device that did the same. */
+struct period_kind {
 	struct busy_key key;
-	struct batch_part parts[BATCH_PARTS]; /* in the order in which they came first */
+	struct period_part parts[PERIOD_PARTS]; /* in the order in which they came first */
 };
-_Static_assert(sizeof(struct batch_kind) == 80, "batch_kind crosses the border");
+_Static_assert(sizeof(struct period_kind) == 80, "period_kind crosses the border");
 
-struct batch_sum {
-	u64 batches;
+struct period_sum {
+	u64 periods;
 	u64 upper_ns;
 	u64 lower_ns;
 };
-_Static_assert(sizeof(struct batch_sum) == 24, "batch_sum crosses the border");
+_Static_assert(sizeof(struct period_sum) == 24, "period_sum crosses the border");
 
 #define BUSY_STREAMS 8 /* in use at a time; work on more is known to be done only when all of the context's is */
 
@@ -60,17 +60,17 @@ struct busy {
 	u64 idle_since_ns; /* the present gap, if submissions == idle_submissions; 0 for none */
 	u64 idle_submissions;
 	u64 submissions;
-	u64 batch_first; /* of the present batch, or the last: submissions before it */
-	u64 batch_opened_ns;
-	u64 batch_lower_ns;	/* lower_ns before it */
-	u64 sampled;		/* the latest submission whose stack was taken, or a little later */
-	u64 noted;		/* submissions of the present batch that are in its kind's parts */
-	u64 noting;		/* somebody is at them */
-	struct batch_kind kind; /* what the present batch does, as far as it is noted */
-	u64 opened_ns;		/* end of the last gap */
-	u64 covered_ns;		/* lower_ns has what lies before */
-	u64 clean_ns;		/* nothing submitted since waits for the host or other devices; ~0: something does */
-	u64 seen_ns;		/* nothing was submitted since, while the number is still: */
+	u64 period_first; /* of the present busy period, or the last: submissions before it */
+	u64 period_opened_ns;
+	u64 period_lower_ns;	 /* lower_ns before it */
+	u64 sampled;		 /* the latest submission whose stack was taken, or a little later */
+	u64 noted;		 /* submissions of the present busy period that are in its kind's parts */
+	u64 noting;		 /* somebody is at them */
+	struct period_kind kind; /* what the present busy period does, as far as it is noted */
+	u64 opened_ns;		 /* end of the last gap */
+	u64 covered_ns;		 /* lower_ns has what lies before */
+	u64 clean_ns;		 /* nothing submitted since waits for the host or other devices; ~0: something does */
+	u64 seen_ns;		 /* nothing was submitted since, while the number is still: */
 	u64 seen_submissions;
 	u64 untracked_ns; /* latest submission to a stream that found no place; 0 when it is done */
 	u64 context;

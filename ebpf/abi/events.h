@@ -11,9 +11,9 @@ enum event_type {
 	EVENT_FIRST_LAUNCH, /* a row of launches was made: handle, row_key.kind, -, - ; then struct origin */
 	EVENT_CAPTURED,	    /* a capture recorded a node: capture, node type, handle, bytes or version, NODE_DETAIL */
 	EVENT_CALL, /* a call succeeded: function, what it wrote to its out parameter, id, device ; then struct arguments */
-	/* A batch of which stacks were taken is over. tid is the device, time_ns the end. Submissions before it, and up
+	/* A busy period of which stacks were taken is over. tid is the device, time_ns the end. Submissions before it, and up
 	 * to its end; when it was opened, its lower bound. */
-	EVENT_BATCH,
+	EVENT_BUSY_PERIOD,
 	/* A program shows itself for the first time: when its process began (CLOCK_BOOTTIME), how often that had called
 	 * exec, its parent, whether the way to its executable was walked ; then struct identity. */
 	EVENT_PROGRAM,

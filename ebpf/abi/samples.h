@@ -85,7 +85,7 @@ struct remainder {
 	u64 recording;
 };
 
-/* Whom the programs of resting.bpf.c are to look at. */
+/* Whom the programs of profile/blocked.bpf.c are to look at. */
 struct asked {
 	u32 tgid; /* in the agent's pid namespace */
 	u32 pad;

@@ -135,7 +135,7 @@ RARE int first_submission(u32 device, u64 context)
 		b->tid = who.pid_tgid;
 		b->context = context;
 		b->kind.key = key;
-		b->opened_ns = b->batch_opened_ns = now;
+		b->opened_ns = b->period_opened_ns = now;
 		b->open = 1;
 		b->first_ns = now;
 	}
@@ -160,8 +160,8 @@ static __always_inline u64 share(struct busy *b)
 			if (b->streams[i].stream)
 				__sync_fetch_and_add(&b->streams[i].last, APART);
 		}
-		/* So that the present batch is never taken for known to the last submission. */
-		b->batch_first--;
+		/* So that the present busy period is never taken for known to the last submission. */
+		b->period_first--;
 		b->tid = 0;
 	}
 	return now;

@@ -11,7 +11,7 @@
 #include "cuda/device.bpf.h"
 #include "cuda/extents.bpf.h"
 #include "cuda/pinned.bpf.h"
-#include "cuda/submitted.bpf.h"
+#include "cuda/tail_calls.bpf.h"
 #include "lib/events.bpf.h"
 
 static __always_inline void count_copy(const struct caller *who, const struct thread *t, u8 kind, u8 host, u64 bytes)
@@ -84,7 +84,7 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
 			return 0;                                                                                      \
 		if (copy_now(ctx, &who, cookie, &copy))                                                                \
-			hand_on(ctx, cookie, SUBMITTED_OTHER);                                                         \
+			tail_call_profile(ctx, cookie, SUBMITTED_OTHER);                                               \
 		return 0;                                                                                              \
 	}                                                                                                              \
 	SEC("uprobe") int copy_##shape(struct pt_regs *ctx)                                                            \
@@ -95,7 +95,7 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 		if (!identify(&who) || !copy_##shape##_of(ctx, cookie, &copy))                                         \
 			return 0;                                                                                      \
 		if (copy_begin(ctx, &who, cookie, &copy))                                                              \
-			hand_on(ctx, cookie, SUBMITTED_OTHER);                                                         \
+			tail_call_profile(ctx, cookie, SUBMITTED_OTHER);                                               \
 		return 0;                                                                                              \
 	}
 COPY_PROGRAMS(linear)
@@ -208,7 +208,7 @@ int copy_batch(struct pt_regs *ctx)
 	bpf_loop(n, copy_one, &walk, 0);
 	if (!walk.capture) {
 		submit_call(ctx, &walk.who, thread_of(&walk.who), cookie);
-		hand_on(ctx, cookie, SUBMITTED_OTHER);
+		tail_call_profile(ctx, cookie, SUBMITTED_OTHER);
 	}
 	return 0;
 }
@@ -241,7 +241,7 @@ int copy_3d_batch(struct pt_regs *ctx)
 	bpf_loop(n, copy_one_3d, &walk, 0);
 	if (!walk.capture) {
 		submit_call(ctx, &walk.who, thread_of(&walk.who), cookie);
-		hand_on(ctx, cookie, SUBMITTED_OTHER);
+		tail_call_profile(ctx, cookie, SUBMITTED_OTHER);
 	}
 	return 0;
 }
@@ -270,7 +270,7 @@ static __always_inline int fill_bytes(struct pt_regs *ctx, const struct caller *
 	}
 	count_memset(who, t, cookie, bytes);
 	submit_call(ctx, who, t, cookie);
-	hand_on(ctx, cookie, SUBMITTED_OTHER);
+	tail_call_profile(ctx, cookie, SUBMITTED_OTHER);
 	return 0;
 }
 

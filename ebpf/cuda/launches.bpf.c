@@ -10,7 +10,7 @@
 #include "cuda/first_launches.bpf.h"
 #include "cuda/generations.bpf.h"
 #include "cuda/graphs.bpf.h"
-#include "cuda/submitted.bpf.h"
+#include "cuda/tail_calls.bpf.h"
 #include "lib/events.bpf.h"
 
 struct dims {
@@ -72,7 +72,7 @@ int launch_kernel(struct pt_regs *ctx)
 	dims = (struct dims){ { ctx->si, ctx->dx, ctx->cx }, { ctx->r8, ctx->r9, stack[0] } };
 	stream = stack[2];
 	if (launch(ctx, &who, cookie, ctx->di, &dims, stream))
-		hand_on(ctx, cookie, SUBMITTED_FIRST);
+		tail_call_profile(ctx, cookie, SUBMITTED_FIRST);
 #else
 	stream = argument(ctx, 8);
 	dims = (struct dims){ { ctx->regs[1], ctx->regs[2], ctx->regs[3] },
@@ -137,7 +137,7 @@ int launch_kernel_ex(struct pt_regs *ctx)
 		return 0;
 	read_user(&config, sizeof(config), argument(ctx, 0));
 	if (launch(ctx, &who, cookie, argument(ctx, 1), &config.dims, config.stream))
-		hand_on(ctx, cookie, SUBMITTED_SECOND);
+		tail_call_profile(ctx, cookie, SUBMITTED_SECOND);
 	return 0;
 }
 
@@ -194,7 +194,7 @@ int launch_grid(struct pt_regs *ctx)
 		dims.grid[1] = argument(ctx, 2);
 	}
 	if (launch(ctx, &who, cookie, argument(ctx, 0), &dims, stream == ARGUMENT_NONE ? 0 : argument(ctx, stream)))
-		hand_on(ctx, cookie, SUBMITTED_FIRST);
+		tail_call_profile(ctx, cookie, SUBMITTED_FIRST);
 	return 0;
 }
 
@@ -221,6 +221,6 @@ int launch_graph(struct pt_regs *ctx)
 	key.device = device_of_thread(t);
 	count(&key, 0, 0);
 	submit_graph(&who, t, argument(ctx, 1), cookie);
-	hand_on(ctx, cookie, SUBMITTED_OTHER);
+	tail_call_profile(ctx, cookie, SUBMITTED_OTHER);
 	return 0;
 }

@@ -24,7 +24,7 @@ struct bpf_map {
 #define EXISTS (-17) /* EEXIST */
 
 /* Takes one place of a table for a program, if that has a share left. */
-static __always_inline int take_place_in(struct program *program, u32 table, u32 room)
+static __always_inline int take_quota(struct program *program, u32 table, u32 room)
 {
 	u32 *all = bpf_map_lookup_elem(&used_by_all, &table), used, its;
 
@@ -39,7 +39,7 @@ static __always_inline int take_place_in(struct program *program, u32 table, u32
 	return 1;
 }
 
-static __always_inline void give_place_back(struct program *program, u32 table, u32 entries)
+static __always_inline void release_quota(struct program *program, u32 table, u32 entries)
 {
 	u32 *all = bpf_map_lookup_elem(&used_by_all, &table);
 
@@ -56,14 +56,14 @@ static __always_inline int put_in(void *map, u32 table, u32 tgid, u32 incarnatio
 	struct program *program = program_numbered(tgid, incarnation);
 	long failed;
 
-	if (!take_place_in(program, table, ((struct bpf_map *)map)->max_entries))
+	if (!take_quota(program, table, ((struct bpf_map *)map)->max_entries))
 		return 0;
 	failed = bpf_map_update_elem(map, key, value, BPF_NOEXIST);
 	/* As in make_program(). */
 	if (failed && failed != EXISTS)
 		failed = bpf_map_update_elem(map, key, value, BPF_NOEXIST);
 	if (failed)
-		give_place_back(program, table, 1);
+		release_quota(program, table, 1);
 	return !failed;
 }
 
@@ -71,7 +71,7 @@ static __always_inline int take_out(void *map, u32 table, u32 tgid, u32 incarnat
 {
 	if (bpf_map_delete_elem(map, key))
 		return 0;
-	give_place_back(program_numbered(tgid, incarnation), table, 1);
+	release_quota(program_numbered(tgid, incarnation), table, 1);
 	return 1;
 }
 

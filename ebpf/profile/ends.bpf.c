@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of ends: nothing is kept of threads that are no more. */
-#include "profile/resting.bpf.h"
+#include "profile/stays.bpf.h"
 #include "profile/samplers.bpf.h"
 
 static __always_inline int end_sampling(struct task_struct *task)

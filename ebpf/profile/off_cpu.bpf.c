@@ -4,7 +4,7 @@
 #include "abi/samples.h"
 #include "abi/stacks.h"
 #include "abi/unwinding.h"
-#include "profile/resting.bpf.h"
+#include "profile/stays.bpf.h"
 #include "profile/stacks.bpf.h"
 
 /* Set before loading. */

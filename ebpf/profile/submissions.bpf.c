@@ -2,7 +2,7 @@
 /* Programs of submissions: whose work kept a device busy?
  *
  * Where these programs run the submission is counted, and its call has not returned: its work cannot be known to be
- * done yet, so the batch it is in is the one that holds the latest number. */
+ * done yet, so the busy period it is in is the one that holds the latest number. */
 #include "abi/busy.h"
 #include "abi/cookies.h"
 #include "abi/programs.h"
@@ -11,16 +11,16 @@
 #include "cuda/device.bpf.h"
 #include "profile/stacks.bpf.h"
 
-/* Of a batch whose every stack is known, it is known whose work it was. So some batches are taken whole, and the
+/* Of a busy period whose every stack is known, it is known whose work it was. So some busy periods are taken whole, and the
  * stacks of all others as those of launches are; each may have half the budget. */
-#define BATCH_BUDGET (BUDGET / 2)
-#define BATCH_STACKS 1024 /* the most that are taken of one batch, at a stretch */
+#define PERIOD_BUDGET (BUDGET / 2)
+#define PERIOD_STACKS 1024 /* the most that are taken of one busy period, at a stretch */
 
-struct batch_sampler {
-	u64 first;  /* the present batch's busy.batch_first */
-	u32 stacks; /* of the present batch; ~0 when it is not to be taken whole */
+struct period_sampler {
+	u64 first;  /* the present busy period's busy.period_first */
+	u32 stacks; /* of the present busy period; ~0 when it is not to be taken whole */
 	u32 pad;
-	struct sampler sampler; /* of batches, by their submissions */
+	struct sampler sampler; /* of busy periods, by their submissions */
 };
 
 /* Written here, removed by the agent with their program. */
@@ -29,53 +29,53 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 8192);
 	__type(key, struct busy_key);
-	__type(value, struct batch_sampler);
-} batch_samplers SEC(".maps");
+	__type(value, struct period_sampler);
+} period_samplers SEC(".maps");
 
-static __always_inline int is_batch_due(struct sampler *s, u64 now)
+static __always_inline int is_period_due(struct sampler *s, u64 now)
 {
-	adapt(s, now, BATCH_BUDGET);
+	adapt(s, now, PERIOD_BUDGET);
 	if (passes(s))
 		return 0;
 	draw(s);
 	return 1;
 }
 
-/* True when this submission is part of a batch that is taken whole. Threads that are here at once may get the budget
+/* True when this submission is part of a busy period that is taken whole. Threads that are here at once may get the budget
  * wrong, and nothing else: user space counts the stacks. */
-static __always_inline int is_of_whole_batch(const struct busy_key *key, const struct busy *b)
+static __always_inline int is_of_whole_period(const struct busy_key *key, const struct busy *b)
 {
-	struct batch_sampler *s = bpf_map_lookup_elem(&batch_samplers, key);
+	struct period_sampler *s = bpf_map_lookup_elem(&period_samplers, key);
 
 	if (!s) {
-		struct batch_sampler fresh = { .first = ~0ULL };
-		fresh.sampler.window_start_ns = b->batch_opened_ns;
+		struct period_sampler fresh = { .first = ~0ULL };
+		fresh.sampler.window_start_ns = b->period_opened_ns;
 		fresh.sampler.period = 1;
-		PUT_IN(batch_samplers, TABLE_BATCH_SAMPLERS, key, key, &fresh);
-		s = bpf_map_lookup_elem(&batch_samplers, key);
+		PUT_IN(period_samplers, TABLE_PERIOD_SAMPLERS, key, key, &fresh);
+		s = bpf_map_lookup_elem(&period_samplers, key);
 		if (!s)
 			return 0;
 	}
 	s->sampler.in_window++;
-	if (s->first != b->batch_first) {
-		s->first = b->batch_first;
-		s->stacks = is_batch_due(&s->sampler, b->batch_opened_ns) ? 0 : ~0U;
+	if (s->first != b->period_first) {
+		s->first = b->period_first;
+		s->stacks = is_period_due(&s->sampler, b->period_opened_ns) ? 0 : ~0U;
 	}
-	if (s->stacks >= BATCH_STACKS)
+	if (s->stacks >= PERIOD_STACKS)
 		return 0;
 	s->stacks++;
 	return 1;
 }
 
-/* Notes what a submission does. One that comes while another thread is here is left out: of its batch it is then not
+/* Notes what a submission does. One that comes while another thread is here is left out: of its busy period it is then not
  * known what was done. The same of one that finds no part. */
 static __always_inline void note_part(struct busy *b, u64 subject)
 {
 	if (__sync_val_compare_and_swap(&b->noting, 0, 1))
 		return;
 #pragma unroll
-	for (u32 i = 0; i < BATCH_PARTS; i++) {
-		struct batch_part *part = &b->kind.parts[i];
+	for (u32 i = 0; i < PERIOD_PARTS; i++) {
+		struct period_part *part = &b->kind.parts[i];
 
 		if (!part->calls)
 			part->subject = subject;
@@ -107,7 +107,7 @@ static __always_inline int profile_submission(struct pt_regs *ctx, u64 subject)
 	note_part(b, PART_OF(subject, COOKIE_FUNCTION(cookie)));
 	number = *(volatile u64 *)&b->submissions;
 	sampler = submission_sampler_of(&who, device);
-	if (!is_of_whole_batch(&key, b) && !is_due_within(sampler, &value, &calls, BATCH_BUDGET))
+	if (!is_of_whole_period(&key, b) && !is_due_within(sampler, &value, &calls, PERIOD_BUDGET))
 		return 0;
 	if (number > b->sampled)
 		b->sampled = number;

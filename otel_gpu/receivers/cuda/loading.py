@@ -20,7 +20,7 @@ _PREALLOCATE_BYTES = 64 << 20
 _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
 """Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
 _ENDS = ("thread_ends", "program_begins")
-_NOT_UPROBES = frozenset({*_ENDS, "who_runs", "give_back"})
+_NOT_UPROBES = frozenset({*_ENDS, "who_runs", "release_entries"})
 _OF_MEMORY = ("live", "mapped")
 _NO_ROWS = 1
 _NO_PREALLOC = 1

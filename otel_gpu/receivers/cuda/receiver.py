@@ -56,7 +56,7 @@ _KEYED_BY_PROGRAM = (
     Table.LIVE,
     Table.MAPPED,
     Table.BUSY,
-    Table.BATCH_KINDS,
+    Table.PERIOD_KINDS,
     Table.RECORDED,
     Table.CAPTURING,
     Table.CAPTURED_KERNELS,
@@ -131,17 +131,17 @@ class CudaReceiver(LibraryReceiver):
         )
         self._rows = RowReader(self._object.map("rows"))
         self._overflow = RowReader(self._object.map("overflow"))
-        self._busy = BusyReader(*map(self._object.map, ("busy", "batch_kinds", "batches_since")))
+        self._busy = BusyReader(*map(self._object.map, ("busy", "period_kinds", "periods_since")))
         self._times = BusyTimes()
         self._programs = Programs(self._object)
         self._shared = SharedTables(self._object, self._removals(), self._programs.states)
-        self._allocations = LiveAllocations(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
+        self._allocations = LiveAllocations(self._object.map("live"), partial(self._shared.release_entries, Table.LIVE))
         self.kernels = KernelTable()
         self._resolver = KernelNameResolver(self.kernels, parsers)
         self._events = CudaEvents(self.kernels, self._resolver, self._allocations, self._announced)
         self._errors = ErrorTypes()
-        give_back = partial(self._shared.give_back, Table.ROWS)
-        self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), give_back)
+        release_entries = partial(self._shared.release_entries, Table.ROWS)
+        self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), release_entries)
         processes.ask(self._programs)
         self._ring = RingReader(self._object.map("events"), self._events.handle)
         self._pending_rows = PendingRows(self._events.awaits_name)
@@ -306,8 +306,8 @@ class CudaReceiver(LibraryReceiver):
             known = programs_of(self._processes)
             self._component.each(self._busy.read(known), add_time)
             self._component.each(
-                self._events.take_batches(),
-                lambda batch: self._times.ended(self._processes.owner(batch[0]), *batch[1:]),
+                self._events.take_busy_periods(),
+                lambda period: self._times.ended(self._processes.owner(period[0]), *period[1:]),
             )
             self._component.each(self._allocations.take_released(), end_memory)
         measured = [*sums.measurements(), *hip.measurements(of_hip.measurements()), *map(self._lost, self._losses)]

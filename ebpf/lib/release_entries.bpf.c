@@ -8,8 +8,8 @@ struct bpf_raw_tracepoint_args {
 };
 
 SEC("raw_tp")
-int give_back(struct bpf_raw_tracepoint_args *ctx)
+int release_entries(struct bpf_raw_tracepoint_args *ctx)
 {
-	give_place_back(program_numbered(ctx->args[0], ctx->args[1]), ctx->args[2], ctx->args[3]);
+	release_quota(program_numbered(ctx->args[0], ctx->args[1]), ctx->args[2], ctx->args[3]);
 	return 0;
 }

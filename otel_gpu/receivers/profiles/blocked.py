@@ -24,7 +24,7 @@ _SHARED = (
 _ZERO = bytes(4)
 
 
-class RestingThreads:
+class BlockedThreads:
     """Asks the kernel for the stacks of threads that wait. What was told once goes on counting from there."""
 
     def __init__(self, profile: BpfObject) -> None:
@@ -49,11 +49,11 @@ class RestingThreads:
 
         A thread that is met for the first time is only remembered: nobody knows since when it waits.
         """
-        yield from self._ask("resting_off_cpu", pid, shortest_ns)
+        yield from self._ask("blocked_off_cpu", pid, shortest_ns)
 
     def waits(self, pid: int) -> Iterator[bytes]:
         """Yield a record for each thread of a process that is in a call which waits for a device now."""
-        yield from self._ask("resting_wait", pid, 0)
+        yield from self._ask("blocked_wait", pid, 0)
 
     def _ask(self, program: str, pid: int, shortest_ns: int) -> Iterator[bytes]:
         self._asked.put(_ZERO, abi.ASKED.pack(pid, 0, shortest_ns))
@@ -70,10 +70,10 @@ class RestingThreads:
             at = end
 
 
-def resting_threads(profile: BpfObject) -> RestingThreads | None:
-    """Return what asks for resting threads; None, and a line that says so, where the kernel cannot."""
+def blocked_threads(profile: BpfObject) -> BlockedThreads | None:
+    """Return what asks for blocked threads; None, and a line that says so, where the kernel cannot."""
     try:
-        return RestingThreads(profile)
+        return BlockedThreads(profile)
     except LoadError as e:
         _log.warning("waits that do not end while being recorded are not shown: %s", e)
         return None

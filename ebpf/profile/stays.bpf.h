@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What is kept of threads that wait, until they go on? Apart, since two objects use it. */
-#ifndef OTEL_GPU_PROFILE_RESTING_BPF_H
-#define OTEL_GPU_PROFILE_RESTING_BPF_H
+#ifndef OTEL_GPU_PROFILE_STAYS_BPF_H
+#define OTEL_GPU_PROFILE_STAYS_BPF_H
 
 #include "abi/programs.h"
 #include "abi/stacks.h"
@@ -35,13 +35,13 @@ static __always_inline struct stay *stay_of(struct task_struct *task, u32 tgid, 
 		return stay;
 	program = program_numbered(tgid, incarnation);
 	/* Of a program that nothing else is kept of there is no number yet. */
-	if (program && !take_place_in(program, TABLE_STAYS, STAYS))
+	if (program && !take_quota(program, TABLE_STAYS, STAYS))
 		return NULL;
 	if (!stay)
 		stay = bpf_task_storage_get(&stays, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!stay) {
 		if (program)
-			give_place_back(program, TABLE_STAYS, 1);
+			release_quota(program, TABLE_STAYS, 1);
 		return NULL;
 	}
 	stay->is_counted = program != NULL;
@@ -57,7 +57,7 @@ static __always_inline void end_stay(struct task_struct *task)
 	if (!stay || !stay->who.tgid)
 		return;
 	if (stay->is_counted)
-		give_place_back(program_of(&stay->who), TABLE_STAYS, 1);
+		release_quota(program_of(&stay->who), TABLE_STAYS, 1);
 	stay->start_ns = 0;
 	stay->is_counted = 0;
 	stay->who.tgid = 0;
