@@ -9,7 +9,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...abi import PERIOD_KIND, PERIOD_SUM, BUSY, BUSY_KEY
+from ...abi import BUSY, BUSY_KEY, PERIOD_KIND, PERIOD_SUM
 from ...bpf.maps import BpfMap
 from ...discovery.processes import Process
 from ...program_id import ProgramId
