@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* The functions of the CUDA driver, and those of HIP that do the same. One program per shape of function; what differs
- * inside a shape comes with the attach cookie (abi.h), made from the hook tables in otel_gpu/probes/table.py and hip.py. */
+ * inside a shape comes with the attach cookie (abi/cookies.h), made from the hook tables in otel_gpu/probes/table.py and hip.py. */
 #include "cuda/contexts.bpf.c"
 #include "cuda/copies.bpf.c"
 #include "cuda/launches.bpf.c"

@@ -32,7 +32,7 @@ enum loss {
 	LOSS_COUNT,
 };
 
-/* The tables that programs share, see shares.bpf.h. */
+/* The tables that programs share, see lib/shares.bpf.h. */
 enum table {
 	TABLE_ROWS,
 	TABLE_OVERFLOW,

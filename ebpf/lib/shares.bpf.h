@@ -59,7 +59,7 @@ static __always_inline int put_in(void *map, u32 table, u32 tgid, u32 incarnatio
 	if (!take_quota(program, table, ((struct bpf_map *)map)->max_entries))
 		return 0;
 	failed = bpf_map_update_elem(map, key, value, BPF_NOEXIST);
-	/* As in make_program(). */
+	/* As in meet(). */
 	if (failed && failed != EXISTS)
 		failed = bpf_map_update_elem(map, key, value, BPF_NOEXIST);
 	if (failed)
