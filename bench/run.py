@@ -28,6 +28,7 @@ BENCHMARKS = {
     "footprint": (7, 3),
     "export": (15, 3),
     "names": (3, 1),
+    "request_cost": (5, 2),
     "stacks": (9, 3),
     "first_stack": (3, 1),
 }

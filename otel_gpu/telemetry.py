@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from . import registry, telemetry_spans
 from .errors import ConfigError
+from .receivers.inference import metrics as inference_metrics
 from .receivers.nvml import metrics as nvml_metrics
 from .signals import hip
 from .signals.metrics import Instrument, MetricSpec
@@ -32,6 +33,7 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         *telemetry_spans.ATTRIBUTES,
         *(AttributeSpec(*declared) for declared in nvml_metrics.ATTRIBUTES),
         *hip.ATTRIBUTES,
+        *inference_metrics.ATTRIBUTES,
         AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
         AttributeSpec("bpf.map.name", "The BPF map."),
         AttributeSpec(
@@ -306,6 +308,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
         ERRORS,
     ),
     "HIP": hip.SPECS,
+    "Requests": inference_metrics.SPECS,
     "Hardware": nvml_metrics.SPECS,
     "The agent itself": (
         EVENTS_LOST,

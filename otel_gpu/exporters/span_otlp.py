@@ -17,6 +17,7 @@ from . import Payload
 from .attribute_values import add_attributes
 from .identity import SCHEMA_URL, SCOPE_NAME
 from .settings import MAX_REQUEST_BYTES
+from .span_attributes import SpanAttributes, field
 from .span_flags import link_flags, span_flags
 from .span_requests import Note, SpanRequests
 from .utf8 import utf8
@@ -45,6 +46,7 @@ class _OtlpForm:
     request_bytes = 0
 
     def __init__(self) -> None:
+        self._attributes = SpanAttributes()
         scope = pb.ScopeSpans(schema_url=SCHEMA_URL)
         scope.scope.name = SCOPE_NAME
         scope.scope.version = __version__
@@ -69,7 +71,6 @@ class _OtlpForm:
             end_time_unix_nano=span.end_ns,
             flags=span_flags(span),
         )
-        add_attributes(message.attributes, span.attributes)
         for link in span.links:
             added = message.links.add(
                 trace_id=link.context.trace_id,
@@ -81,21 +82,10 @@ class _OtlpForm:
         if span.status.value or span.status_message:
             message.status.code = span.status.value  # type: ignore[assignment]
             message.status.message = utf8(span.status_message)
-        return _field(_SPAN, message.SerializeToString())
+        return field(_SPAN, message.SerializeToString() + self._attributes.written(span.attributes))
 
     def group(self, owner: bytes, spans: list[bytes]) -> bytes:
-        return _field(_RESOURCE_SPANS, owner + _field(_SCOPE_SPANS, self._scope + b"".join(spans)))
+        return field(_RESOURCE_SPANS, owner + field(_SCOPE_SPANS, self._scope + b"".join(spans)))
 
     def request(self, groups: list[bytes]) -> bytes:
         return b"".join(groups)
-
-
-def _field(tag: bytes, body: bytes) -> bytes:
-    """Write a field that has a length."""
-    length = bytearray()
-    size = len(body)
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    length.append(size)
-    return tag + length + body

@@ -8,6 +8,7 @@ from ..signals.spans import Span
 from ..supervision import Component, Health
 from . import SignalExporter, SpansExporter
 from .settings import MAX_REQUEST_BYTES
+from .span_requests import Encoded
 
 
 class SpanSink:
@@ -34,7 +35,7 @@ class SpanSink:
         return self._component.health()
 
     def export(self, spans: Sequence[Span]) -> None:
-        """Hand spans to every exporter."""
+        """Hand spans to every exporter; it never raises."""
         if not spans:
             return
         spans = tuple(spans)
@@ -47,12 +48,16 @@ class SpanSink:
             self._export_requests(spans)
 
     def _export_requests(self, spans: Sequence[Span]) -> None:
-        encoded = self._encoder.encode(spans)
+        try:
+            encoded = self._encoder.encode(spans)
+        except Exception as e:  # noqa: BLE001 - what others have been handed must not be handed to them again
+            self._component.note(e)
+            encoded = Encoded([], len(spans))
         for one in self._by_request:
             try:
                 if encoded.lost:
                     one.count_failed("traces", encoded.lost)
                 for payload in encoded.payloads:
                     one.submit("traces", payload)
-            except Exception as e:  # noqa: BLE001 - as above
+            except Exception as e:  # noqa: BLE001 - one exporter must not cost the others
                 self._component.note(e)

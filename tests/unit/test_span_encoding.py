@@ -11,14 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 from otel_gpu import __version__
+from otel_gpu.exporters.attribute_values import add_attributes
 from otel_gpu.exporters.identity import SCHEMA_URL
 from otel_gpu.exporters.otlp_json import to_json
+from otel_gpu.exporters.span_attributes import SpanAttributes
 from otel_gpu.exporters.span_json import span_line_encoder
 from otel_gpu.exporters.span_otlp import span_encoder, span_payloads
 from otel_gpu.exporters.span_requests import MAX_SHORTENED, SpanRequests
-from otel_gpu.signals.metrics import Resource
+from otel_gpu.signals.metrics import Attributes, Resource
 from otel_gpu.signals.spans import Link, Span, SpanContext, SpanKind, SpanStatus
 from tests.span_reading import spans_of_bytes, spans_of_lines
 from tests.unit.span_examples import family, hostile, many, request
@@ -84,6 +87,30 @@ def test_what_is_read_back_is_what_was_encoded(spans: list[Span], max_bytes: int
     for encoding in (OTLP, JSON):
         # Equal resources may differ in type (1, 1.0 and True): they are one here, as in a dict.
         assert in_order(encoding.around(spans, max_bytes)) == in_order(spans)
+
+
+@given(st.lists(attribute_sets, max_size=4))
+def test_attributes_are_written_as_messages_of_them_are(some: list[Attributes]) -> None:
+    writer = SpanAttributes()
+    odd: Attributes = (("k", 1), ("k", True), ("k", 1.0), ("k", "1"), ("k", 2**64), ("k", -(2**63)), ("k", 2**63 - 1))
+
+    for attributes in [*some, odd, *some, odd[::-1]]:
+        message = SpanMessage()
+        add_attributes(message.attributes, attributes)
+        assert SpanMessage.FromString(writer.written(attributes)) == message
+
+
+def test_little_is_kept_of_what_programs_say() -> None:
+    writer = SpanAttributes()
+
+    for number in range(20_000):
+        writer.written(
+            ((f"k{number}", f"v{number}"), (f"k{number}", number), (f"k{number}", 0.5), ("large", "x" * number))
+        )
+
+    kept = [writer._texts, writer._integers, writer._before_doubles]
+    assert max(map(len, kept)) <= 4_096
+    assert max(len(one) for known in kept for one in known.values()) <= 256
 
 
 def test_resource_and_scope_say_whose_spans_they_are_and_by_what_conventions() -> None:

@@ -1,0 +1,167 @@
+"""What is known of one request that a server was asked? Everything, as one value, once it has ended or was cut."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from ...signals.metrics import Resource
+from ...signals.spans import SpanContext
+
+
+class Ending(enum.Enum):
+    """How a request ended; the value is that of the attribute `otel_gpu.cut`, where it was not answered in full."""
+
+    COMPLETE = ""
+    CONNECTION_CLOSED = "connection_closed"
+    """By either side, before the response was whole."""
+    AGENT_ENDED = "agent_ended"
+    """It went on when the agent ended."""
+    BEGAN_BEFORE = "began_before"
+    """It had begun before the agent saw its connection: when is not known, nor what it asked."""
+    PROTOCOL_LOST = "protocol_lost"
+    """Bytes were not seen, or not understood, so that its end could not be found."""
+
+
+class Attribution(enum.Enum):
+    """How the GPU's work was found to be the request's; the value is that of `otel_gpu.attribution`."""
+
+    EXACT = "exact"
+    SHARE = "share"
+    """A share of a batch is part of it."""
+
+
+class WorkKind(enum.Enum):
+    """A piece of a request's GPU work; the value is the span's name."""
+
+    BATCH = "gpu batch"
+    """From the first launch to the end that the host saw."""
+    WAIT = "gpu wait"
+    COPY = "gpu copy"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTotals:
+    """What the GPU was asked to do. None is not known, which is not zero."""
+
+    launches: int | None = None
+    graph_launches: int | None = None
+    copies_h2d: int | None = None
+    copies_d2h: int | None = None
+    copies_d2d: int | None = None
+    bytes_h2d: int | None = None
+    bytes_d2h: int | None = None
+    bytes_d2d: int | None = None
+    synchronize_ns: int | None = None
+    """How long the host waited in blocking calls."""
+
+
+NOT_KNOWN = GpuTotals()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWork:
+    """One piece of the work, with totals of its own, which are part of the request's."""
+
+    kind: WorkKind
+    start_ns: int
+    """Nanoseconds since the epoch, on the wall clock, as all times here."""
+    end_ns: int
+    totals: GpuTotals = NOT_KNOWN
+
+    def __post_init__(self) -> None:
+        if self.end_ns < self.start_ns:
+            raise ValueError("work ends before it begins")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One end of a connection."""
+
+    address: str
+    """Numeric, or the path of a Unix socket."""
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A response that was sent in pieces."""
+
+    chunks: int
+    first_ns: int
+    """When the first piece of the body was sent; the head may have been sent long before."""
+    last_ns: int
+    is_event_stream: bool = False
+    """Server-sent events, as its content type says: what generates text streams so."""
+
+
+@dataclass(frozen=True, slots=True)
+class RpcCall:
+    """What a remote procedure call has beyond its HTTP request."""
+
+    method: str
+    """Fully qualified: `package.Service/Method`."""
+    status_code: int | None = None
+    """The number in `grpc-status`."""
+    system: str = "grpc"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, as the process that served it saw it."""
+
+    resource: Resource
+    """Of that process."""
+    start_ns: int
+    """When the first byte of its head had been read."""
+    end_ns: int
+    """When the last byte of the response had been sent, or it was cut."""
+    method: str = ""
+    """As it was sent; empty where it is not known."""
+    path: str = ""
+    """Without query and fragment, printable and bounded: what `routes.path_of` makes of a target."""
+    route: str = ""
+    """The path with its ids left out, of a call its method, as `routes.Routes` admits it; empty where it is not known."""
+    version: str = ""
+    """Of HTTP, as `network.protocol.version` has it: `1.0`, `1.1`, `2`."""
+    status: int | None = None
+    request_body_bytes: int | None = None
+    """As sent: with a chunked body, without what frames its chunks."""
+    response_body_bytes: int | None = None
+    first_byte_ns: int | None = None
+    """When the first byte of the response was sent, interim responses left out."""
+    stream: Stream | None = None
+    """None where the response was not streamed."""
+    peer: Endpoint | None = None
+    local: Endpoint | None = None
+    host: str = ""
+    """The request's `Host`, as it was sent."""
+    scheme: str = "http"
+    parent: SpanContext | None = None
+    """Whose child it is, by the request's `traceparent` and `tracestate`."""
+    context: SpanContext | None = None
+    """Names its span where that had to be known before it ended, as for links; else it gets a name in the end."""
+    model: str = ""
+    """The model asked for, where bodies may be looked into."""
+    rpc: RpcCall | None = None
+    totals: GpuTotals = NOT_KNOWN
+    attribution: Attribution = Attribution.EXACT
+    work: tuple[GpuWork, ...] = ()
+    work_left_out: int = 0
+    """Pieces of work that had no room: they are in the totals alone."""
+    ending: Ending = Ending.COMPLETE
+
+    def __post_init__(self) -> None:
+        if self.end_ns < self.start_ns:
+            raise ValueError("a request ends before it begins")
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+    @property
+    def is_sampled(self) -> bool:
+        """Tell whether it gets spans: unless its caller said no."""
+        named = self.context or self.parent
+        return named is None or named.is_sampled

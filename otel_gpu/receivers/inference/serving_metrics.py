@@ -1,0 +1,218 @@
+"""How long did requests take, and what did the GPU do for them? Requests folded into measurements."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from ...signals.metrics import (
+    OVERFLOW,
+    Attributes,
+    AttributeValue,
+    Buckets,
+    Measurement,
+    MetricSpec,
+    Resource,
+    attributes,
+    bucket_index,
+)
+from . import metrics
+from .conventions import error_of, method_of, model_attributes, rpc_method_of, rpc_status_of
+from .gen_ai import operation_of
+from .request import Ending, GpuTotals, Request
+from .routes import OTHER
+
+MAX_SERIES = 10_000
+"""Between two collections; what is beyond is added up without attributes."""
+MAX_MODELS = 32
+"""Of one process, since a client may ask for any."""
+
+_Shape = tuple[object, ...]
+_COMPLETE = (Ending.COMPLETE, Ending.CONNECTION_CLOSED)
+
+
+class ServingMetrics:
+    """Adds requests up. Owned by one thread."""
+
+    def __init__(self, max_series: int = MAX_SERIES, max_models: int = MAX_MODELS) -> None:
+        self._max_series = max_series
+        self._max_models = max_models
+        self._histograms: dict[tuple[Resource, MetricSpec, Attributes], Buckets] = {}
+        self._shapes: dict[_Shape, _Cells] = {}
+        """Where requests of one shape are counted: what they have in common is worked out once an interval."""
+        self._cut: dict[tuple[Resource, Ending], int] = defaultdict(int)
+        self._models: dict[Resource, set[str]] = {}
+
+    def add(self, request: Request) -> None:
+        """Add one request, recorded or not."""
+        if request.ending not in _COMPLETE:
+            self._cut[request.resource, request.ending] += 1
+            return
+        shape = (
+            *(request.resource, request.method, request.route, request.status, request.rpc, request.ending.value),
+            *(request.version, request.scheme, request.attribution.value, request.model),
+            operation_of(request.method, request.path) if request.rpc is None else "",
+        )
+        cells = self._shapes.get(shape)
+        if cells is None:
+            cells = self._cells(request)
+            if len(self._shapes) < self._max_series:
+                self._shapes[shape] = cells
+        for histogram in cells.durations:
+            _add(histogram, request.duration_s)
+        if cells.first_token is not None:
+            self._tokens(cells, request)
+        self._gpu(cells, request.totals)
+
+    def collect(self) -> list[Measurement]:
+        """Return what was added since the last call."""
+        found = [Measurement(*key, histogram) for key, histogram in self._histograms.items() if histogram.count]
+        for (resource, ending), count in self._cut.items():
+            found.append(
+                Measurement(resource, metrics.REQUESTS_CUT, attributes({"otel_gpu.reason": ending.value}), count)
+            )
+        self._histograms = {}
+        self._shapes = {}
+        self._cut.clear()
+        return found
+
+    def forget(self, resource: Resource) -> None:
+        """Say that a process is gone."""
+        self._models.pop(resource, None)
+
+    def _cells(self, request: Request) -> _Cells:
+        """Return where requests like this one are counted."""
+        error = error_of(request)
+        if request.rpc is not None:
+            method = _rpc_method(request)
+            duration = self._histogram(
+                request,
+                metrics.RPC_DURATION,
+                {
+                    "error.type": error,
+                    "rpc.method": method,
+                    "rpc.response.status_code": rpc_status_of(request),
+                    "rpc.system.name": request.rpc.system,
+                },
+            )
+            return _Cells(request, self._histogram, [duration], {"rpc.method": method})
+        method = method_of(request)
+        route = request.route or None
+        durations = [
+            self._histogram(
+                request,
+                metrics.HTTP_DURATION,
+                {
+                    "error.type": error,
+                    "http.request.method": method,
+                    "http.response.status_code": request.status,
+                    "network.protocol.version": request.version or None,
+                    "url.scheme": request.scheme,
+                    "url.template": route,
+                },
+            )
+        ]
+        cells = _Cells(request, self._histogram, durations, {"http.request.method": method, "url.template": route})
+        if asked := model_attributes(request, self._bounded(request)):
+            failed = error or (str(request.status) if (request.status or 0) >= 400 else None)
+            durations.append(self._histogram(request, metrics.GEN_AI_DURATION, {**asked, "error.type": failed}))
+            if failed is None:
+                cells.first_token = self._histogram(request, metrics.GEN_AI_FIRST_TOKEN, asked)
+                cells.per_token = self._histogram(request, metrics.GEN_AI_PER_TOKEN, asked)
+        return cells
+
+    def _tokens(self, cells: _Cells, request: Request) -> None:
+        stream = request.stream
+        if stream is None or not stream.is_event_stream or not stream.chunks:
+            return
+        assert cells.first_token is not None
+        assert cells.per_token is not None
+        _add(cells.first_token, (stream.first_ns - request.start_ns) / 1e9)
+        if stream.chunks > 1:
+            _add(cells.per_token, (stream.last_ns - stream.first_ns) / 1e9 / (stream.chunks - 1))
+
+    def _gpu(self, cells: _Cells, totals: GpuTotals) -> None:
+        if totals.launches is not None:
+            _add(cells.get(metrics.LAUNCHES), totals.launches)
+        if totals.graph_launches:
+            _add(cells.get(metrics.GRAPH_LAUNCHES), totals.graph_launches)
+        if totals.bytes_h2d:
+            _add(cells.get(metrics.COPY_BYTES, "MemcpyHostToDevice"), totals.bytes_h2d)
+        if totals.bytes_d2h:
+            _add(cells.get(metrics.COPY_BYTES, "MemcpyDeviceToHost"), totals.bytes_d2h)
+        if totals.bytes_d2d:
+            _add(cells.get(metrics.COPY_BYTES, "MemcpyDeviceToDevice"), totals.bytes_d2d)
+        if totals.synchronize_ns:
+            _add(cells.get(metrics.SYNCHRONIZE_DURATION), totals.synchronize_ns / 1e9)
+
+    def _bounded(self, request: Request) -> str:
+        """Return the model, if it is one of few, and the server has it."""
+        if not request.model:
+            return ""
+        known = self._models.setdefault(request.resource, set())
+        if request.model in known:
+            return request.model
+        if request.status is None or request.status >= 400 or len(known) >= self._max_models:
+            return OTHER
+        known.add(request.model)
+        return request.model
+
+    def _histogram(self, request: Request, metric: MetricSpec, attrs: Mapping[str, AttributeValue | None]) -> Buckets:
+        key = (request.resource, metric, attributes(attrs))
+        if key not in self._histograms and len(self._histograms) >= self._max_series:
+            key = (request.resource, metric, OVERFLOW)
+        return self._histograms.setdefault(key, Buckets())
+
+
+class _Cells:
+    """The histograms of requests that have everything in common but how long they took, and what the GPU did."""
+
+    __slots__ = ("_gpu", "_make", "_request", "_where", "durations", "first_token", "per_token")
+
+    def __init__(
+        self,
+        request: Request,
+        make: Callable[[Request, MetricSpec, Mapping[str, AttributeValue | None]], Buckets],
+        durations: list[Buckets],
+        where: Mapping[str, AttributeValue | None],
+    ) -> None:
+        self._request = request
+        self._make = make
+        self._where = {**where, "otel_gpu.attribution": request.attribution.value}
+        self._gpu: dict[tuple[str, str | None], Buckets] = {}
+        self.durations = durations
+        self.first_token: Buckets | None = None
+        self.per_token: Buckets | None = None
+
+    def get(self, metric: MetricSpec, kind: str | None = None) -> Buckets:
+        """Return the histogram of something that the GPU did."""
+        found = self._gpu.get((metric.name, kind))
+        if found is None:
+            found = self._make(self._request, metric, {**self._where, "cuda.memcpy.kind": kind})
+            self._gpu[metric.name, kind] = found
+        return found
+
+
+def _rpc_method(request: Request) -> str | None:
+    """Return the method of a call, where it is one of those that have room."""
+    method = rpc_method_of(request)
+    return OTHER if method is not None and request.route == OTHER else method
+
+
+def _add(histogram: Buckets, value: float) -> None:
+    histogram.count += 1
+    if value <= 0:  # of times, where the clock was set back
+        histogram.zero_count += 1
+        return
+    histogram.sum += value
+    bucket = _bucket(value)
+    histogram.counts[bucket] = histogram.counts.get(bucket, 0) + 1
+
+
+def _bucket(value: float) -> int:
+    """Return the scale-0 bucket of a positive value: the i with 2**i < value ≤ 2**(i+1)."""
+    if isinstance(value, int):
+        return bucket_index(value)
+    mantissa, exponent = math.frexp(value)
+    return exponent - (2 if mantissa == 0.5 else 1)
