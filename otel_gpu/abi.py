@@ -158,6 +158,7 @@ class Loss(enum.IntEnum):
     NAMES_FULL = 11
     PROGRAMS_FULL = 12
     IMPLAUSIBLE = 13
+    REQUESTS_FULL = 14
 
 
 class Table(enum.IntEnum):
@@ -183,6 +184,11 @@ class Table(enum.IntEnum):
     PERIOD_SAMPLERS = 17
     TENSORS = 18
     TENSOR_GROUPS = 19
+    REQUESTS = 20
+    CONNECTIONS = 21
+    REQUEST_THREADS = 22
+    PYTHON_CONTEXTS = 23
+    QUEUE_ITEMS = 24
 
 
 _KINDS_OF_TOTAL = (
@@ -218,6 +224,7 @@ PROGRAM = np.dtype(
         ("pad", "<u2"),
         ("parent", "<u4"),
         ("used", "<u4", (len(Table),)),
+        ("more_pad", "<u4"),
         ("lost", "<u8", (len(Loss),)),
         ("profile_lost", "<u8", (len(Loss),)),
         ("events", _RING_USE),

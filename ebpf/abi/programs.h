@@ -29,6 +29,7 @@ enum loss {
 	LOSS_NAMES_FULL,    /* which kernel a handle is could not be remembered */
 	LOSS_PROGRAMS_FULL, /* there was no room for the program: nothing of the call was counted */
 	LOSS_IMPLAUSIBLE,   /* a size that no memory has was taken for none */
+	LOSS_REQUESTS_FULL, /* a request, a connection or a context could not be followed, or whose work was whose */
 	LOSS_COUNT,
 };
 
@@ -54,6 +55,11 @@ enum table {
 	TABLE_PERIOD_SAMPLERS,
 	TABLE_TENSORS,
 	TABLE_TENSOR_GROUPS,
+	TABLE_REQUESTS,
+	TABLE_CONNECTIONS,
+	TABLE_REQUEST_THREADS,
+	TABLE_PYTHON_CONTEXTS,
+	TABLE_QUEUE_ITEMS,
 	TABLE_COUNT,
 };
 
@@ -95,6 +101,7 @@ struct program {
 	u16 pad;
 	u32 parent; /* its process's parent when it showed itself; 0 when that is not to be seen from here */
 	u32 used[TABLE_COUNT];
+	u32 more_pad;
 	u64 lost[LOSS_COUNT];
 	u64 profile_lost[LOSS_COUNT]; /* likewise, of profile.bpf.c */
 	struct ring_use events;

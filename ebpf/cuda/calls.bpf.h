@@ -109,7 +109,7 @@ static __always_inline void count_wait(const struct returning *back, u64 cookie,
 	start_key(&key, &back->who, FAMILY_WAIT, cookie);
 	key.device = device_of_thread(back->thread);
 	key.bucket_a = duration_bucket(ns);
-	count(&key, ns, 0);
+	count_owned(&key, ns, 0);
 }
 
 /* A call that puts work on the stream it names, or on the default one. */

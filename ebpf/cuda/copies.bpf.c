@@ -24,7 +24,7 @@ static __always_inline void count_copy(const struct caller *who, const struct th
 	key.kind = kind;
 	key.detail = host;
 	key.bucket_a = bucket(bytes);
-	count(&key, bytes, 0);
+	count_owned(&key, bytes, 0);
 }
 
 /* The call that this one is a part of, and which is counted; NULL when it is none. */

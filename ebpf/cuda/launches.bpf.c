@@ -49,7 +49,7 @@ static __always_inline int launch(struct pt_regs *ctx, const struct caller *who,
 	}
 	t = thread_of(who);
 	key.device = device_of_thread(t);
-	if (count(&key, blocks, threads_per_block) && kernel_seen(function))
+	if (count_owned(&key, blocks, threads_per_block) && kernel_seen(function))
 		emit_first_launch(ctx, function, key.kind);
 	submit(who, t, stream, cookie);
 	return 1;
@@ -219,7 +219,7 @@ int launch_graph(struct pt_regs *ctx)
 	}
 	t = thread_of(&who);
 	key.device = device_of_thread(t);
-	count(&key, 0, 0);
+	count_owned(&key, 0, 0);
 	submit_graph(&who, t, argument(ctx, 1), cookie);
 	tail_call_profile(ctx, cookie, SUBMITTED_OTHER);
 	return 0;

@@ -6,6 +6,7 @@
 #include "abi/cookies.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
+#include "inference/owner.bpf.h"
 #include "lib/arguments.bpf.h"
 #include "lib/shares.bpf.h"
 
@@ -182,6 +183,17 @@ static __always_inline int count(const struct row_key *key, u64 a, u64 b)
 static __always_inline int count_more(const struct row_key *key, u64 a, u64 b)
 {
 	return count_of(key, a, b, 1);
+}
+
+/* The same, of what may be done for a request. */
+static __always_inline int count_owned(const struct row_key *key, u64 a, u64 b)
+{
+	int made = count(key, a, b);
+
+	if (follows_requests && !(key->kind & KIND_HIP))
+		charge((u64)key->tgid << 32 | key->incarnation, key->family | key->kind << 8 | (u64)key->function << 16,
+		       a);
+	return made;
 }
 
 #define LARGEST (1ULL << 46) /* no host has 64 TiB, and no sum of what is smaller overflows soon */

@@ -7,6 +7,7 @@ import pytest
 
 from otel_gpu import abi
 from otel_gpu.eh_frame import rows
+from otel_gpu.receivers.inference import records
 from otel_gpu.unwind import loader
 from tests.btf import Btf
 
@@ -28,6 +29,11 @@ TYPES = {
     "sampled_thread": abi.SAMPLED_THREAD,
     "remainder_key": abi.REMAINDER_KEY,
     "remainder": abi.REMAINDER,
+    "gpu_totals": records.TOTALS,
+    "gpu_work": records.WORK,
+    "request": records.REQUEST,
+    "no_owner_key": records.NO_OWNER_KEY,
+    "followed": records.FOLLOWED,
     "unwind_mapping": loader.MAPPING,
     "unwind_row": rows.ROW,
 }

@@ -16,6 +16,7 @@ from otel_gpu.cpython import layout as python_layout
 from otel_gpu.cpython import process as python_process
 from otel_gpu.eh_frame import rows
 from otel_gpu.receivers.cuda import kernel_handles
+from otel_gpu.receivers.inference import records
 from otel_gpu.symbols import stacks
 from otel_gpu.unwind import loader
 
@@ -39,6 +40,9 @@ _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "stop": stacks.Stop,
     "frame_kind": {"NATIVE": stacks.NATIVE, "PYTHON": stacks.PYTHON, "EXACT": stacks.EXACT, "MADE": stacks.MADE},
     "sample_type": abi.SampleType,
+    "no_owner": records.NoOwner,
+    "ending": records.RequestEnding,
+    "work_kind": records.KernelWork,
     "submitted": abi.Submitted,
     "PY_EACH": python_layout.EntryRule,
     "THREAD_STATE_NONE": {"SLOT": python_process.SLOT, "DTV": python_process.DTV},
@@ -59,6 +63,7 @@ _COUNTS = {
     "TOTAL_COUNT": len(abi.TOTALS),
     "STOP_COUNT": len(stacks.Stop),
     "SUBMITTED_COUNT": len(abi.Submitted),
+    "NO_OWNER_COUNT": len(records.NoOwner),
     "SAMPLE_TYPES": max(abi.SampleType) + 1,
 }
 _CONSTANTS = {
@@ -69,6 +74,11 @@ _CONSTANTS = {
     "BUCKET_NONE": abi.BUCKET_NONE,
     "PERIOD_PARTS": abi.PERIOD_PARTS,
     "BUSY_STREAMS": abi.BUSY_STREAMS,
+    "DIRECTIONS": records.DIRECTIONS,
+    "REQUEST_WORKS": records.REQUEST_WORKS,
+    "REQUEST_HEAD": records.REQUEST_HEAD,
+    "RESPONSE_HEAD": records.RESPONSE_HEAD,
+    "REQUEST_AMBIGUOUS": records.AMBIGUOUS,
     "IDENTITY_ARGUMENTS": abi.IDENTITY_ARGUMENTS,
     "IDENTITY_ENVIRONMENT": abi.IDENTITY_ENVIRONMENT,
     "KERNEL_FORGOTTEN": kernel_handles._FORGOTTEN,
@@ -104,6 +114,8 @@ _OF_THE_KERNEL = {
     "SAMPLED_DEVICES": "struct sampled_thread is compared",
     "SAMPLED_TYPES": "struct sampled_thread is compared",
     "PY_ASIDE": "thread states that take turns in one stack",
+    "REQUEST_GONE": "whether its connection is closed is its ending",
+    "REQUEST_CLOSED": "a request that is told is closed",
     "FAMILY_COUNT": "families that a table of the kernel's has room for",
     "TOTALS_OF_API": "half of TOTAL_COUNT",
 }

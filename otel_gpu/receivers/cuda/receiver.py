@@ -43,7 +43,7 @@ from .error_types import ErrorTypes
 from .events import CudaEvents
 from .kernel_handles import handle_of
 from .live_allocations import LiveAllocations, ReleasedMemory
-from .loading import CudaPrograms
+from .loading import REQUEST_TABLES, CudaPrograms
 from .owners import Removal, by_key, by_value, of_trie, programs_of
 from .pending_rows import PendingRows
 from .programs import ProgramLoss, Programs, SharedTables
@@ -66,6 +66,7 @@ _KEYED_BY_PROGRAM = (
     Table.KERNELS,
 )
 _SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events")
+_SHARED_WITH_REQUESTS = ("programs", "used_by_all", "events", "losses")
 _THREAD_OWNER_AT = 8
 """Where struct thread of ebpf/cuda/threads.bpf.h says whose it is."""
 _FOLDED = "rows_folded"
@@ -95,6 +96,14 @@ class CudaTables(NamedTuple):
     kernel: Programs
     ends: TracepointLinks
     """What says that a program has ended: the last to hear of it."""
+
+
+class RequestTables(NamedTuple):
+    """What the programs which follow requests share with those that count."""
+
+    maps: Mapping[str, BpfMap]
+    """By their names."""
+    kernel: Programs
 
 
 class CudaReceiver(LibraryReceiver):
@@ -240,6 +249,12 @@ class CudaReceiver(LibraryReceiver):
         """What programs of another object may use."""
         maps = {name: self._object.map(name) for name in _SHARED}
         return CudaTables(**maps, kernel=self._programs, ends=self._loaded.ends)
+
+    @property
+    def request_tables(self) -> RequestTables:
+        """What programs that follow requests share with those that count."""
+        maps = {name: self._object.map(name) for name in (*REQUEST_TABLES, *_SHARED_WITH_REQUESTS)}
+        return RequestTables(maps, self._programs)
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""
