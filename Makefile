@@ -20,11 +20,11 @@ LLVM_STRIP ?= $(call first,llvm-strip-14 llvm-strip)
 OBJECTS := otel_gpu/bpf/objects
 LIBBPF := otel_gpu/bpf/lib/libotelgpu_bpf.so
 SOURCES := $(wildcard ebpf/*.bpf.c)
-HEADERS := $(wildcard ebpf/*.h)
+PARTS := $(wildcard ebpf/*/*.[ch])
 BPF_NAMES := $(SOURCES:ebpf/%.bpf.c=%) cuda_before_5_17
 BPF_OBJECTS := $(foreach arch,x86_64 aarch64,$(BPF_NAMES:%=$(OBJECTS)/%.$(arch).bpf.o))
 BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -Iebpf
-C_FORMATTED := $(wildcard ebpf/*.c ebpf/*.h)
+C_FORMATTED := $(SOURCES) $(PARTS)
 PYTHON_CODE := otel_gpu tests bench examples scripts setup.py
 
 .PHONY: help
@@ -47,14 +47,14 @@ $(VENV)/.complete: pyproject.toml setup.py | system
 .PHONY: bpf
 bpf: $(BPF_OBJECTS) ## compile ebpf/*.bpf.c
 
-$(OBJECTS)/%.x86_64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
+$(OBJECTS)/%.x86_64.bpf.o: ebpf/%.bpf.c $(PARTS) Makefile
 	$(call compile,x86)
-$(OBJECTS)/%.aarch64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
+$(OBJECTS)/%.aarch64.bpf.o: ebpf/%.bpf.c $(PARTS) Makefile
 	$(call compile,arm64)
 
-$(OBJECTS)/%_before_5_17.x86_64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
+$(OBJECTS)/%_before_5_17.x86_64.bpf.o: ebpf/%.bpf.c $(PARTS) Makefile
 	$(call compile,x86 -DBEFORE_5_17)
-$(OBJECTS)/%_before_5_17.aarch64.bpf.o: ebpf/%.bpf.c $(HEADERS) Makefile
+$(OBJECTS)/%_before_5_17.aarch64.bpf.o: ebpf/%.bpf.c $(PARTS) Makefile
 	$(call compile,arm64 -DBEFORE_5_17)
 
 # The strip takes DWARF and leaves BTF, which the loader needs.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* What ours is compared with: programs that do nothing, and one that sends a record for each call. */
-#include "kernel.h"
+#include "lib/kernel.h"
 #include <bpf/bpf_helpers.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,4 +1,4 @@
-"""What crosses between the kernel and Python? The mirror of ebpf/abi.h; a test compares the two by BTF."""
+"""What crosses between the kernel and Python? The mirror of ebpf/abi/; a test compares the two by BTF."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _BUSY_TIMES = (
     "idle_since_ns",
     "idle_submissions",
     "submissions",
-    "batch_first",
-    "batch_opened_ns",
-    "batch_lower_ns",
+    "period_first",
+    "period_opened_ns",
+    "period_lower_ns",
     "sampled",
 )
 BUSY = np.dtype(
@@ -62,14 +62,14 @@ BUSY = np.dtype(
     }
 )
 """What of struct busy the agent reads; its rest is the kernel's own."""
-BATCH_PARTS = 4
-BATCH_PART = np.dtype([("subject", "<u8"), ("calls", "<u8")])
-BATCH_KIND = np.dtype([("key", BUSY_KEY), ("parts", BATCH_PART, (BATCH_PARTS,))])
-BATCH_SUM = np.dtype([("batches", "<u8"), ("upper_ns", "<u8"), ("lower_ns", "<u8")])
+PERIOD_PARTS = 4
+PERIOD_PART = np.dtype([("subject", "<u8"), ("calls", "<u8")])
+PERIOD_KIND = np.dtype([("key", BUSY_KEY), ("parts", PERIOD_PART, (PERIOD_PARTS,))])
+PERIOD_SUM = np.dtype([("periods", "<u8"), ("upper_ns", "<u8"), ("lower_ns", "<u8")])
 
 
 def part_of(subject: int, function: int) -> int:
-    """Return what tells submissions of one batch apart: a handle or, where there is none, the function."""
+    """Return what tells submissions of one busy period apart: a handle or, where there is none, the function."""
     return subject or 1 << 63 | function
 
 
@@ -158,6 +158,7 @@ class Loss(enum.IntEnum):
     NAMES_FULL = 11
     PROGRAMS_FULL = 12
     IMPLAUSIBLE = 13
+    REQUESTS_FULL = 14
 
 
 class Table(enum.IntEnum):
@@ -170,7 +171,7 @@ class Table(enum.IntEnum):
     MAPPED = 4
     PINNED = 5
     BUSY = 6
-    BATCH_KINDS = 7
+    PERIOD_KINDS = 7
     RECORDED = 8
     CAPTURING = 9
     CAPTURED_KERNELS = 10
@@ -180,9 +181,14 @@ class Table(enum.IntEnum):
     KERNELS = 14
     SAMPLED_THREADS = 15
     STAYS = 16
-    BATCH_SAMPLERS = 17
+    PERIOD_SAMPLERS = 17
     TENSORS = 18
     TENSOR_GROUPS = 19
+    REQUESTS = 20
+    CONNECTIONS = 21
+    REQUEST_THREADS = 22
+    PYTHON_CONTEXTS = 23
+    QUEUE_ITEMS = 24
 
 
 _KINDS_OF_TOTAL = (
@@ -218,6 +224,7 @@ PROGRAM = np.dtype(
         ("pad", "<u2"),
         ("parent", "<u4"),
         ("used", "<u4", (len(Table),)),
+        ("more_pad", "<u4"),
         ("lost", "<u8", (len(Loss),)),
         ("profile_lost", "<u8", (len(Loss),)),
         ("events", _RING_USE),
@@ -238,10 +245,10 @@ class EventType(enum.IntEnum):
     """A capture recorded a node: capture, node type, handle, bytes or version, detail."""
     CALL = 4
     """A call succeeded: function, what it wrote to its out parameter, id, device; then its arguments."""
-    BATCH = 5
-    """A batch of which stacks were taken is over: submissions before it, up to its end, when it was opened, lower bound.
+    BUSY_PERIOD = 5
+    """A busy period of which stacks were taken is over: submissions before it, up to its end, when it was opened, lower bound.
 
-    Its tid is the device, its time the batch's end.
+    Its tid is the device, its time the busy period's end.
     """
     PROGRAM = 6
     """A program shows itself: when its process began, how often that had called exec, its parent; then who it is."""
@@ -305,7 +312,7 @@ SAMPLE = struct.Struct("<IIIIQQQQHHI")
 FRAME_SIZE = 16
 
 ASKED = struct.Struct("<II Q")
-"""tgid, -, shortest stay off the CPU in ns: whom the programs of ebpf/resting.bpf.c are to look at."""
+"""tgid, -, shortest stay off the CPU in ns: whom the programs of ebpf/profile/blocked.bpf.c are to look at."""
 
 ENTERED = np.dtype(
     [(name, "<u8") for name in ("start_ns", "size", "address", "pitch_at")] + [("function", "<u4"), ("waits", "<u4")]

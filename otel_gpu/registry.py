@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Kind = Literal["receivers", "processors", "exporters"]
 
 _OWN: dict[Kind, dict[str, str]] = {
-    "receivers": {"cuda": "cuda", "nvml": "nvml", "self": "self", "profile": "profiles"},
+    "receivers": {"cuda": "cuda", "nvml": "nvml", "self": "self", "profile": "profiles", "inference": "inference"},
     "processors": {"kernel_names": "kernel_names"},
     "exporters": {},
 }

@@ -34,33 +34,33 @@ class ObjectLinker:
         """Return the attach type to load a program with."""
         return BPF_TRACE_UPROBE_MULTI if self.mode == "multi" else None
 
-    def place(self, program: str, path: str, sites: Sequence[Placement], *, at_return: bool) -> Link:
-        """Place a program on the sites of one file; AttachError when the kernel refuses one of them."""
+    def place(self, program: str, path: str, sites: Sequence[Placement], *, at_return: bool, pid: int = 0) -> Link:
+        """Place a program on the sites of one file, in one process or in all; AttachError when the kernel refuses one."""
         if not self._programs:
             self._programs = self._object.programs()
         if self.mode == "multi":
-            return attach_multi(self._programs[program], path, sites, at_return=at_return)
-        return perform(self._place_each, program, path, sites, at_return)
+            return attach_multi(self._programs[program], path, sites, at_return=at_return, pid=pid)
+        return perform(self._place_each, program, path, sites, at_return, pid)
 
-    def _place_each(self, program: str, path: str, sites: Sequence[Placement], at_return: bool) -> Links:
+    def _place_each(self, program: str, path: str, sites: Sequence[Placement], at_return: bool, pid: int) -> Links:
         links = Links()
         try:
             for site in sites:
-                links.add(self._place_one(program, path, site, at_return))
+                links.add(self._place_one(program, path, site, at_return, pid))
         except BaseException:
             links.close()
             raise
         return links
 
-    def _place_one(self, program: str, path: str, site: Placement, at_return: bool) -> Link:
+    def _place_one(self, program: str, path: str, site: Placement, at_return: bool, pid: int) -> Link:
         if self.mode == "perf":
-            return attach_perf(self._programs[program], path, site, at_return=at_return, cookies=True)
+            return attach_perf(self._programs[program], path, site, at_return=at_return, cookies=True, pid=pid)
         try:
             fd = load_program(with_cookie(self._object.instructions(program), site.cookie), name=program.encode())
         except OSError as e:
             raise AttachError(f"cannot probe {path} at offset {site.offset:#x}: {program}: {e.strerror}") from e
         try:
-            return attach_perf(fd, path, site, at_return=at_return, cookies=False)
+            return attach_perf(fd, path, site, at_return=at_return, cookies=False, pid=pid)
         finally:
             os.close(fd)
 

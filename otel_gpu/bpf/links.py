@@ -71,8 +71,11 @@ class Link:
             os.close(self._fds.pop())
 
 
-def attach_multi(program: int, path: str, sites: Sequence[Placement], *, at_return: bool) -> Link:
-    """Place a program on many sites of one file with one link (kernel 6.6); AttachError with the reason."""
+def attach_multi(program: int, path: str, sites: Sequence[Placement], *, at_return: bool, pid: int = 0) -> Link:
+    """Place a program on many sites of one file with one link (kernel 6.6), in one process or in all.
+
+    AttachError with the reason.
+    """
     offsets = (c_uint64 * len(sites))(*(s.offset for s in sites))
     cookies = (c_uint64 * len(sites))(*(s.cookie for s in sites))
     name = ctypes.create_string_buffer(os.fsencode(path))
@@ -84,6 +87,7 @@ def attach_multi(program: int, path: str, sites: Sequence[Placement], *, at_retu
         cookies=ctypes.addressof(cookies),
         cnt=len(sites),
         multi_flags=_MULTI_RETURN if at_return else 0,
+        pid=pid,
     )
     try:
         return Link([lib.bpf(LINK_CREATE, request)])
@@ -91,9 +95,9 @@ def attach_multi(program: int, path: str, sites: Sequence[Placement], *, at_retu
         raise _refused(path, sites[0].offset, e) from e
 
 
-def attach_perf(program: int, path: str, site: Placement, *, at_return: bool, cookies: bool) -> Link:
+def attach_perf(program: int, path: str, site: Placement, *, at_return: bool, cookies: bool, pid: int = 0) -> Link:
     """Place a program on one site with a perf event; without `cookies` the program must hold its own."""
-    fd = open_uprobe(path, site.offset, at_return=at_return)
+    fd = open_uprobe(path, site.offset, at_return=at_return, pid=pid)
     link = Link([fd])
     try:
         if cookies:
@@ -109,8 +113,8 @@ def attach_perf(program: int, path: str, site: Placement, *, at_return: bool, co
     return link
 
 
-def open_uprobe(path: str, offset: int, *, at_return: bool) -> int:
-    """Open the perf event of a uprobe and return its descriptor; AttachError with the reason."""
+def open_uprobe(path: str, offset: int, *, at_return: bool, pid: int = 0) -> int:
+    """Open the perf event of a uprobe in one process, or in all, and return its descriptor; AttachError with the reason."""
     name = ctypes.create_string_buffer(os.fsencode(path))
     event = PerfEventAttributes(
         type=int((_UPROBE_PMU / "type").read_text()),
@@ -119,7 +123,7 @@ def open_uprobe(path: str, offset: int, *, at_return: bool) -> int:
         config2=offset,
     )
     try:
-        return open_perf_event(event, 0)
+        return open_perf_event(event, -1, pid) if pid else open_perf_event(event, 0)
     except OSError as e:
         raise _refused(path, offset, e) from e
 

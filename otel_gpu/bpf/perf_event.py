@@ -39,14 +39,14 @@ class PerfEventAttributes(ctypes.Structure):
     )
 
 
-def open_perf_event(attributes: PerfEventAttributes, cpu: int) -> int:
-    """Open an event of all processes on one CPU and return its descriptor; OSError when refused."""
+def open_perf_event(attributes: PerfEventAttributes, cpu: int, pid: int = -1) -> int:
+    """Open an event of all processes on one CPU, or of one on all, and return its descriptor; OSError when refused."""
     attributes.size = ctypes.sizeof(PerfEventAttributes)
     return perform(
         lib.syscall,
         lib.SYS_PERF_EVENT_OPEN[lib.machine()],
         ctypes.byref(attributes),
-        c_int32(-1),
+        c_int32(pid),
         c_int32(cpu),
         c_int32(-1),
         c_uint64(_CLOEXEC),

@@ -45,12 +45,13 @@ def locate(binary: PythonBinary, bias: int, memory: Memory, code_type: int = 0) 
     """
     layout = binary.layout()
     ranges = tuple((start + bias, end + bias) for start, end in binary.eval_ranges)
-    state, offset, module = _thread_state(layout, binary.runtime + bias, bias, memory)
+    state, offset, module = thread_state_place(layout, binary.runtime + bias, bias, memory)
     interpreters = binary.runtime + bias + layout.runtime_interpreters
     return PythonProcess(layout, ranges, state, offset, module, interpreters, code_type + bias if code_type else 0)
 
 
-def _thread_state(layout: PythonLayout, runtime: int, bias: int, memory: Memory) -> tuple[int, int, int]:
+def thread_state_place(layout: PythonLayout, runtime: int, bias: int, memory: Memory) -> tuple[int, int, int]:
+    """Return where a thread has the pointer to its state: SLOT or DTV, the offset, and the number of the module."""
     if layout.tss_kind is TssKind.SLOT:
         return SLOT, layout.tss_offset, 0
     if layout.tss_kind is TssKind.KEY:

@@ -24,7 +24,7 @@ from .layout import (
 )
 from .thread_state import NOT_FOUND, ThreadStateSlot, find_slot
 
-RUNTIME, EVAL, _GILSTATE, _VERSION = (
+RUNTIME, EVAL, GILSTATE, VERSION = (
     "_PyRuntime",
     "_PyEval_EvalFrameDefault",
     "PyGILState_GetThisThreadState",
@@ -75,7 +75,7 @@ class PythonBinary:
 
 def analyse_python(elf: ElfFile) -> PythonBinary | None:
     """Read an interpreter; None where the file is none, UnsupportedPythonError where it cannot be understood."""
-    wanted = (RUNTIME, EVAL, _GILSTATE, _VERSION)
+    wanted = (RUNTIME, EVAL, GILSTATE, VERSION)
     symbols: dict[str, Symbol] = {}
     functions: set[int] = set()
     for symbol in elf.symbols(".dynsym"):
@@ -85,12 +85,12 @@ def analyse_python(elf: ElfFile) -> PythonBinary | None:
     if RUNTIME not in symbols or EVAL not in symbols:
         return None
     runtime = symbols[RUNTIME]
-    version, release = _version(elf, symbols.get(_VERSION))
+    version, release = version_of(elf, symbols.get(VERSION))
     ranges = _eval_ranges(elf, symbols[EVAL], functions)
     offsets = None
     if version >= (3, 13):
         offsets = elf.read_vaddr(runtime.value, min(DEBUG_OFFSETS_SIZE, runtime.size or DEBUG_OFFSETS_SIZE))
-    slot = find_slot(elf, symbols[_GILSTATE], runtime) if _GILSTATE in symbols else NOT_FOUND
+    slot = find_slot(elf, symbols[GILSTATE], runtime) if GILSTATE in symbols else NOT_FOUND
     return PythonBinary(
         version=version,
         release=release,
@@ -103,7 +103,8 @@ def analyse_python(elf: ElfFile) -> PythonBinary | None:
     )
 
 
-def _version(elf: ElfFile, constant: Symbol | None) -> tuple[tuple[int, int], int]:
+def version_of(elf: ElfFile, constant: Symbol | None) -> tuple[tuple[int, int], int]:
+    """Return the version and the release of an interpreter, by its symbol `VERSION` where it has one."""
     if constant is not None:
         release = int.from_bytes(elf.read_vaddr(constant.value, 4), "little")
         return (release >> 24, release >> 16 & 0xFF), release

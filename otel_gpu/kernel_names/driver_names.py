@@ -2,7 +2,7 @@
 
 A record is read after its handle was launched, and may be gone by then. So each is read twice, with time between for the
 kernel's report of an unload to arrive; and when something was unloaded whose kernels nobody knows, no handle is named
-that was not launched after that. A handle that is given out again counts as another kernel (ebpf/generations.bpf.h).
+that was not launched after that. A handle that is given out again counts as another kernel (ebpf/cuda/generations.bpf.h).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ CPU_PROGRAM = "profile_cpu"
 OFF_CPU_PROGRAMS = ("profile_switch", "profile_wakeup")
 """On the scheduler's tracepoints, not in a library."""
 
-GIVE_BACK_PROGRAM = "give_back"
+RELEASE_PROGRAM = "release_entries"
 """Run by the agent."""
 
 END_PROGRAMS = ("profile_thread_ends", "profile_program_begins")
@@ -94,7 +94,7 @@ def programs_for(types: Sequence[ProfileType]) -> set[str]:
     """Return the programs that profiles of these types need, in libraries and elsewhere."""
     names = {t.name for t in types}
     needed = programs_of(hook for kind in TABLES for hook in hooks_for(types, kind)) | programs_of(torch_hooks(types))
-    needed |= {*END_PROGRAMS, GIVE_BACK_PROGRAM}
+    needed |= {*END_PROGRAMS, RELEASE_PROGRAM}
     if CPU.name in names:
         needed.add(CPU_PROGRAM)
     if OFF_CPU.name in names:

@@ -47,7 +47,7 @@ MAPPING = np.dtype(
     ]
 )
 _MADE, _NO_TABLE, _FRAME_POINTERS = 1, 2, 4
-"""ebpf/abi.h: MAPPING_*."""
+"""ebpf/abi/: MAPPING_*."""
 _PROCESS = struct.Struct("<IIIIqQQ8Q80s")
 _EVAL_RANGES = 4
 _MAX_REGIONS = 8192

@@ -94,7 +94,7 @@ def test_arguments_lie_where_the_table_says(
     ("name", "word", "position"), [("hipMemset3D", 4, 2), ("hipMemset3DAsync", 4, 2), ("hipMalloc3D", 0, 1)]
 )
 def test_an_extent_lies_where_the_programs_read_it(name: str, word: int, position: int, tmp_path: Path) -> None:
-    """As extent_of in ebpf/copy.bpf.h has it: words of the stack, or behind a pointer."""
+    """As extent_of in ebpf/cuda/extents.bpf.h has it: words of the stack, or behind a pointer."""
     hook = next(hook for hook in HIP if hook.name == name)
     members = {"extent.width": 0, "extent.height": 1, "extent.depth": 2}
 

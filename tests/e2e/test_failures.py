@@ -17,8 +17,8 @@ from otel_gpu.exporters.file import FileExporter
 from otel_gpu.processors.kernel_names.processor import KernelNames
 from otel_gpu.receivers.cuda.events import CudaEvents
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.receivers.profiles.blocked import BlockedThreads
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
-from otel_gpu.receivers.profiles.resting import RestingThreads
 from otel_gpu.receivers.profiles.sums import ProfileSums
 from otel_gpu.receivers.self.receiver import SelfReceiver
 from otel_gpu.reporters.reading import read_profiles
@@ -56,7 +56,7 @@ _STEPS: tuple[tuple[type, str], ...] = (
     (ProfileReceiver, "finish"),
     (ProfileSums, "add"),
     (ProfileExport, "export"),
-    (RestingThreads, "waits"),
+    (BlockedThreads, "waits"),
     (StackNamer, "read"),
     (StackNamer, "name"),
 )

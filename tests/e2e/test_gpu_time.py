@@ -85,7 +85,7 @@ def test_few_long_kernels_outweigh_many_short_ones(way: str, told: dict[str, Tol
     assert run.of("upper", "slow_site") > 0.5 * run.totals["gpu_time_upper"]
 
 
-def test_batches_of_one_site_tell_how_long_it_took(told: dict[str, Told]) -> None:
+def test_busy_periods_of_one_site_tell_how_long_it_took(told: dict[str, Told]) -> None:
     # Also those of which no stack was taken.
     run = told["alternating"]
     lower, upper = run.totals["gpu_time_lower"], run.totals["gpu_time_upper"]

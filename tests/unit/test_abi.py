@@ -7,6 +7,7 @@ import pytest
 
 from otel_gpu import abi
 from otel_gpu.eh_frame import rows
+from otel_gpu.receivers.inference import records
 from otel_gpu.unwind import loader
 from tests.btf import Btf
 
@@ -17,9 +18,9 @@ TYPES = {
     "live_key": abi.LIVE_KEY,
     "live": abi.LIVE,
     "busy_key": abi.BUSY_KEY,
-    "batch_part": abi.BATCH_PART,
-    "batch_kind": abi.BATCH_KIND,
-    "batch_sum": abi.BATCH_SUM,
+    "period_part": abi.PERIOD_PART,
+    "period_kind": abi.PERIOD_KIND,
+    "period_sum": abi.PERIOD_SUM,
     "program_key": abi.PROGRAM_KEY,
     "program": abi.PROGRAM,
     "kernel": abi.KERNEL,
@@ -28,6 +29,11 @@ TYPES = {
     "sampled_thread": abi.SAMPLED_THREAD,
     "remainder_key": abi.REMAINDER_KEY,
     "remainder": abi.REMAINDER,
+    "gpu_totals": records.TOTALS,
+    "gpu_work": records.WORK,
+    "request": records.REQUEST,
+    "no_owner_key": records.NO_OWNER_KEY,
+    "followed": records.FOLLOWED,
     "unwind_mapping": loader.MAPPING,
     "unwind_row": rows.ROW,
 }

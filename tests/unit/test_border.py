@@ -1,4 +1,4 @@
-"""Every number of ebpf/abi.h is Python's number, or said here to be the kernel's alone: a new one fails until it is either."""
+"""Every number of ebpf/abi/ is Python's number, or said here to be the kernel's alone: a new one fails until it is either."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from otel_gpu.cpython import layout as python_layout
 from otel_gpu.cpython import process as python_process
 from otel_gpu.eh_frame import rows
 from otel_gpu.receivers.cuda import kernel_handles
+from otel_gpu.receivers.inference import records
 from otel_gpu.symbols import stacks
 from otel_gpu.unwind import loader
 
-_HEADER = Path(__file__).parent.parent.parent / "ebpf" / "abi.h"
+_SOURCES = Path(__file__).parents[2] / "ebpf"
+_HEADERS = sorted((_SOURCES / "abi").glob("*.h"))
+_TEXT = "\n".join(header.read_text() for header in _HEADERS)
 
 _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "family": abi.Family,
@@ -37,6 +40,9 @@ _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "stop": stacks.Stop,
     "frame_kind": {"NATIVE": stacks.NATIVE, "PYTHON": stacks.PYTHON, "EXACT": stacks.EXACT, "MADE": stacks.MADE},
     "sample_type": abi.SampleType,
+    "no_owner": records.NoOwner,
+    "ending": records.RequestEnding,
+    "work_kind": records.KernelWork,
     "submitted": abi.Submitted,
     "PY_EACH": python_layout.EntryRule,
     "THREAD_STATE_NONE": {"SLOT": python_process.SLOT, "DTV": python_process.DTV},
@@ -57,6 +63,7 @@ _COUNTS = {
     "TOTAL_COUNT": len(abi.TOTALS),
     "STOP_COUNT": len(stacks.Stop),
     "SUBMITTED_COUNT": len(abi.Submitted),
+    "NO_OWNER_COUNT": len(records.NoOwner),
     "SAMPLE_TYPES": max(abi.SampleType) + 1,
 }
 _CONSTANTS = {
@@ -65,8 +72,13 @@ _CONSTANTS = {
     "ORDINALS": abi.ORDINALS,
     "BUCKET_ZERO": abi.BUCKET_ZERO,
     "BUCKET_NONE": abi.BUCKET_NONE,
-    "BATCH_PARTS": abi.BATCH_PARTS,
+    "PERIOD_PARTS": abi.PERIOD_PARTS,
     "BUSY_STREAMS": abi.BUSY_STREAMS,
+    "DIRECTIONS": records.DIRECTIONS,
+    "REQUEST_WORKS": records.REQUEST_WORKS,
+    "REQUEST_HEAD": records.REQUEST_HEAD,
+    "RESPONSE_HEAD": records.RESPONSE_HEAD,
+    "REQUEST_AMBIGUOUS": records.AMBIGUOUS,
     "IDENTITY_ARGUMENTS": abi.IDENTITY_ARGUMENTS,
     "IDENTITY_ENVIRONMENT": abi.IDENTITY_ENVIRONMENT,
     "KERNEL_FORGOTTEN": kernel_handles._FORGOTTEN,
@@ -102,6 +114,8 @@ _OF_THE_KERNEL = {
     "SAMPLED_DEVICES": "struct sampled_thread is compared",
     "SAMPLED_TYPES": "struct sampled_thread is compared",
     "PY_ASIDE": "thread states that take turns in one stack",
+    "REQUEST_GONE": "whether its connection is closed is its ending",
+    "REQUEST_CLOSED": "a request that is told is closed",
     "FAMILY_COUNT": "families that a table of the kernel's has room for",
     "TOTALS_OF_API": "half of TOTAL_COUNT",
 }
@@ -127,29 +141,31 @@ def _enumerations(text: str) -> dict[str, list[str]]:
 
 
 def _constants(text: str) -> list[str]:
-    return [name for name in re.findall(r"^#define (\w+)[ \t]", text, re.MULTILINE) if name != "OTEL_GPU_ABI_H"]
+    return [
+        name for name in re.findall(r"^#define (\w+)[ \t]", text, re.MULTILINE) if not name.startswith("OTEL_GPU_ABI_")
+    ]
 
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """What a compiler makes of every number and structure of the header."""
+    """What a compiler makes of every number and structure of the headers."""
     if (compiler := shutil.which("cc") or shutil.which("clang")) is None:
         pytest.skip("there is no C compiler")
-    text = _HEADER.read_text()
-    names = [*_constants(text), *(member for members in _enumerations(text).values() for member in members)]
+    names = [*_constants(_TEXT), *(member for members in _enumerations(_TEXT).values() for member in members)]
     place = tmp_path_factory.mktemp("border")
     lines = [f'printf("{name} %lld\\n", (long long)({name}));' for name in names]
     lines += [f'printf("{name} %lld\\n", (long long)sizeof(struct {name}));' for name in _SIZES]
+    includes = "".join(f'#include "{header}"\n' for header in _HEADERS)
     (place / "all.c").write_text(
-        f'#include <stdio.h>\n#include "{_HEADER}"\nint main(void) {{\n' + "\n".join(lines) + "\nreturn 0; }\n"
+        f"#include <stdio.h>\n{includes}int main(void) {{\n" + "\n".join(lines) + "\nreturn 0; }\n"
     )
-    subprocess.run([compiler, "-o", place / "all", place / "all.c"], check=True)
+    subprocess.run([compiler, f"-I{_SOURCES}", "-o", place / "all", place / "all.c"], check=True)
     said = subprocess.run([place / "all"], capture_output=True, text=True, check=True).stdout
     return {name: int(value) for name, value in (line.split() for line in said.splitlines())}
 
 
 def test_every_enumeration_is_pythons(values: dict[str, int]) -> None:
-    enumerations = _enumerations(_HEADER.read_text())
+    enumerations = _enumerations(_TEXT)
     assert len(enumerations) > 15
 
     for name, members in enumerations.items():
@@ -164,9 +180,8 @@ def test_every_enumeration_is_pythons(values: dict[str, int]) -> None:
 
 
 def test_every_constant_is_pythons_or_the_kernels_alone(values: dict[str, int]) -> None:
-    text = _HEADER.read_text()
-    counts = {m for members in _enumerations(text).values() for m in members if m in _COUNTS or m in _OF_THE_KERNEL}
-    named = {*_constants(text), *counts}
+    counts = {m for members in _enumerations(_TEXT).values() for m in members if m in _COUNTS or m in _OF_THE_KERNEL}
+    named = {*_constants(_TEXT), *counts}
 
     assert named == {*_CONSTANTS, *_COUNTS, *_OF_THE_KERNEL}
     for name, value in {**_CONSTANTS, **_COUNTS}.items():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.discovery.processes import Process
-from otel_gpu.receivers.cuda.busy import Batch, BatchSum, BusyDelta, BusyTimes, bounds, present_batch
+from otel_gpu.receivers.cuda.busy import BusyDelta, BusyPeriod, BusyPeriodSum, BusyTimes, bounds, present_period
 from otel_gpu.signals.metrics import Resource
 
 FIRST, NOW = 1_000, 10_000
@@ -32,7 +32,7 @@ def test_nothing_is_busy_before_the_first_submission() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 1000)), min_size=1))
-def test_batches_and_gaps_add_up(spans: list[tuple[int, int]]) -> None:
+def test_busy_periods_and_gaps_add_up(spans: list[tuple[int, int]]) -> None:
     busy, idle = sum(b for b, _ in spans), sum(i for _, i in spans[:-1])
     end = FIRST + busy + idle
     submissions = len(spans)
@@ -42,30 +42,32 @@ def test_batches_and_gaps_add_up(spans: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle_since", "sampled", "batch"),
+    ("idle_since", "sampled", "period"),
     [
-        pytest.param(0, 7, Batch(5, 9, 6_000, NOW, 70), id="it goes on"),
-        pytest.param(8_000, 7, Batch(5, 9, 6_000, 8_000, 70), id="the device is idle behind it"),
+        pytest.param(0, 7, BusyPeriod(5, 9, 6_000, NOW, 70), id="it goes on"),
+        pytest.param(8_000, 7, BusyPeriod(5, 9, 6_000, 8_000, 70), id="the device is idle behind it"),
         pytest.param(0, 5, None, id="no stack was taken of it"),
         pytest.param(0, 10, None, id="it has grown while it was read"),
     ],
 )
-def test_the_present_batch_is_told_when_somebody_looked(idle_since: int, sampled: int, batch: Batch | None) -> None:
-    assert present_batch(NOW, 100, idle_since, 9, 9, 5, 6_000, 30, sampled) == batch
+def test_the_present_busy_period_is_told_when_somebody_looked(
+    idle_since: int, sampled: int, period: BusyPeriod | None
+) -> None:
+    assert present_period(NOW, 100, idle_since, 9, 9, 5, 6_000, 30, sampled) == period
 
 
-def test_times_and_batches_come_together_until_they_are_taken() -> None:
+def test_times_and_busy_periods_come_together_until_they_are_taken() -> None:
     times, process = BusyTimes(), Process(7, Resource(()), start_ticks=1)
-    seen, over = Batch(0, 3, 10, 50, 5), Batch(0, 4, 10, 60, 8)
+    seen, over = BusyPeriod(0, 3, 10, 50, 5), BusyPeriod(0, 4, 10, 60, 8)
     parts = ((0xA, 2),)
     times.ended(process, 0, over)  # nothing is known of the device's time yet
-    times.grown(process, BusyDelta((7, 1), 0, 5, 40, 10, seen, {parts: BatchSum(1, 30, 3)}))
-    times.grown(process, BusyDelta((7, 1), 0, 3, 10, 50, None, {parts: BatchSum(2, 60, 6)}))
+    times.grown(process, BusyDelta((7, 1), 0, 5, 40, 10, seen, {parts: BusyPeriodSum(1, 30, 3)}))
+    times.grown(process, BusyDelta((7, 1), 0, 3, 10, 50, None, {parts: BusyPeriodSum(2, 60, 6)}))
     times.ended(process, 0, over)
 
     (time,) = times.take()[process].values()
 
     assert (time.since_ns, time.lower_ns, time.upper_ns) == (10, 8, 50)
-    assert time.batches == {0: over}
-    assert time.kinds == {parts: BatchSum(3, 90, 9)}
+    assert time.periods == {0: over}
+    assert time.kinds == {parts: BusyPeriodSum(3, 90, 9)}
     assert times.take() == {}

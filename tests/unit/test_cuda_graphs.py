@@ -127,7 +127,7 @@ def test_explicit_nodes_are_read_as_cuda_h_lays_them_out(calls: Calls) -> None:
 
     assert contents[Node(NodeType.MEMSET, 120, 0)] == 1
     assert contents[Node(NodeType.COPY, 600, CopyKind.HOST_TO_DEVICE)] == 1
-    # 24 blocks are in the bucket (16, 32], which ebpf/abi.h numbers 4 + 2; one thread is in the bucket of 1.
+    # 24 blocks are in the bucket (16, 32], which ebpf/abi/ numbers 4 + 2; one thread is in the bucket of 1.
     assert contents[Node(NodeType.KERNEL, 0xA1, 6 | 1 << 8)] == 1
 
 

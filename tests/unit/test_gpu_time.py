@@ -13,7 +13,7 @@ from otel_gpu import abi
 from otel_gpu.abi import SampleType
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
-from otel_gpu.receivers.cuda.busy import Batch, BatchSum, DeviceTime, Parts
+from otel_gpu.receivers.cuda.busy import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from otel_gpu.receivers.profiles.gpu_time import LAUNCHED_BEFORE, GpuTime
 from otel_gpu.receivers.profiles.gpu_time_split import Shares, Work, split
 from otel_gpu.receivers.profiles.sums import GRAPH, NOT_SAMPLED, StackSample
@@ -28,14 +28,14 @@ LATE = 5
 """How long it takes to learn that work is done."""
 
 
-def run(batches: list[list[int]], *, stacks: float, parts_known: float, seed: int = 0) -> tuple[Shares, Counter[int]]:
-    """Let a device do batches of sites' work; look at some. Return what was found, and what each site took."""
+def run(periods: list[list[int]], *, stacks: float, parts_known: float, seed: int = 0) -> tuple[Shares, Counter[int]]:
+    """Let a device do busy periods of sites' work; look at some. Return what was found, and what each site took."""
     draw = random.Random(seed)
     work, time = Work(), DeviceTime(0)
     now = number = 0
     took: Counter[int] = Counter()
-    kinds: dict[Parts, BatchSum] = {}
-    for sites in batches:
+    kinds: dict[Parts, BusyPeriodSum] = {}
+    for sites in periods:
         opened, first, is_whole, sampled = now, number, draw.random() < stacks, 0
         for site in sites:
             number += 1
@@ -49,13 +49,15 @@ def run(batches: list[list[int]], *, stacks: float, parts_known: float, seed: in
                 work.others[site] += draw.random() < 0.9
         end = now + sum(TOOK[s] for s in sites)
         now = end + LATE
-        batch = Batch(first, number, opened, now, end - opened - LATE)
+        period = BusyPeriod(first, number, opened, now, end - opened - LATE)
         if sampled:
-            time.add(batch)
+            time.add(period)
         parts = tuple(Counter(PARTS[s] for s in sites).items())
         if draw.random() < parts_known:
-            kinds[parts] = kinds.get(parts, BatchSum(0, 0, 0)).plus(BatchSum(1, now - opened, batch.lower_ns))
-        time.lower_ns += batch.lower_ns
+            kinds[parts] = kinds.get(parts, BusyPeriodSum(0, 0, 0)).plus(
+                BusyPeriodSum(1, now - opened, period.lower_ns)
+            )
+        time.lower_ns += period.lower_ns
         time.upper_ns += now - opened
         now += 100
     time.kinds = kinds
@@ -69,19 +71,19 @@ def run(batches: list[list[int]], *, stacks: float, parts_known: float, seed: in
     st.integers(0, 1000),
 )
 def test_what_a_site_took_lies_between_its_bounds(
-    batches: list[list[int]], stacks: float, parts_known: float, seed: int
+    periods: list[list[int]], stacks: float, parts_known: float, seed: int
 ) -> None:
-    found, took = run(batches, stacks=stacks, parts_known=parts_known, seed=seed)
+    found, took = run(periods, stacks=stacks, parts_known=parts_known, seed=seed)
 
     for site, share in enumerate(found.sites):
         assert share.at_least_ns <= took[site] <= share.at_most_ns
     everybody = [*found.sites, *found.elsewhere.values(), found.unknown]
-    assert sum(s.lower_ns for s in everybody) == sum(sum(TOOK[x] for x in b) - LATE for b in batches)
-    assert sum(s.upper_ns for s in everybody) == sum(sum(TOOK[x] for x in b) + LATE for b in batches)
+    assert sum(s.lower_ns for s in everybody) == sum(sum(TOOK[x] for x in b) - LATE for b in periods)
+    assert sum(s.upper_ns for s in everybody) == sum(sum(TOOK[x] for x in b) + LATE for b in periods)
     assert all(value >= 0 for share in everybody for value in share)
 
 
-def test_batches_of_one_site_tell_it_all() -> None:
+def test_busy_periods_of_one_site_tell_it_all() -> None:
     found, took = run([[0], [1, 1, 1], [3]] * 5, stacks=1, parts_known=1)
 
     for site in (0, 1, 3):
@@ -89,7 +91,7 @@ def test_batches_of_one_site_tell_it_all() -> None:
         assert found.sites[site].at_most_ns - took[site] <= 5 * LATE
 
 
-def test_the_estimate_tells_long_work_from_short_by_how_batches_differ() -> None:
+def test_the_estimate_tells_long_work_from_short_by_how_busy_periods_differ() -> None:
     found, took = run([[0, 1, 1], [0, 0, 1, 3], [0, 1, 1, 1], [3, 3, 1]] * 20, stacks=0.3, parts_known=1)
 
     for site in (0, 1, 3):

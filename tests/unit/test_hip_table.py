@@ -14,7 +14,7 @@ from otel_gpu.probes.hip import HIP
 from otel_gpu.probes.hook import Hook, argument_location
 from otel_gpu.probes.table import DRIVER, FUNCTIONS, function_number
 
-SOURCE = "".join(path.read_text() for path in sorted((Path(__file__).parents[2] / "ebpf").glob("*.bpf.h")))
+SOURCE = "".join(path.read_text() for path in sorted((Path(__file__).parents[2] / "ebpf" / "cuda").glob("*.bpf.c")))
 PROGRAMS = set(re.findall(r"^int (\w+)\(struct pt_regs", SOURCE, re.MULTILINE))
 PROGRAMS |= {
     f"copy_{shape}{form}" for shape in re.findall(r"COPY_PROGRAMS\((\w+)\)\n", SOURCE) for form in ("", "_async")

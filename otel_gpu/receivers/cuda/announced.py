@@ -18,7 +18,7 @@ class Announced:
 
 
 def read(pid: int, parent: int, record: bytes, *, has_path: bool) -> Announced:
-    """Read struct identity of ebpf/abi.h; what does not fit there, or was not readable, is not known.
+    """Read struct identity of ebpf/abi/; what does not fit there, or was not readable, is not known.
 
     Without a path there is the executable's own name, and nothing of control groups.
     """

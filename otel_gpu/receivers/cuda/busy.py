@@ -9,17 +9,17 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...abi import BATCH_KIND, BATCH_SUM, BUSY, BUSY_KEY
+from ...abi import BUSY, BUSY_KEY, PERIOD_KIND, PERIOD_SUM
 from ...bpf.maps import BpfMap
 from ...discovery.processes import Process
 from ...program_id import ProgramId
 
 _MAX_PROCESSES = 4096
-_MAX_BATCHES = 1 << 16
+_MAX_PERIODS = 1 << 16
 """Of one device. What is left out is time of which nobody knows whose it was."""
 
 
-class Batch(NamedTuple):
+class BusyPeriod(NamedTuple):
     """Work of one program on one device, between two times at which the device was certainly idle."""
 
     first: int
@@ -33,19 +33,19 @@ class Batch(NamedTuple):
 
 
 Parts = tuple[tuple[int, int], ...]
-"""What a batch consists of: pairs of `abi.part_of` and how many submissions there are, in the order of their coming."""
+"""What a busy period consists of: pairs of `abi.part_of` and how many submissions there are, in the order of their coming."""
 
 
-class BatchSum(NamedTuple):
-    """What batches of the same parts came to."""
+class BusyPeriodSum(NamedTuple):
+    """What busy periods of the same parts came to."""
 
-    batches: int
+    periods: int
     upper_ns: int
     lower_ns: int
 
-    def plus(self, other: BatchSum, sign: int = 1) -> BatchSum:
+    def plus(self, other: BusyPeriodSum, sign: int = 1) -> BusyPeriodSum:
         """Return both together; or, with the sign -1, this without the other."""
-        return BatchSum(*(a + sign * b for a, b in zip(self, other, strict=True)))
+        return BusyPeriodSum(*(a + sign * b for a, b in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +58,31 @@ class BusyDelta:
     upper_ns: int
     since_ns: int = 0
     """When it was read before, or the first submission."""
-    batch: Batch | None = None
+    period: BusyPeriod | None = None
     """The present one or, when the device is idle, the last; None unless stacks were taken of it."""
-    kinds: Mapping[Parts, BatchSum] = field(default_factory=dict)
-    """Batches that began and ended since, as far as it is known what was done in them."""
+    kinds: Mapping[Parts, BusyPeriodSum] = field(default_factory=dict)
+    """Busy periods that began and ended since, as far as it is known what was done in them."""
 
 
 @dataclass(slots=True)
 class DeviceTime:
-    """Between which bounds one device worked for a process over a stretch of time, and the batches that are known."""
+    """Between which bounds one device worked for a process over a stretch of time, and the busy periods that are known."""
 
     since_ns: int
     lower_ns: int = 0
     upper_ns: int = 0
-    batches: dict[int, Batch] = field(default_factory=dict)
-    """By `first`: those of which stacks were taken. A batch that was not over yet may be there, as it was when last read."""
-    kinds: dict[Parts, BatchSum] = field(default_factory=dict)
+    periods: dict[int, BusyPeriod] = field(default_factory=dict)
+    """By `first`: those of which stacks were taken. A busy period that was not over yet may be there, as it was when last read."""
+    kinds: dict[Parts, BusyPeriodSum] = field(default_factory=dict)
     """Those of which it is known what was done, with stacks or without."""
 
-    def add(self, batch: Batch) -> None:
-        """Note a batch, in place of what was known of it before."""
-        if batch.first in self.batches or len(self.batches) < _MAX_BATCHES:
-            self.batches[batch.first] = batch
+    def add(self, period: BusyPeriod) -> None:
+        """Note a busy period, in place of what was known of it before."""
+        if period.first in self.periods or len(self.periods) < _MAX_PERIODS:
+            self.periods[period.first] = period
 
 
-_NOTHING = BatchSum(0, 0, 0)
+_NOTHING = BusyPeriodSum(0, 0, 0)
 _PROGRAM = struct.Struct("<II")
 """With which keys begin."""
 
@@ -100,17 +100,17 @@ class BusyTimes:
         time_ = devices.setdefault(delta.device, DeviceTime(delta.since_ns))
         time_.lower_ns += delta.lower_ns
         time_.upper_ns += delta.upper_ns
-        if delta.batch is not None:
-            time_.add(delta.batch)
+        if delta.period is not None:
+            time_.add(delta.period)
         for parts, sum_ in delta.kinds.items():
             time_.kinds[parts] = time_.kinds.get(parts, _NOTHING).plus(sum_)
         if len(self._times) > _MAX_PROCESSES:
             self._times.popitem(last=False)
 
-    def ended(self, process: Process, device: int, batch: Batch) -> None:
-        """Add a batch that is over; to be called behind the `grown` that has its time."""
+    def ended(self, process: Process, device: int, period: BusyPeriod) -> None:
+        """Add a busy period that is over; to be called behind the `grown` that has its time."""
         if (devices := self._times.get(process)) is not None and device in devices:
-            devices[device].add(batch)
+            devices[device].add(period)
 
     def take(self) -> Mapping[Process, Mapping[int, DeviceTime]]:
         """Return what came together, by process and device, and begin anew."""
@@ -125,7 +125,7 @@ class BusyReader:
         self._table = table
         self._kinds = kinds
         self._since = since
-        self._kinds_said: dict[bytes, BatchSum] = {}
+        self._kinds_said: dict[bytes, BusyPeriodSum] = {}
         self._said: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._read_ns: dict[tuple[int, int, int], int] = {}
 
@@ -148,7 +148,7 @@ class BusyReader:
             grown = max(lower - lower_before, 0), max(upper - upper_before, 0)
             if any(grown):
                 yield BusyDelta(
-                    ProgramId(tgid, exec_id), device, *grown, since, present_batch(now, *state[2:]), kinds.get(key, {})
+                    ProgramId(tgid, exec_id), device, *grown, since, present_period(now, *state[2:]), kinds.get(key, {})
                 )
 
     def forget(self, programs: Collection[ProgramId]) -> None:
@@ -158,14 +158,14 @@ class BusyReader:
         for kind in [k for k in self._kinds_said if _PROGRAM.unpack_from(k) in programs]:
             del self._kinds_said[kind]
 
-    def _read_kinds(self) -> dict[tuple[int, int, int], dict[Parts, BatchSum]]:
-        found: dict[tuple[int, int, int], dict[Parts, BatchSum]] = {}
-        keys, values = self._kinds.read(BATCH_KIND, BATCH_SUM)
+    def _read_kinds(self) -> dict[tuple[int, int, int], dict[Parts, BusyPeriodSum]]:
+        found: dict[tuple[int, int, int], dict[Parts, BusyPeriodSum]] = {}
+        keys, values = self._kinds.read(PERIOD_KIND, PERIOD_SUM)
         for i, value in enumerate(values.tolist()):
-            raw, now = keys[i].tobytes(), BatchSum(*value)
+            raw, now = keys[i].tobytes(), BusyPeriodSum(*value)
             grown = now.plus(self._kinds_said.get(raw, _NOTHING), -1)
             self._kinds_said[raw] = now
-            if grown.batches > 0:
+            if grown.periods > 0:
                 (tgid, exec_id, device, _), parts = keys[i].tolist()
                 found.setdefault((tgid, exec_id, device), {})[
                     tuple((int(subject), int(calls)) for subject, calls in parts if calls)
@@ -183,7 +183,7 @@ def bounds(
     return lower, (idle_since if is_idle else now) - first - idle
 
 
-def present_batch(
+def present_period(
     now: int,
     lower: int,
     idle_since: int,
@@ -193,9 +193,9 @@ def present_batch(
     opened: int,
     lower_before: int,
     sampled: int,
-) -> Batch | None:
-    """Return the batch that goes on or, on an idle device, the last one, if stacks were taken of it."""
+) -> BusyPeriod | None:
+    """Return the busy period that goes on or, on an idle device, the last one, if stacks were taken of it."""
     if not first < sampled <= submissions:
         return None
     is_idle = idle_since and submissions == idle_submissions
-    return Batch(first, submissions, opened, idle_since if is_idle else now, max(lower - lower_before, 0))
+    return BusyPeriod(first, submissions, opened, idle_since if is_idle else now, max(lower - lower_before, 0))

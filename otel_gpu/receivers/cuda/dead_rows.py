@@ -26,13 +26,13 @@ class DeadRows:
     """The rows of a table that are about to be taken out. Owned by one thread."""
 
     def __init__(
-        self, rows: RowReader, graphs: BpfMap, kernels: BpfMap, give_back: Callable[[ProgramId, int], None]
+        self, rows: RowReader, graphs: BpfMap, kernels: BpfMap, release_entries: Callable[[ProgramId, int], None]
     ) -> None:
         """`graphs` has the versions of executable graphs, `kernels` the generations of handles."""
         self._rows = rows
         self._graphs = graphs
         self._kernels = kernels
-        self._give_back = give_back
+        self._release_entries = release_entries
         self._doomed: dict[bytes, bytes] = {}
         """What the dead ones counted when they were found."""
 
@@ -47,7 +47,7 @@ class DeadRows:
         for program in self._rows.remove(gone):
             taken[program] += 1
         for program, rows in taken.items():
-            self._give_back(program, rows)
+            self._release_entries(program, rows)
 
     def _of_graphs(self, keys: npt.NDArray[np.void]) -> _Mask:
         mine = keys["family"] == Family.GRAPH_LAUNCH

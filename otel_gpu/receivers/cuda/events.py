@@ -22,14 +22,14 @@ from ...program_id import ProgramId
 from ...signals.telemetry import OTHER
 from ..hip import rows as hip
 from . import announced
-from .busy import Batch
+from .busy import BusyPeriod
 from .graphs import Contents, Graphs, Node
 from .kernel_handles import KernelHandles, handle_of
 from .live_allocations import LiveAllocations
 from .rows import RowDelta
 
 _MAX_DEVICE_PROGRAMS = 4096
-_MAX_BATCHES = 1 << 16
+_MAX_PERIODS = 1 << 16
 """Between two reads; what is left out is time of which nobody knows whose it was."""
 _MAX_NAME = 4096
 _KEPT_OF_NAME = 4000
@@ -55,7 +55,7 @@ class CudaEvents:
         self._handles = KernelHandles()
         self._cut_names = 0
         self._unknown_nodes = 0
-        self._batches: list[tuple[ProgramId, int, Batch]] = []
+        self._periods: list[tuple[ProgramId, int, BusyPeriod]] = []
         # Those of ended programs are still asked for when their last counts are exported, so only age ends them.
         self._device_uuids: OrderedDict[ProgramId, dict[int, str]] = OrderedDict()
 
@@ -91,15 +91,15 @@ class CudaEvents:
                 case EventType.FIRST_LAUNCH if self._handles.key(program, a) == a:
                     ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
                     self._resolver.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
-                case EventType.BATCH if len(self._batches) < _MAX_BATCHES:
-                    self._batches.append((program, tid, Batch(a, b, c, when_ns, d)))
+                case EventType.BUSY_PERIOD if len(self._periods) < _MAX_PERIODS:
+                    self._periods.append((program, tid, BusyPeriod(a, b, c, when_ns, d)))
                 case _:
                     pass
 
-    def take_batches(self) -> list[tuple[ProgramId, int, Batch]]:
-        """Return the batches of work that ended since the last call, with whose they were and on which device."""
+    def take_busy_periods(self) -> list[tuple[ProgramId, int, BusyPeriod]]:
+        """Return the busy periods of work that ended since the last call, with whose they were and on which device."""
         with self.lock:
-            taken, self._batches = self._batches, []
+            taken, self._periods = self._periods, []
         return taken
 
     def kernel_name(self, process: Process, key: int) -> str:

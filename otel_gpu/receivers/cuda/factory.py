@@ -30,6 +30,7 @@ def _create(context: Context, settings: CudaSettings) -> CudaReceiver:
             only=context.pids,
             counted=counted,
             table_share=context.table_share,
+            follows_requests="inference" in context.types,
         )
         # What the programs are read with is imported while the kernel checks them.
         from ...processors.devices import DeviceNames

@@ -294,7 +294,7 @@ def _kernel(data: bytes, at: int, dims: int, kernel_at: int) -> Node:
 
 
 def _bucket(value: int) -> int:
-    """Return the bucket as the kernel numbers it (ebpf/abi.h)."""
+    """Return the bucket as the kernel numbers it (ebpf/abi/)."""
     return (value - 1).bit_length() + 1 if value else abi.BUCKET_ZERO
 
 

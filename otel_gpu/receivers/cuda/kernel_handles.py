@@ -1,7 +1,7 @@
 """Which kernel was a handle when it was launched? Drivers give handles out again once their module is unloaded.
 
 The kernel's programs count launches under a handle's generation, which is a new one each time the handle gets another
-name (ebpf/generations.bpf.h). Each kernel that a handle ever was has a key of its own here, which is what names are kept by:
+name (ebpf/cuda/generations.bpf.h). Each kernel that a handle ever was has a key of its own here, which is what names are kept by:
 the handle itself, for the first, or the handle with the generation, plus 1, above it. Where the record of a new generation
 was dropped, its key has no name: an old one would be wrong.
 """
@@ -16,7 +16,7 @@ _HANDLE_BITS = 64
 _HANDLE = (1 << _HANDLE_BITS) - 1
 _GENERATIONS = 1 << 16
 _FORGOTTEN = 1 << 17
-"""Set beside the generation, in ebpf/abi.h's KERNEL_NOW, when a later name of the handle would not be told from this one."""
+"""Set beside the generation, in ebpf/abi/'s KERNEL_NOW, when a later name of the handle would not be told from this one."""
 
 
 class KernelHandles:

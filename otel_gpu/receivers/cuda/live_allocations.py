@@ -42,10 +42,10 @@ class ReleasedMemory:
 class LiveAllocations:
     """The kernel's table of live allocations, as far as the kernel cannot keep it itself."""
 
-    def __init__(self, live: BpfMap, give_back: Callable[[ProgramId, int], None]) -> None:
-        """`give_back` is told how many allocations of a program were taken out of the table."""
+    def __init__(self, live: BpfMap, release_entries: Callable[[ProgramId, int], None]) -> None:
+        """`release_entries` is told how many allocations of a program were taken out of the table."""
         self._live = live
-        self._give_back = give_back
+        self._release_entries = release_entries
         self._lock = threading.Lock()
         self._released: list[ReleasedMemory] = []
 
@@ -71,7 +71,7 @@ class LiveAllocations:
             removed += deleted
             for number, kind, size in taken[["device", "type", "size"]].tolist():
                 sizes[number, kind & ~KIND_HIP] += size
-        self._give_back(program, removed)
+        self._release_entries(program, removed)
         with self._lock:
             self._released += [
                 ReleasedMemory(program, number, MemoryType(kind), size, is_hip)

@@ -20,8 +20,10 @@ _PREALLOCATE_BYTES = 64 << 20
 _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
 """Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
 _ENDS = ("thread_ends", "program_begins")
-_NOT_UPROBES = frozenset({*_ENDS, "who_runs", "give_back"})
+_NOT_UPROBES = frozenset({*_ENDS, "who_runs", "release_entries"})
 _OF_MEMORY = ("live", "mapped")
+REQUEST_TABLES = ("followed", "requests", "connections", "request_threads", "python_contexts", "no_owners", "going_on")
+"""Where those look who charge work to requests."""
 _NO_ROWS = 1
 _NO_PREALLOC = 1
 
@@ -37,8 +39,11 @@ class CudaPrograms:
         only: tuple[int, ...] = (),
         counted: Counted = Counted.ALL,
         table_share: float = 1.0,
+        follows_requests: bool = False,
     ) -> None:
         """Load them. `only` limits counting to these pids; the less is `counted`, the less it costs.
+
+        With `follows_requests` the work is charged to requests as well, of which the inference receiver keeps the tables.
 
         Tables have `table_share` of their usual size. UnsupportedKernelError and LoadError say what the kernel lacks.
         """
@@ -58,14 +63,24 @@ class CudaPrograms:
         self.object = BpfObject("cuda" if features.bpf_loop and mode != "copies" else "cuda_before_5_17")
         self.linker = ObjectLinker(self.object, mode)
         try:
-            self._load(map_entries, only, table_share)
+            self._load(map_entries, only, table_share, follows_requests)
         except BaseException:
             self.object.close()
             raise
 
-    def _load(self, map_entries: int, only: tuple[int, ...], table_share: float) -> None:
+    def _load(self, map_entries: int, only: tuple[int, ...], table_share: float, follows_requests: bool) -> None:
         times = int(self.counted is Counted.ALL)
-        self.object.set_variables({"observe_all": 0 if only else 1, "busy_time": times, **abi.pid_namespace()})
+        self.object.set_variables(
+            {
+                "observe_all": 0 if only else 1,
+                "busy_time": times,
+                "follows_requests": int(follows_requests),
+                **abi.pid_namespace(),
+            }
+        )
+        if not follows_requests:
+            for table in REQUEST_TABLES:
+                self.object.configure_map(table, max_entries=_NO_ROWS)
         # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it, and
         # a recording of launches, which wants to begin, too much time.
         is_brief = self.counted is Counted.LAUNCHES

@@ -1,6 +1,6 @@
 """Which programs has the kernel entries of, what did each lose, and which have ended?
 
-A program has a share of each of the kernel's tables (ebpf/shares.bpf.h). What it does beyond that costs it detail, never a
+A program has a share of each of the kernel's tables (ebpf/lib/shares.bpf.h). What it does beyond that costs it detail, never a
 total, and is told here with its name.
 """
 
@@ -155,14 +155,14 @@ class SharedTables:
         removals: Mapping[Table, Removal],
         states: Callable[[], Mapping[ProgramId, ProgramState]],
     ) -> None:
-        self._give_back = bpf.programs()["give_back"]
+        self._release_entries = bpf.programs()["release_entries"]
         self._removals = dict(removals)
         self._states = states
 
-    def give_back(self, table: Table, program: ProgramId, entries: int) -> None:
+    def release_entries(self, table: Table, program: ProgramId, entries: int) -> None:
         """Say that a program's entries were taken out of a table."""
         if entries:
-            run_once(self._give_back, *program, table, entries)
+            run_once(self._release_entries, *program, table, entries)
 
     def forget(self, programs: set[ProgramId]) -> None:
         """Remove whatever programs have that have ended."""
@@ -173,7 +173,7 @@ class SharedTables:
             holders = {program for program, state in states.items() if state.used[table]}
             if holders:
                 # What each had is forgotten with it.
-                self.give_back(table, _NOBODY, remove(holders))
+                self.release_entries(table, _NOBODY, remove(holders))
 
 
 def _total(program: ProgramId, family: Family, kind: int, count: int, sum_a: int, sum_b: int) -> RowDelta:
@@ -190,7 +190,7 @@ def _total(program: ProgramId, family: Family, kind: int, count: int, sum_a: int
 
 
 def _bucket(value: float) -> int:
-    """Return the bucket as the kernel numbers it (ebpf/abi.h)."""
+    """Return the bucket as the kernel numbers it (ebpf/abi/)."""
     return (math.ceil(value) - 1).bit_length() + 1 if value > 0 else BUCKET_ZERO
 
 

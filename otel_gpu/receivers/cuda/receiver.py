@@ -43,7 +43,7 @@ from .error_types import ErrorTypes
 from .events import CudaEvents
 from .kernel_handles import handle_of
 from .live_allocations import LiveAllocations, ReleasedMemory
-from .loading import CudaPrograms
+from .loading import REQUEST_TABLES, CudaPrograms
 from .owners import Removal, by_key, by_value, of_trie, programs_of
 from .pending_rows import PendingRows
 from .programs import ProgramLoss, Programs, SharedTables
@@ -56,7 +56,7 @@ _KEYED_BY_PROGRAM = (
     Table.LIVE,
     Table.MAPPED,
     Table.BUSY,
-    Table.BATCH_KINDS,
+    Table.PERIOD_KINDS,
     Table.RECORDED,
     Table.CAPTURING,
     Table.CAPTURED_KERNELS,
@@ -66,8 +66,9 @@ _KEYED_BY_PROGRAM = (
     Table.KERNELS,
 )
 _SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events")
+_SHARED_WITH_REQUESTS = ("programs", "used_by_all", "events", "losses")
 _THREAD_OWNER_AT = 8
-"""Where struct thread of ebpf/threads.bpf.h says whose it is."""
+"""Where struct thread of ebpf/cuda/threads.bpf.h says whose it is."""
 _FOLDED = "rows_folded"
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
 _NEVER = (1 << 64) - 1
@@ -95,6 +96,14 @@ class CudaTables(NamedTuple):
     kernel: Programs
     ends: TracepointLinks
     """What says that a program has ended: the last to hear of it."""
+
+
+class RequestTables(NamedTuple):
+    """What the programs which follow requests share with those that count."""
+
+    maps: Mapping[str, BpfMap]
+    """By their names."""
+    kernel: Programs
 
 
 class CudaReceiver(LibraryReceiver):
@@ -131,17 +140,17 @@ class CudaReceiver(LibraryReceiver):
         )
         self._rows = RowReader(self._object.map("rows"))
         self._overflow = RowReader(self._object.map("overflow"))
-        self._busy = BusyReader(*map(self._object.map, ("busy", "batch_kinds", "batches_since")))
+        self._busy = BusyReader(*map(self._object.map, ("busy", "period_kinds", "periods_since")))
         self._times = BusyTimes()
         self._programs = Programs(self._object)
         self._shared = SharedTables(self._object, self._removals(), self._programs.states)
-        self._allocations = LiveAllocations(self._object.map("live"), partial(self._shared.give_back, Table.LIVE))
+        self._allocations = LiveAllocations(self._object.map("live"), partial(self._shared.release_entries, Table.LIVE))
         self.kernels = KernelTable()
         self._resolver = KernelNameResolver(self.kernels, parsers)
         self._events = CudaEvents(self.kernels, self._resolver, self._allocations, self._announced)
         self._errors = ErrorTypes()
-        give_back = partial(self._shared.give_back, Table.ROWS)
-        self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), give_back)
+        release_entries = partial(self._shared.release_entries, Table.ROWS)
+        self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), release_entries)
         processes.ask(self._programs)
         self._ring = RingReader(self._object.map("events"), self._events.handle)
         self._pending_rows = PendingRows(self._events.awaits_name)
@@ -241,6 +250,12 @@ class CudaReceiver(LibraryReceiver):
         maps = {name: self._object.map(name) for name in _SHARED}
         return CudaTables(**maps, kernel=self._programs, ends=self._loaded.ends)
 
+    @property
+    def request_tables(self) -> RequestTables:
+        """What programs that follow requests share with those that count."""
+        maps = {name: self._object.map(name) for name in (*REQUEST_TABLES, *_SHARED_WITH_REQUESTS)}
+        return RequestTables(maps, self._programs)
+
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""
         return self._name(process, self._events.key_of(process, handle))
@@ -306,8 +321,8 @@ class CudaReceiver(LibraryReceiver):
             known = programs_of(self._processes)
             self._component.each(self._busy.read(known), add_time)
             self._component.each(
-                self._events.take_batches(),
-                lambda batch: self._times.ended(self._processes.owner(batch[0]), *batch[1:]),
+                self._events.take_busy_periods(),
+                lambda period: self._times.ended(self._processes.owner(period[0]), *period[1:]),
             )
             self._component.each(self._allocations.take_released(), end_memory)
         measured = [*sums.measurements(), *hip.measurements(of_hip.measurements()), *map(self._lost, self._losses)]

@@ -19,7 +19,7 @@ _Sums = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """What one row grew by. Fields as in ebpf/abi.h."""
+    """What one row grew by. Fields as in ebpf/abi/."""
 
     tgid: int
     exec_id: int

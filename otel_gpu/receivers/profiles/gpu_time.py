@@ -16,7 +16,7 @@ from .sums import GRAPH, GRAPH_LAUNCH, NOT_SAMPLED, KernelName, SiteTime, StackS
 
 LAUNCHED_BEFORE = marker("[launched before]")
 _MAX_SAMPLES = 1 << 20
-"""Of one device, between two profiles. Those beyond keep their weight, and tell nothing of batches."""
+"""Of one device, between two profiles. Those beyond keep their weight, and tell nothing of busy periods."""
 _NUMBER = (1 << WORK_DEVICE_SHIFT) - 1
 _NO_HANDLE = 1 << 63
 

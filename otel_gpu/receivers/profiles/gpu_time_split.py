@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..cuda.busy import Batch, BatchSum, DeviceTime, Parts
+from ..cuda.busy import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 
 _ROUNDS = 100
 """Of the estimate; its error falls with each."""
@@ -74,7 +74,7 @@ class _Rows:
 def split(work: Work, time: DeviceTime, parts: Sequence[int]) -> Shares:
     """Split a device's time among sites, of which `parts` says what they do.
 
-    - Of a batch whose every submission has its stack it is certain who took part, and from when on.
+    - Of a busy period whose every submission has its stack it is certain who took part, and from when on.
     - Of another it may be known what was done: only sites that do such things took part.
     - All other time may have been anybody's.
     """
@@ -85,18 +85,18 @@ def split(work: Work, time: DeviceTime, parts: Sequence[int]) -> Shares:
     kinds = _sorted(time.kinds)
     weights = Counter(work.site) + work.others
     rest: dict[int, float] = dict(weights)
-    for batch, taken in _whole(work, time):
+    for period, taken in _whole(work, time):
         calls = Counter(site for _, site in taken)
-        rows.add(batch.lower_ns, batch.closed_ns - batch.opened_ns, calls)
+        rows.add(period.lower_ns, period.closed_ns - period.opened_ns, calls)
         if len(calls) == 1:
-            least[taken[0][1]] += batch.lower_ns
-            most[taken[0][1]] += batch.closed_ns - batch.opened_ns
+            least[taken[0][1]] += period.lower_ns
+            most[taken[0][1]] += period.closed_ns - period.opened_ns
         else:
             for site, since in {site: when for when, site in reversed(taken)}.items():
-                most[site] += batch.closed_ns - since
+                most[site] += period.closed_ns - since
         for site, n in calls.items():
             rest[site] -= n
-        _take_out(kinds, Counter(parts[site] for _, site in taken), batch)
+        _take_out(kinds, Counter(parts[site] for _, site in taken), period)
 
     sites_of: dict[int, list[int]] = {}
     for site, part in enumerate(parts):
@@ -114,7 +114,7 @@ def split(work: Work, time: DeviceTime, parts: Sequence[int]) -> Shares:
             known = known[:_SITES_OF_A_PART] if any(weights[s] for s in known) else [other]
             whole = sum(weights[s] for s in known) or 1
             for site in known:
-                calls_of[site] = total.batches * n * (weights[site] / whole if site != other else 1)
+                calls_of[site] = total.periods * n * (weights[site] / whole if site != other else 1)
                 rest[site] = rest.get(site, 0) - calls_of[site]
         if len(kind) == 1:
             least[elsewhere[kind[0][0]]] += total.lower_ns
@@ -137,41 +137,41 @@ def split(work: Work, time: DeviceTime, parts: Sequence[int]) -> Shares:
     )
 
 
-def _sorted(kinds: Mapping[Parts, BatchSum]) -> dict[Parts, BatchSum]:
-    """Return the kinds of batches, whatever came first in them."""
-    found: dict[Parts, BatchSum] = {}
+def _sorted(kinds: Mapping[Parts, BusyPeriodSum]) -> dict[Parts, BusyPeriodSum]:
+    """Return the kinds of busy periods, whatever came first in them."""
+    found: dict[Parts, BusyPeriodSum] = {}
     for parts, total in kinds.items():
         kind = tuple(sorted(parts))
         found[kind] = total.plus(found[kind]) if kind in found else total
     return found
 
 
-def _take_out(kinds: dict[Parts, BatchSum], parts: Counter[int], batch: Batch) -> None:
-    """Take a batch out of its kind; the present one may not be there yet."""
+def _take_out(kinds: dict[Parts, BusyPeriodSum], parts: Counter[int], period: BusyPeriod) -> None:
+    """Take a busy period out of its kind; the present one may not be there yet."""
     kind = tuple(sorted(parts.items()))
     if (total := kinds.get(kind)) is None:
         return
-    left = total.plus(BatchSum(1, batch.closed_ns - batch.opened_ns, batch.lower_ns), -1)
+    left = total.plus(BusyPeriodSum(1, period.closed_ns - period.opened_ns, period.lower_ns), -1)
     kinds[kind] = left
-    if left.batches <= 0 or min(left) < 0:
+    if left.periods <= 0 or min(left) < 0:
         del kinds[kind]
 
 
-def _whole(work: Work, time: DeviceTime) -> Iterator[tuple[Batch, list[tuple[int, int]]]]:
-    """Yield the batches that lie in this time and have a stack of each submission: when it came, from which site."""
+def _whole(work: Work, time: DeviceTime) -> Iterator[tuple[BusyPeriod, list[tuple[int, int]]]]:
+    """Yield the busy periods that lie in this time and have a stack of each submission: when it came, from which site."""
     number = np.array(work.number, np.int64)
     order = np.argsort(number, kind="stable")
     number = number[order]
     when, site = np.array(work.when_ns, np.int64)[order], np.array(work.site, np.int64)[order]
     last, closed = 0, 0
-    for batch in sorted(time.batches.values()):
-        start, end = np.searchsorted(number, (batch.first, batch.last), "right").tolist()
-        if not end - start == batch.last - batch.first > 0 or batch.opened_ns < max(time.since_ns, closed):
+    for period in sorted(time.periods.values()):
+        start, end = np.searchsorted(number, (period.first, period.last), "right").tolist()
+        if not end - start == period.last - period.first > 0 or period.opened_ns < max(time.since_ns, closed):
             continue
         taken = sorted(zip(when[start:end].tolist(), site[start:end].tolist(), strict=True))
-        if batch.first >= last and batch.opened_ns <= taken[0][0] and taken[-1][0] <= batch.closed_ns:
-            last, closed = batch.last, batch.closed_ns
-            yield batch, taken
+        if period.first >= last and period.opened_ns <= taken[0][0] and taken[-1][0] <= period.closed_ns:
+            last, closed = period.last, period.closed_ns
+            yield period, taken
 
 
 def _estimate(rows: _Rows, count: int, time: DeviceTime) -> tuple[list[int], list[int]]:

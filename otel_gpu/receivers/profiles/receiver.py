@@ -26,8 +26,8 @@ from ...errors import UnsupportedKernelError
 from ...probes.profile import (
     CPU_PROGRAM,
     END_PROGRAMS,
-    GIVE_BACK_PROGRAM,
     OFF_CPU_PROGRAMS,
+    RELEASE_PROGRAM,
     SUBMISSION_PROGRAMS,
     programs_for,
 )
@@ -48,10 +48,10 @@ from ..cuda.programs import SharedTables
 from ..cuda.receiver import CudaTables
 from ..losses import loss_readings, read_losses
 from .backward import BackwardCallers
+from .blocked import blocked_threads
 from .gpu_time import GpuTime
 from .held_memory import HeldMemory
 from .remainders import Remainders
-from .resting import resting_threads
 from .sites import ProfileSites
 from .stack_queue import StackQueue
 from .sums import KernelName, ProfileSums, StackSample, sample_size
@@ -68,11 +68,11 @@ _NEW_S = 5.0
 _SHORTEST_STAY_NS = 1_000_000
 """Off the CPU; shorter ones are not counted."""
 
-_NOT_UPROBES = {CPU_PROGRAM, GIVE_BACK_PROGRAM, *OFF_CPU_PROGRAMS, *END_PROGRAMS}
+_NOT_UPROBES = {CPU_PROGRAM, RELEASE_PROGRAM, *OFF_CPU_PROGRAMS, *END_PROGRAMS}
 _SHARED = ("capturing", "busy", "threads", "programs", "used_by_all", "events")
 
 _OWNER_AT = 8
-"""Where struct sampled_thread and struct tensor_group of ebpf/abi.h say whose they are."""
+"""Where struct sampled_thread and struct tensor_group of ebpf/abi/ say whose they are."""
 
 
 class Progress(NamedTuple):
@@ -184,7 +184,7 @@ class ProfileReceiver(LibraryReceiver):
         )
         self._waits = GPU_WAIT.name in self._types
         rests = self._waits or OFF_CPU.name in self._types
-        self._resting = resting_threads(self._object) if rests else None
+        self._blocked = blocked_threads(self._object) if rests else None
         self._cpu = CpuSampler(programs[CPU_PROGRAM], cpu_hz) if CPU.name in self._types else None
         self._off_cpu = (
             TracepointLinks([programs[name] for name in OFF_CPU_PROGRAMS]) if OFF_CPU.name in self._types else None
@@ -222,7 +222,7 @@ class ProfileReceiver(LibraryReceiver):
         """Return how the entries of programs that have ended are taken out of the tables."""
         return {
             Table.SAMPLED_THREADS: by_value(self._object.map("sampled_threads"), _OWNER_AT),
-            Table.BATCH_SAMPLERS: by_key(self._object.map("batch_samplers")),
+            Table.PERIOD_SAMPLERS: by_key(self._object.map("period_samplers")),
             Table.TENSORS: by_key(self._object.map("tensors")),
             Table.TENSOR_GROUPS: by_value(self._object.map("tensor_groups"), _OWNER_AT),
         }
@@ -231,8 +231,8 @@ class ProfileReceiver(LibraryReceiver):
         """Detach and unload; idempotent."""
         self.detach_all()
         self._ends.close()
-        if self._resting is not None:
-            self._resting.close()
+        if self._blocked is not None:
+            self._blocked.close()
         self._ring.close()
         self._queue.close()
         self.loader.close()
@@ -394,13 +394,13 @@ class ProfileReceiver(LibraryReceiver):
 
     def _going_on(self) -> Iterator[bytes]:
         """Yield the stacks of threads that wait now, with how long they have since they were last asked."""
-        if self._resting is None:
+        if self._blocked is None:
             return
         for pid in {p.pid for p in self._processes if not p.ended}:
             if OFF_CPU.name in self._types:
-                yield from self._resting.off_cpu(pid, _SHORTEST_STAY_NS)
+                yield from self._blocked.off_cpu(pid, _SHORTEST_STAY_NS)
             if self._waits:
-                yield from self._resting.waits(pid)
+                yield from self._blocked.waits(pid)
 
     def _take(self, record: bytes) -> None:
         """Take in a record of the kernel's, and have its stack named."""

@@ -68,7 +68,7 @@ KernelName = Callable[[Process, int], str]
 
 
 class StackSample(NamedTuple):
-    """One record of the kernel, without its frames: struct stack_sample of ebpf/abi.h."""
+    """One record of the kernel, without its frames: struct stack_sample of ebpf/abi/."""
 
     kind: int
     tgid: int

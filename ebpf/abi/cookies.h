@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The attach cookie: what a program must know about the function it sits on. */
+#ifndef OTEL_GPU_ABI_COOKIES_H
+#define OTEL_GPU_ABI_COOKIES_H
+
+#include "abi/types.h"
+
+#define COOKIE_FUNCTION(c) ((u16)(c))	 /* row of the hook table */
+#define COOKIE_KIND(c) ((u8)((c) >> 16)) /* copy kind, memory type */
+#define COOKIE_FLAGS(c) ((u8)((c) >> 24))
+#define COOKIE_STREAM(c) ((u8)((c) >> 32) & 15)	 /* argument number of the stream */
+#define COOKIE_HOST(c) ((u8)((c) >> 36) & 15)	 /* argument number of the host pointer */
+#define COOKIE_SIZE(c) ((u8)((c) >> 40) & 15)	 /* argument number of the size in elements, or of the struct */
+#define COOKIE_SIZE2(c) ((u8)((c) >> 44) & 15)	 /* of its second factor */
+#define COOKIE_OUT(c) ((u8)((c) >> 48) & 15)	 /* of the address, or of where it will be written */
+#define COOKIE_SHIFT(c) ((u8)((c) >> 52) & 15)	 /* log2 of the element size */
+#define COOKIE_KIND_AT(c) ((u8)((c) >> 56) & 15) /* argument number of the copy kind, where it is one */
+#define ARGUMENT_NONE 15
+
+/* What a waiting or asking call is about, in its kind. */
+enum wait_kind {
+	WAIT_CONTEXT,
+	WAIT_STREAM,
+	WAIT_EVENT,
+};
+
+#define CALL_ADDS_NODE 2	/* kind of a recorded call: its data begins with the node's type */
+#define CALL_RESETS_PRIMARY 3	/* kind of a recorded call: its id is the device's primary context, 0 if unknown */
+#define CALL_RELEASES_PRIMARY 4 /* the same, when that was the last reference; else the call is not told of */
+#define CALL_ENDS_CAPTURE 1	/* kind of a recorded call: its stream's capture is over, even if it fails */
+#define CALL_UNLOADS 6		/* kind of a recorded call: handles of kernels may be given out again */
+#define CALL_ALIASES 5		/* kind of a recorded call: what it returns is the kernel in its second argument */
+#define CALL_DESTROYS_EXEC 7	/* kind of a recorded call: the executable graph in its first argument is no more */
+
+#define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */
+#define FLAG_DIRECT 2	  /* the address is an argument, not a result */
+#define FLAG_PITCHED 4	  /* the size is *pitch times a factor, known at return */
+#define FLAG_RESULT 8	  /* the out parameter points to data, not to a handle */
+#define FLAG_EXEC 16	  /* an executable graph changes: its launches count under a new id */
+#define FLAG_PUSH 32	  /* the context becomes current as well */
+#define FLAG_PINS 64	  /* the memory is page-locked host memory */
+#define FLAG_INNER 128	  /* another function of the same number may be this call's caller, and counts it */
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A program, what it has in tables, and what went wrong for it. */
+#ifndef OTEL_GPU_ABI_PROGRAMS_H
+#define OTEL_GPU_ABI_PROGRAMS_H
+
+#include "abi/rows.h"
+#include "abi/types.h"
+
+/* A program: what a process runs from exec to exec, or to its end. */
+struct program_key {
+	u32 tgid;
+	u32 incarnation;
+};
+_Static_assert(sizeof(struct program_key) == 8, "program_key crosses the border");
+
+/* What went wrong in the kernel, one counter each. */
+enum loss {
+	LOSS_ROWS_FULL,	    /* counted in the overflow rows instead of the table */
+	LOSS_OVERFLOW_FULL, /* counted in the program's totals only */
+	LOSS_CALLS_FULL,    /* a call's return could not be awaited */
+	LOSS_LIVE_FULL,	    /* an allocation, or a mapping of one, could not be remembered */
+	LOSS_READ_FAILED,   /* the target's memory was not readable */
+	LOSS_CAPTURES_FULL, /* a capturing stream or event could not be remembered */
+	LOSS_EVENTS_FULL,   /* the ring buffer was full */
+	LOSS_BUSY_FULL,	    /* a device's busy time could not be followed */
+	LOSS_PINNED_FULL,   /* page-locked memory could not be remembered */
+	LOSS_CONTEXTS_FULL, /* on which device a thread works could not be remembered */
+	LOSS_GRAPHS_FULL,   /* what an executable graph holds could not be remembered */
+	LOSS_NAMES_FULL,    /* which kernel a handle is could not be remembered */
+	LOSS_PROGRAMS_FULL, /* there was no room for the program: nothing of the call was counted */
+	LOSS_IMPLAUSIBLE,   /* a size that no memory has was taken for none */
+	LOSS_REQUESTS_FULL, /* a request, a connection or a context could not be followed, or whose work was whose */
+	LOSS_COUNT,
+};
+
+/* The tables that programs share, see lib/shares.bpf.h. */
+enum table {
+	TABLE_ROWS,
+	TABLE_OVERFLOW,
+	TABLE_THREADS,
+	TABLE_LIVE,
+	TABLE_MAPPED,
+	TABLE_PINNED,
+	TABLE_BUSY,
+	TABLE_PERIOD_KINDS,
+	TABLE_RECORDED,
+	TABLE_CAPTURING,
+	TABLE_CAPTURED_KERNELS,
+	TABLE_GRAPHS,
+	TABLE_CONTEXTS,
+	TABLE_PRIMARIES,
+	TABLE_KERNELS,
+	TABLE_SAMPLED_THREADS,
+	TABLE_STAYS,
+	TABLE_PERIOD_SAMPLERS,
+	TABLE_TENSORS,
+	TABLE_TENSOR_GROUPS,
+	TABLE_REQUESTS,
+	TABLE_CONNECTIONS,
+	TABLE_REQUEST_THREADS,
+	TABLE_PYTHON_CONTEXTS,
+	TABLE_QUEUE_ITEMS,
+	TABLE_COUNT,
+};
+
+/* What a program's calls come to when not even the overflow rows have room: by family and, where the family has them,
+ * by row_key.kind; what was asked of HIP behind what was asked of CUDA. */
+enum total {
+	TOTAL_LAUNCH,
+	TOTAL_GRAPH_LAUNCH,
+	TOTAL_COPY,
+	TOTAL_MEMSET = TOTAL_COPY + COPY_KINDS,
+	TOTAL_ALLOC,
+	TOTAL_FREE = TOTAL_ALLOC + MEMORY_TYPES,
+	TOTAL_WAIT = TOTAL_FREE + MEMORY_TYPES,
+	TOTAL_ERROR,
+	TOTAL_IDLE,
+	TOTAL_ELAPSED,
+	TOTALS_OF_API,
+	TOTAL_COUNT = 2 * TOTALS_OF_API,
+};
+
+/* How much of a ring buffer a program fills, see may_send(). */
+struct ring_use {
+	u64 began;  /* where in the ring its present stretch begins */
+	u64 before; /* bytes that it sent in the stretch before */
+	u64 sent;   /* and in this one */
+};
+
+/* A program that has entries in tables. */
+struct program {
+	u64 start_ns;	/* when its process began, by CLOCK_BOOTTIME */
+	u64 executions; /* how often that had called exec */
+	u64 ended_ns;	/* CLOCK_MONOTONIC; 0 while it runs */
+	u64 unloads;	/* how often it unloaded something, whose handles may be other kernels' since */
+	char comm[16];
+	u32 captures; /* that go on */
+	u32 reused;   /* handles that became other kernels' */
+	u8 is_announced;
+	u8 holds_graphs; /* it built graphs in which work waits for the host */
+	u16 pad;
+	u32 parent; /* its process's parent when it showed itself; 0 when that is not to be seen from here */
+	u32 used[TABLE_COUNT];
+	u32 more_pad;
+	u64 lost[LOSS_COUNT];
+	u64 profile_lost[LOSS_COUNT]; /* likewise, of profile.bpf.c */
+	struct ring_use events;
+	struct ring_use samples;
+	struct row totals[TOTAL_COUNT];
+};
+
+/* Which program runs under a pid now. */
+struct running {
+	u32 tgid;
+	u32 incarnation;
+	u64 start_ns;
+	u64 executions;
+};
+_Static_assert(sizeof(struct running) == 24, "running crosses the border");
+
+#endif

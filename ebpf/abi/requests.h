@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Requests, and the GPU's work for them: what crosses between the kernel and otel_gpu/receivers/inference/records.py. */
+#ifndef OTEL_GPU_ABI_REQUESTS_H
+#define OTEL_GPU_ABI_REQUESTS_H
+
+#include "abi/types.h"
+
+#define DIRECTIONS 3 /* of copies: COPY_HOST_TO_DEVICE and what follows it */
+
+/* What a device was asked to do. */
+struct gpu_totals {
+	u64 launches;
+	u64 graph_launches;
+	u64 copies[DIRECTIONS];
+	u64 copied_bytes[DIRECTIONS];
+	u64 synchronize_ns;
+};
+_Static_assert(sizeof(struct gpu_totals) == 72, "gpu_totals crosses the border");
+
+/* Why work is no request's. */
+enum no_owner {
+	NO_OWNER_NOT_FOLLOWED,	  /* the agent does not follow its program's requests, or not yet */
+	NO_OWNER_NO_REQUEST,	  /* neither thread nor context serves a request */
+	NO_OWNER_IDLE,		  /* the context's connection has no request now */
+	NO_OWNER_AMBIGUOUS,	  /* its connection's requests cannot be told apart: pipelining, doubtful lengths */
+	NO_OWNER_OUTLIVED,	  /* its request was over */
+	NO_OWNER_SHARED,	  /* the context serves several connections */
+	NO_OWNER_UNKNOWN_CONTEXT, /* the context was there before it could be seen */
+	NO_OWNER_UNDECIDED,	  /* a task that a request began outlived it: it may have worked for others */
+	NO_OWNER_FULL,		  /* there was no room to remember the request, or whose the work is */
+	NO_OWNER_COUNT,
+};
+
+struct no_owner_key {
+	u32 tgid;
+	u32 incarnation;
+	u32 reason; /* enum no_owner */
+	u32 pad;
+};
+_Static_assert(sizeof(struct no_owner_key) == 16, "no_owner_key crosses the border");
+
+/* A program whose requests are followed, and where its CPython keeps what its threads are at. Written by the agent. */
+struct followed {
+	u32 incarnation;
+	u32 thread_state;  /* where its pointer is; THREAD_STATE_NONE without a CPython */
+	s64 thread_offset; /* as in struct unwind_process */
+	u64 thread_module;
+	u64 runtime;		  /* _PyRuntime, from here */
+	u64 runtime_end;	  /* to here */
+	u32 context_offset;	  /* of the current contextvars.Context in a thread state */
+	u8 threads_have_contexts; /* from 3.14 on threads run in a context of their own */
+	u8 pad[3];
+	u64 since_boot_ns; /* threads that began before (CLOCK_BOOTTIME) may be event loops without having been seen as such: */
+	u64 trusted_ns; /* what they read before (CLOCK_MONOTONIC) is not charged to them */
+};
+_Static_assert(sizeof(struct followed) == 64, "followed crosses the border");
+
+enum ending {
+	ENDING_NONE,
+	ENDING_COMPLETE,
+	ENDING_CLOSED, /* the connection, before the response was whole */
+	ENDING_LOST,   /* bytes were not seen, or not understood */
+};
+
+/* One piece of a request's work. */
+enum work_kind {
+	WORK_BATCH = 1, /* first launch to the end that the host saw */
+	WORK_WAIT,	/* a blocking call */
+};
+
+struct gpu_work {
+	u64 began_ns;
+	u64 ended_ns;
+	u64 bytes;    /* of a copy that was waited for */
+	u32 launches; /* of a batch */
+	u32 holder;   /* whose end decides whether it was the request's; 0: it was */
+	u16 function; /* of a wait: row of the hook table */
+	u8 kind;      /* enum work_kind */
+	u8 direction; /* of a copy: enum copy_kind */
+	u32 graph_launches;
+};
+_Static_assert(sizeof(struct gpu_work) == 40, "gpu_work crosses the border");
+
+#define REQUEST_WORKS 16
+#define REQUEST_HEAD 1024 /* bytes kept of its head */
+#define RESPONSE_HEAD 256
+
+#define REQUEST_AMBIGUOUS 1 /* the connection's requests could not be told apart: whose its work was is not known */
+#define REQUEST_GONE 2	    /* its connection is closed */
+#define REQUEST_CLOSED 4    /* nothing is added any more */
+
+/* A request that a program serves. Times are CLOCK_MONOTONIC. */
+struct request {
+	u32 tgid;
+	u32 incarnation;
+	u64 id;
+	u64 connection; /* its number */
+	u64 began_ns;
+	u64 ended_ns;	   /* 0: it goes on */
+	u64 first_byte_ns; /* of the response, interim ones left out */
+	u64 body_first_ns; /* first and last piece of its body */
+	u64 body_last_ns;
+	u64 request_body;
+	u64 response_body;
+	u64 batch_ns; /* first launch that was not waited for yet */
+	struct gpu_totals owned;
+	struct gpu_totals held; /* by contexts whose end decides whether it was for this request */
+	u32 batch_launches;
+	u32 batch_graphs;
+	u32 batch_holder;
+	u32 tid; /* who read it */
+	u32 pieces;
+	u32 works_left_out;
+	u16 works;
+	u16 status;
+	u16 head_size;
+	u16 response_size;
+	u8 ending; /* enum ending */
+	u8 flags;
+	u16 address_family;
+	u16 local_port;
+	u16 peer_port;
+	u8 local[16];
+	u8 peer[16];
+	struct gpu_work work[REQUEST_WORKS];
+	char response[RESPONSE_HEAD];
+	char head[REQUEST_HEAD]; /* last: what of it is used is sent */
+};
+
+#endif

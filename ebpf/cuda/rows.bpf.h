@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Where is a call counted? One table of rows for everything, and what happens when a program has its share of it. */
+#ifndef OTEL_GPU_CUDA_ROWS_BPF_H
+#define OTEL_GPU_CUDA_ROWS_BPF_H
+
+#include "abi/cookies.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
+#include "inference/owner.bpf.h"
+#include "lib/arguments.bpf.h"
+#include "lib/shares.bpf.h"
+
+/* The count table. Written here, per CPU; read by the agent, which removes the rows of ended processes.
+ * Sized by receivers.cuda.map_entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct row_key);
+	__type(value, struct row);
+} rows SEC(".maps");
+
+/* Where counts go when a program has its share of `rows`: the same rows without their subject, so that its totals and
+ * histograms stay exact. Programs that tell the truth need a few hundred of these at worst. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct row_key);
+	__type(value, struct row);
+} overflow SEC(".maps");
+
+/* 1 for anything but 0, without a branch: the empty asm keeps clang from making one, and branches multiply what
+ * the verifier has to walk. */
+static __always_inline u64 is_set(u64 value)
+{
+	u64 sign = -value;
+
+	asm volatile("" : "+r"(sign));
+	sign = (sign | value) >> 63;
+	asm volatile("" : "+r"(sign));
+	return sign;
+}
+
+/* The bucket of a value, see struct row_key: how many bits value-1 has, plus 1; 0 for 0. */
+static __always_inline u8 bucket(u64 value)
+{
+	u64 rest = value - 1, bits = 1, step;
+
+#pragma unroll
+	for (int half = 32, log = 5; half; half >>= 1, log--) {
+		step = is_set(rest >> half) << log;
+		rest >>= step;
+		bits += step;
+	}
+	return (bits + rest) * is_set(value);
+}
+
+/* The bucket of a duration, in units of 2^-30 s, so that its edges are powers of two of a second: OTLP's bucket
+ * is 30 lower. 2^22 * 2^30 / 10^9 = 4503599.6; longer than 36 minutes, precision gives way to range. */
+static __always_inline u8 duration_bucket(u64 ns)
+{
+	return bucket(ns >> 41 ? (ns >> 22) * 4503600 : ns * 4503600 >> 22);
+}
+
+/* Adds to a row. Per-CPU rows still need atomic additions: a program may be preempted by another task's
+ * probe on the same CPU. */
+static __always_inline void add(struct row *row, u64 count, u64 a, u64 b)
+{
+	__sync_fetch_and_add(&row->count, count);
+	if (a)
+		__sync_fetch_and_add(&row->sum_a, a);
+	if (b)
+		__sync_fetch_and_add(&row->sum_b, b);
+}
+
+static const struct row no_row = {};
+
+#define PLAIN(family, total) [family] = { total, total + 1 }
+#define BY_KIND(family, total, kinds) [family] = { total, total + (kinds) }
+
+/* Where a family's totals are: from, to. */
+static const struct {
+	u8 first, end;
+} totals_of[FAMILY_COUNT] = {
+	PLAIN(FAMILY_LAUNCH, TOTAL_LAUNCH),
+	PLAIN(FAMILY_GRAPH_LAUNCH, TOTAL_GRAPH_LAUNCH),
+	BY_KIND(FAMILY_COPY, TOTAL_COPY, COPY_KINDS),
+	PLAIN(FAMILY_MEMSET, TOTAL_MEMSET),
+	BY_KIND(FAMILY_ALLOC, TOTAL_ALLOC, MEMORY_TYPES),
+	BY_KIND(FAMILY_FREE, TOTAL_FREE, MEMORY_TYPES),
+	PLAIN(FAMILY_WAIT, TOTAL_WAIT),
+	PLAIN(FAMILY_ERROR, TOTAL_ERROR),
+	PLAIN(FAMILY_IDLE, TOTAL_IDLE),
+	PLAIN(FAMILY_ELAPSED, TOTAL_ELAPSED),
+};
+
+/* A row's key in three numbers. */
+union row_words {
+	struct row_key key;
+	u64 word[3];
+};
+
+/* A program's totals have room for all that it does. */
+static __always_inline void count_total(const struct row_key *key, u64 a, u64 b)
+{
+	struct program *program = program_numbered(key->tgid, key->incarnation);
+	u32 family = key->family, total;
+
+	lose_of(program, program ? LOSS_OVERFLOW_FULL : LOSS_PROGRAMS_FULL);
+	if (!program || family >= FAMILY_COUNT)
+		return;
+	total = totals_of[family].first + (key->kind & ~KIND_HIP);
+	if (total >= totals_of[family].end)
+		total = totals_of[family].first;
+	if (key->kind & KIND_HIP)
+		total += TOTALS_OF_API;
+	if (total < TOTAL_COUNT)
+		add(&program->totals[total], 1, a, b);
+}
+
+RARE int count_overflow(u64 first, u64 second, u64 third, u64 a, u64 b)
+{
+	union row_words words = { .word = { first, second, third } };
+	struct row_key *key = &words.key;
+	struct row *row;
+
+	key->subject = 0;
+	if (key->family == FAMILY_LAUNCH)
+		key->function = 0;
+	row = bpf_map_lookup_elem(&overflow, key);
+	if (!row) {
+		PUT_IN(overflow, TABLE_OVERFLOW, key, key, &no_row);
+		row = bpf_map_lookup_elem(&overflow, key);
+	}
+	if (row) {
+		lose_of(program_numbered(key->tgid, key->incarnation), LOSS_ROWS_FULL);
+		add(row, 1, a, b);
+	} else {
+		count_total(key, a, b);
+	}
+	return 0;
+}
+
+RARE int make_row(u64 first, u64 second, u64 third)
+{
+	union row_words words = { .word = { first, second, third } };
+
+	return PUT_IN(rows, TABLE_ROWS, &words.key, &words.key, &no_row);
+}
+
+RARE int meet_and_make_row(u64 first, u64 second, u64 third)
+{
+	meet();
+	return make_row(first, second, third);
+}
+
+/* Counts one call of a program; true when it made a new row. */
+static __always_inline int count_of(const struct row_key *key, u64 a, u64 b, int is_met)
+{
+	struct row *row = bpf_map_lookup_elem(&rows, key);
+	int made = 0;
+	u64 word[3];
+
+	if (!row) {
+		__builtin_memcpy(word, key, sizeof(word));
+		made = is_met ? make_row(word[0], word[1], word[2]) : meet_and_make_row(word[0], word[1], word[2]);
+		row = bpf_map_lookup_elem(&rows, key);
+		if (!row) {
+			count_overflow(word[0], word[1], word[2], a, b);
+			return 0;
+		}
+	}
+	add(row, 1, a, b);
+	return made;
+}
+
+static __always_inline int count(const struct row_key *key, u64 a, u64 b)
+{
+	return count_of(key, a, b, 0);
+}
+
+/* The same, where something else of the program was kept before: stacks are small. */
+static __always_inline int count_more(const struct row_key *key, u64 a, u64 b)
+{
+	return count_of(key, a, b, 1);
+}
+
+/* The same, of what may be done for a request. */
+static __always_inline int count_owned(const struct row_key *key, u64 a, u64 b)
+{
+	int made = count(key, a, b);
+
+	if (follows_requests && !(key->kind & KIND_HIP))
+		charge((u64)key->tgid << 32 | key->incarnation, key->family | key->kind << 8 | (u64)key->function << 16,
+		       a);
+	return made;
+}
+
+#define LARGEST (1ULL << 46) /* no host has 64 TiB, and no sum of what is smaller overflows soon */
+
+/* A size that may be true. */
+static __always_inline u64 plausible(u64 size)
+{
+	if (size <= LARGEST)
+		return size;
+	lose(LOSS_IMPLAUSIBLE);
+	return 0;
+}
+
+static __always_inline void start_key(struct row_key *key, const struct caller *who, u8 family, u64 cookie)
+{
+	*key = (struct row_key){
+		.tgid = who->tgid,
+		.incarnation = who->incarnation,
+		.function = COOKIE_FUNCTION(cookie),
+		.family = family,
+		.kind = COOKIE_KIND(cookie) & KIND_HIP,
+		.device = DEVICE_UNKNOWN,
+		.bucket_a = BUCKET_NONE,
+		.bucket_b = BUCKET_NONE,
+	};
+}
+
+#endif

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Programs of virtual memory: when does a handle's memory go? When it has neither references nor mappings. */
+#include "abi/cookies.h"
+#include "abi/memory.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
+#include "cuda/calls.bpf.h"
+#include "cuda/live.bpf.h"
+
+struct mapping {
+	u64 handle;
+	u64 size;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1048576);
+	__type(key, struct live_key); /* address of the mapping */
+	__type(value, struct mapping);
+} mapped SEC(".maps");
+
+static __always_inline struct live *find_handle(const struct caller *who, u64 handle, struct live_key *key)
+{
+	*key = (struct live_key){ who->tgid, who->incarnation, handle };
+	return bpf_map_lookup_elem(&live, key);
+}
+
+RARE int free_handle(u64 which)
+{
+	struct live *handle, gone;
+	struct live_key key;
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	handle = find_handle(&who, which, &key);
+	if (!handle || handle->refs || handle->maps)
+		return 0;
+	gone = *handle;
+	if (TAKE_OUT(live, TABLE_LIVE, &who, &key) && gone.size) /* what was imported is its maker's */
+		count_memory(&who, FAMILY_FREE, &gone, FREE_CALLED);
+	return 0;
+}
+
+/* The calls about handles: what they do is done when they have succeeded. */
+SEC("uprobe")
+int handle_call(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+	struct call *call;
+
+	if (!identify(&who))
+		return 0;
+	call = enter(&who, cookie);
+	if (!call)
+		return 0;
+	call->address = argument(ctx, COOKIE_OUT(cookie));
+	if (COOKIE_SIZE(cookie) != ARGUMENT_NONE)
+		call->size = argument(ctx, COOKIE_SIZE(cookie));
+	if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
+		call->stream = argument(ctx, COOKIE_SIZE2(cookie));
+	return 0;
+}
+
+/* cuMemRelease(handle) */
+SEC("uretprobe")
+int handle_released(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct returning back;
+	struct live_key key;
+	struct live *handle;
+
+	if (!succeeded(ctx, cookie, &back))
+		return 0;
+	handle = find_handle(&back.who, back.call->address, &key);
+	if (!handle) {
+		count_unknown_free(&back.who, cookie);
+		return 0;
+	}
+	if (handle->refs)
+		handle->refs--;
+	return free_handle(back.call->address);
+}
+
+/* cuMemRetainAllocationHandle(handle *, address) */
+SEC("uretprobe")
+int handle_retained(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), which;
+	struct returning back;
+	struct live_key key;
+	struct live *handle;
+
+	if (!succeeded(ctx, cookie, &back) || !read_user(&which, sizeof(which), back.call->address))
+		return 0;
+	handle = find_handle(&back.who, which, &key);
+	if (handle)
+		handle->refs++;
+	return 0;
+}
+
+/* cuMemImportFromShareableHandle(handle *, shareable, type): the memory is counted where it was made, but what is done
+ * with the handle is no mistake. */
+SEC("uretprobe")
+int handle_imported(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct live imported = { .type = MEMORY_VIRTUAL, .device = DEVICE_UNKNOWN, .refs = 1 };
+	struct returning back;
+	struct live_key key;
+
+	if (!succeeded(ctx, cookie, &back))
+		return 0;
+	key = (struct live_key){ back.who.tgid, back.who.incarnation, 0 };
+	if (!read_user(&key.address, sizeof(key.address), back.call->address))
+		return 0;
+	imported.since_ns = bpf_ktime_get_ns();
+	if (!bpf_map_lookup_elem(&live, &key))
+		keep_live(&back.who, &key, &imported);
+	return 0;
+}
+
+/* cuMemMap(address, size, offset, handle, flags) */
+SEC("uretprobe")
+int handle_mapped(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct returning back;
+	struct mapping mapping, *known;
+	struct live_key key;
+	struct live *handle;
+
+	if (!succeeded(ctx, cookie, &back))
+		return 0;
+	mapping = (struct mapping){ .handle = back.call->size, .size = back.call->stream };
+	handle = find_handle(&back.who, mapping.handle, &key);
+	if (!handle)
+		return 0;
+	key.address = back.call->address;
+	known = bpf_map_lookup_elem(&mapped, &key);
+	/* Not counted where it would never be seen to end. */
+	if (known)
+		*known = mapping;
+	else if (!PUT_IN(mapped, TABLE_MAPPED, &back.who, &key, &mapping))
+		return lose(LOSS_LIVE_FULL);
+	handle->maps++;
+	return 0;
+}
+
+#define MAX_UNMAPPED 32 /* mappings of one call, side by side; more are reported as unreadable */
+
+/* cuMemUnmap(address, size): of one mapping, or of several that lie side by side. */
+SEC("uretprobe")
+int handle_unmapped(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), end;
+	struct live_key key, of_handle;
+	struct mapping *found, mapping;
+	struct returning back;
+	struct live *handle;
+
+	if (!succeeded(ctx, cookie, &back))
+		return 0;
+	key = (struct live_key){ back.who.tgid, back.who.incarnation, back.call->address };
+	end = key.address + back.call->size;
+	for (int i = 0; i < MAX_UNMAPPED; i++) {
+		found = bpf_map_lookup_elem(&mapped, &key);
+		if (!found)
+			return 0;
+		mapping = *found;
+		if (!TAKE_OUT(mapped, TABLE_MAPPED, &back.who, &key))
+			return 0;
+		handle = find_handle(&back.who, mapping.handle, &of_handle);
+		if (handle) {
+			if (handle->maps)
+				handle->maps--;
+			free_handle(mapping.handle);
+		}
+		key.address += mapping.size;
+		if (!mapping.size || key.address >= end)
+			return 0;
+	}
+	lose(LOSS_READ_FAILED);
+	return 0;
+}

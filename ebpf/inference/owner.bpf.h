@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which request owns the GPU's work that this thread is doing now? By the context it is in, where a CPython has one for each
+ * task, else by the thread. What cannot be known is nobody's, and the reason is counted. */
+#ifndef OTEL_GPU_INFERENCE_OWNER_BPF_H
+#define OTEL_GPU_INFERENCE_OWNER_BPF_H
+
+#include "inference/python.bpf.h"
+
+/* Set before loading: 0 leaves out all that is here. */
+const volatile u8 follows_requests = 0;
+
+/* A thread, and whose work it does. */
+struct owning {
+	u32 tgid;
+	u32 incarnation;
+	u64 task;
+	u64 context;
+	u64 request; /* 0: nobody's, */
+	u32 reason;  /* enum no_owner: why */
+	struct holder holder;
+};
+
+/* What is known of a context; NULL where it says nothing. From 3.14 on threads run in a context of their own, which outlives
+ * all requests in the threads of pools: it says nothing. */
+static __always_inline struct python_context *telling_context(const struct followed *f, const struct owning *o,
+							      const struct request_thread *t)
+{
+	struct python_context *c = python_context_at(o->tgid, o->incarnation, o->context);
+
+	if (!c || !f->threads_have_contexts || (t && t->is_loop))
+		return c;
+	return context_before(o->context) ? c : NULL;
+}
+
+/* The holder, if it still lives. */
+static __always_inline struct python_context *living(const struct owning *o, const struct holder *holder)
+{
+	struct python_context *c = holder->number ? python_context_at(o->tgid, o->incarnation, holder->context) : NULL;
+
+	return c && c->number == holder->number ? c : NULL;
+}
+
+static __always_inline void owned_by_frozen(struct owning *o, const struct python_context *c)
+{
+	struct request *r = request_numbered(c->request);
+
+	if (!r || (r->ended_ns && !(c->flags & CONTEXT_ROOT))) {
+		o->reason = NO_OWNER_OUTLIVED;
+		return;
+	}
+	o->request = c->request;
+	if (c->flags & CONTEXT_ROOT)
+		return;
+	o->holder = c->holder;
+	if (!living(o, &o->holder)) {
+		o->holder.context = o->context;
+		o->holder.number = c->number;
+	}
+}
+
+static __always_inline void owned_by_connection(struct owning *o, const struct python_context *c)
+{
+	struct connection *connection = connection_of(&c->connection);
+
+	if (!connection || !connection->request)
+		o->reason = NO_OWNER_IDLE;
+	else if (connection->flags & CONNECTION_AMBIGUOUS)
+		o->reason = NO_OWNER_AMBIGUOUS;
+	else
+		o->request = connection->request;
+}
+
+static __always_inline void owned_by_thread(struct owning *o, const struct followed *f, const struct python_context *c,
+					    const struct request_thread *t)
+{
+	struct request *r;
+	int is_told;
+
+	o->reason = c ? NO_OWNER_SHARED : NO_OWNER_NO_REQUEST;
+	if (!t || !t->request)
+		return;
+	/* Outside of contexts: in none, or in the thread's own, which is never entered or has none before it. In the context
+	 * that uvloop runs every connection's callbacks in, it counts where the bytes were read right before. */
+	if (c && c->kind == CONTEXT_SERVER)
+		is_told = t->why == CLAIM_READ && context_before(o->context) == t->context;
+	else
+		is_told = !t->is_loop && (!is_entered(o->context) || !context_before(o->context));
+	if (!is_told) {
+		if (!c)
+			o->reason = NO_OWNER_UNKNOWN_CONTEXT;
+		return;
+	}
+	r = request_numbered(t->request);
+	if (!r || (t->why == CLAIM_READ && r->flags & REQUEST_GONE) || (t->why != CLAIM_READ && r->ended_ns)) {
+		o->reason = NO_OWNER_OUTLIVED;
+		return;
+	}
+	o->request = t->request;
+	if (t->why != CLAIM_READ)
+		o->holder = t->holder;
+}
+
+/* The one question. */
+static __always_inline void own(struct owning *o, const struct followed *f)
+{
+	struct request_thread *t = request_thread_of(o->task, o->tgid, o->incarnation);
+	struct python_context *c = telling_context(f, o, t);
+
+	o->request = 0;
+	o->holder.context = o->holder.number = 0;
+	if (c && c->kind == CONTEXT_FROZEN)
+		owned_by_frozen(o, c);
+	else if (c && c->kind == CONTEXT_CONNECTION)
+		owned_by_connection(o, c);
+	else if (c && c->kind == CONTEXT_NONE)
+		o->reason = NO_OWNER_NO_REQUEST;
+	else
+		owned_by_thread(o, f, c, t);
+}
+
+/* ---- charging ---- */
+
+/* What was done: the family of a row, its kind, its function, and its sum. */
+struct done {
+	u32 family;
+	u32 kind;
+	u32 function;
+	u64 amount;
+};
+
+static __always_inline void add_done(struct gpu_totals *totals, const struct done *d)
+{
+	u32 direction = d->kind - COPY_HOST_TO_DEVICE;
+
+	switch (d->family) {
+	case FAMILY_LAUNCH:
+		__sync_fetch_and_add(&totals->launches, 1);
+		break;
+	case FAMILY_GRAPH_LAUNCH:
+		__sync_fetch_and_add(&totals->graph_launches, 1);
+		break;
+	case FAMILY_COPY:
+		if (direction < DIRECTIONS) {
+			__sync_fetch_and_add(&totals->copies[direction], 1);
+			__sync_fetch_and_add(&totals->copied_bytes[direction], d->amount);
+		}
+		break;
+	case FAMILY_WAIT:
+		__sync_fetch_and_add(&totals->synchronize_ns, d->amount);
+		break;
+	}
+}
+
+/* Totals that grow by others, or shrink. */
+static __always_inline void add_totals(struct gpu_totals *to, const struct gpu_totals *from, u64 sign)
+{
+	const u64 *words = (const u64 *)from;
+	u64 *sums = (u64 *)to;
+
+#pragma unroll
+	for (u32 i = 0; i < sizeof(*to) / sizeof(u64); i++)
+		__sync_fetch_and_add(&sums[i], words[i] * sign);
+}
+
+static __always_inline struct gpu_totals *nobodys(u32 tgid, u32 incarnation, u32 reason)
+{
+	struct no_owner_key key = { .tgid = tgid, .incarnation = incarnation, .reason = reason };
+	struct gpu_totals *totals = bpf_map_lookup_elem(&no_owners, &key);
+
+	if (!totals) {
+		if (bpf_map_update_elem(&no_owners, &key, &no_totals, BPF_NOEXIST))
+			bpf_map_update_elem(&no_owners, &key, &no_totals, BPF_NOEXIST);
+		totals = bpf_map_lookup_elem(&no_owners, &key);
+	}
+	if (!totals)
+		lose(LOSS_REQUESTS_FULL);
+	return totals;
+}
+
+static __always_inline struct gpu_work *next_work(struct request *r)
+{
+	u32 at = r->works;
+
+	if (at >= REQUEST_WORKS) {
+		__sync_fetch_and_add(&r->works_left_out, 1);
+		return NULL;
+	}
+	r->works = at + 1;
+	asm volatile("" : "+r"(at)); /* the verifier must see the mask */
+	return &r->work[at & (REQUEST_WORKS - 1)];
+}
+
+/* A launch begins a batch, or joins it; a wait ends it. Threads that work for one request at once may get this a little
+ * wrong, as no total does. */
+static __always_inline void note_work(struct request *r, struct request_thread *t, const struct done *d, u32 holder)
+{
+	struct gpu_work *work;
+	u64 now;
+
+	if (d->family == FAMILY_LAUNCH || d->family == FAMILY_GRAPH_LAUNCH) {
+		if (!r->batch_ns) {
+			r->batch_ns = bpf_ktime_get_ns();
+			r->batch_launches = r->batch_graphs = 0;
+			r->batch_holder = holder;
+		}
+		if (d->family == FAMILY_LAUNCH)
+			__sync_fetch_and_add(&r->batch_launches, 1);
+		else
+			__sync_fetch_and_add(&r->batch_graphs, 1);
+		if (r->batch_holder != holder)
+			r->batch_holder = ~0U;
+	} else if (d->family == FAMILY_COPY) {
+		if (t) {
+			t->copied = d->kind;
+			t->copied_bytes = d->amount;
+		}
+	} else {
+		now = bpf_ktime_get_ns();
+		if (r->batch_ns) {
+			work = next_work(r);
+			if (work)
+				*work = (struct gpu_work){
+					.kind = WORK_BATCH,
+					.began_ns = r->batch_ns,
+					.ended_ns = now,
+					.launches = r->batch_launches,
+					.graph_launches = r->batch_graphs,
+					.holder = r->batch_holder,
+				};
+			r->batch_ns = 0;
+		}
+		work = next_work(r);
+		if (work)
+			*work = (struct gpu_work){
+				.kind = WORK_WAIT,
+				.began_ns = now - d->amount,
+				.ended_ns = now,
+				.function = d->function,
+				.direction = t ? t->copied : 0,
+				.bytes = t ? t->copied_bytes : 0,
+				.holder = holder,
+			};
+	}
+}
+
+static __always_inline int is_alone(const struct request *r)
+{
+	u64 *count = going_on_of(r->tgid, r->incarnation);
+
+	return !r->ended_ns && count && *count == 1;
+}
+
+/* Charges what the calling thread has just done to the request that it works for, or to nobody. `what` is the family, the
+ * kind << 8 and the function << 16. */
+RARE int charge(u64 program, u64 what, u64 amount)
+{
+	struct done d = { (u8)what, (u8)(what >> 8), (u16)(what >> 16), amount };
+	struct owning o = { .tgid = program >> 32, .incarnation = program, .reason = NO_OWNER_NOT_FOLLOWED };
+	struct python_context *holder;
+	struct gpu_totals *totals;
+	struct followed *f;
+	struct request *r;
+
+	if (!follows_requests)
+		return 0;
+	o.task = bpf_get_current_task();
+	f = bpf_map_lookup_elem(&followed, &o.tgid);
+	if (f && f->incarnation == o.incarnation) {
+		o.context = context_now(f);
+		own(&o, f);
+	}
+	r = request_numbered(o.request);
+	if (o.request && (!r || r->flags & REQUEST_CLOSED)) {
+		r = NULL;
+		o.reason = NO_OWNER_OUTLIVED;
+	}
+	/* While no other request goes on, what this one began can work for no other. */
+	if (r && o.holder.number && is_alone(r))
+		o.holder.number = 0;
+	holder = r && o.holder.number ? living(&o, &o.holder) : NULL;
+	if (r && o.holder.number && !holder) {
+		r = NULL;
+		o.reason = NO_OWNER_UNDECIDED;
+	}
+	if (!r) {
+		totals = nobodys(o.tgid, o.incarnation, o.reason);
+		if (totals)
+			add_done(totals, &d);
+		return 0;
+	}
+	if (holder) {
+		add_done(&holder->held, &d);
+		add_done(&r->held, &d);
+	} else {
+		add_done(&r->owned, &d);
+	}
+	note_work(r, request_thread_of(o.task, o.tgid, o.incarnation), &d, o.holder.number);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which requests does a program serve, and who works for them? */
+#ifndef OTEL_GPU_INFERENCE_SERVING_BPF_H
+#define OTEL_GPU_INFERENCE_SERVING_BPF_H
+
+#include "inference/http1.bpf.h"
+#include "inference/kernel_sockets.h"
+#include "inference/owner.bpf.h"
+
+#if defined(__TARGET_ARCH_x86)
+#define RETURNED(ctx) ((ctx)->ax)
+#define FIRST_ARGUMENT(ctx) ((ctx)->di)
+#define SECOND_ARGUMENT(ctx) ((ctx)->si)
+#define THIRD_ARGUMENT(ctx) ((ctx)->dx)
+#else
+#define RETURNED(ctx) ((ctx)->regs[0])
+#define FIRST_ARGUMENT(ctx) ((ctx)->regs[0])
+#define SECOND_ARGUMENT(ctx) ((ctx)->regs[1])
+#define THIRD_ARGUMENT(ctx) ((ctx)->regs[2])
+#endif
+
+/* Requests that have ended, in this order: each once. Larger than the table of requests. */
+#define FINISHED 65536
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FINISHED);
+	__type(key, u32);
+	__type(value, u64);
+} finished SEC(".maps");
+u64 finished_count = 0;
+u64 request_count = 0;
+u64 context_count = 0;
+u64 connection_count = 0;
+
+static const struct request no_request = {};
+static const struct connection no_connection = {};
+
+/* Threads, by process and number, that waited as event loops do when the agent came. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, u64);
+	__type(value, u8);
+} waiting_loops SEC(".maps");
+
+/* The calling thread, where its program's requests are followed. A function of its own, as the compiler would make one choice
+ * of this and of what callers ask, which the verifier does not follow. */
+static __noinline struct followed *follow(struct caller *who)
+{
+	struct followed *f;
+
+	if (!who)
+		return NULL;
+	if (pidns_ino) {
+		struct bpf_pidns_info ns = {};
+		if (bpf_get_ns_current_pid_tgid(pidns_dev, pidns_ino, (void *)&ns, sizeof(ns)))
+			return NULL;
+		who->pid_tgid = (u64)ns.tgid << 32 | ns.pid;
+	} else {
+		who->pid_tgid = bpf_get_current_pid_tgid();
+	}
+	who->tgid = who->pid_tgid >> 32;
+	f = bpf_map_lookup_elem(&followed, &who->tgid);
+	if (!f)
+		return NULL;
+	tell_apart(who);
+	return f->incarnation == who->incarnation ? f : NULL;
+}
+
+static __always_inline struct request_thread *known_thread(const struct caller *who)
+{
+	struct request_thread *t = request_thread_of(who->task, who->tgid, who->incarnation);
+
+	return t && t->born_ns == who->born_ns ? t : NULL;
+}
+
+static __always_inline struct request_thread *meet_request_thread(const struct caller *who)
+{
+	struct request_thread *t = known_thread(who);
+
+	if (t)
+		return t;
+	t = bpf_map_lookup_elem(&request_threads, &who->task);
+	if (t) /* its end went unseen */
+		take_out(&request_threads, TABLE_REQUEST_THREADS, t->tgid, t->incarnation, &who->task);
+	if (!PUT_IN(request_threads, TABLE_REQUEST_THREADS, who, &who->task, &no_request_thread)) {
+		lose(LOSS_REQUESTS_FULL);
+		return NULL;
+	}
+	t = bpf_map_lookup_elem(&request_threads, &who->task);
+	if (t) {
+		t->tgid = who->tgid;
+		t->incarnation = who->incarnation;
+		t->born_ns = who->born_ns;
+		t->is_loop = bpf_map_lookup_elem(&waiting_loops, &who->pid_tgid) != NULL;
+	}
+	return t;
+}
+
+static __always_inline struct owning owning_of(const struct caller *who, u64 context)
+{
+	return (struct owning){
+		.tgid = who->tgid,
+		.incarnation = who->incarnation,
+		.task = who->task,
+		.context = context,
+	};
+}
+
+/* ---- requests ---- */
+
+static __always_inline void goes_on(u32 tgid, u32 incarnation, u64 more)
+{
+	struct program_key key = { tgid, incarnation };
+	u64 *count = bpf_map_lookup_elem(&going_on, &key), none = 0;
+
+	if (!count) {
+		bpf_map_update_elem(&going_on, &key, &none, BPF_NOEXIST);
+		count = bpf_map_lookup_elem(&going_on, &key);
+	}
+	if (count)
+		__sync_fetch_and_add(count, more);
+}
+
+/* A request is over, once. */
+static __always_inline void end_request(struct request *r, u8 ending)
+{
+	u32 at;
+
+	if (!r || r->ended_ns)
+		return;
+	r->ending = ending;
+	r->ended_ns = bpf_ktime_get_ns();
+	goes_on(r->tgid, r->incarnation, -1);
+	at = __sync_fetch_and_add(&finished_count, 1) & (FINISHED - 1);
+	bpf_map_update_elem(&finished, &at, &r->id, BPF_ANY);
+}
+
+static __always_inline void read_ends(struct request *r, const struct sock *sk)
+{
+	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+
+	r->address_family = family;
+	if (family == FAMILY_INET) {
+		u32 local = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr),
+		    peer = BPF_CORE_READ(sk, __sk_common.skc_daddr);
+		__builtin_memcpy(r->local, &local, sizeof(local));
+		__builtin_memcpy(r->peer, &peer, sizeof(peer));
+	} else if (family == FAMILY_INET6) {
+		BPF_CORE_READ_INTO(&r->local, sk, __sk_common.skc_v6_rcv_saddr);
+		BPF_CORE_READ_INTO(&r->peer, sk, __sk_common.skc_v6_daddr);
+	} else {
+		return;
+	}
+	r->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	r->peer_port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
+}
+
+/* The first byte of a request has come. */
+static __noinline struct request *begin_request(const struct caller *who, u64 connection)
+{
+	u64 id = __sync_fetch_and_add(&request_count, 1) + 1;
+	struct request *r;
+
+	if (!who)
+		return NULL;
+	if (!PUT_IN(requests, TABLE_REQUESTS, who, &id, &no_request)) {
+		lose(LOSS_REQUESTS_FULL);
+		return NULL;
+	}
+	r = request_numbered(id);
+	if (r) {
+		r->tgid = who->tgid;
+		r->incarnation = who->incarnation;
+		r->tid = (u32)who->pid_tgid;
+		r->id = id;
+		r->connection = connection;
+		r->began_ns = bpf_ktime_get_ns();
+		goes_on(who->tgid, who->incarnation, 1);
+	}
+	return r;
+}
+
+/* What was taken for a request is none. */
+static __always_inline void drop_request(struct request *r)
+{
+	u64 id = r->id;
+	if (r->ended_ns)
+		return;
+	goes_on(r->tgid, r->incarnation, -1);
+	take_out(&requests, TABLE_REQUESTS, r->tgid, r->incarnation, &id);
+}
+
+static __always_inline struct connection *meet_connection(const struct caller *who, u64 key)
+{
+	struct connection *c;
+
+	if (!PUT_IN(connections, TABLE_CONNECTIONS, who, &key, &no_connection)) {
+		lose(LOSS_REQUESTS_FULL);
+		return NULL;
+	}
+	c = bpf_map_lookup_elem(&connections, &key);
+	if (c) {
+		c->tgid = who->tgid;
+		c->incarnation = who->incarnation;
+		c->number = __sync_fetch_and_add(&connection_count, 1) + 1;
+		c->out.flags = MESSAGE_IS_RESPONSE;
+	}
+	return c;
+}
+
+/* Nobody can tell the connection's requests apart any more. */
+static __always_inline void lose_track(struct connection *c)
+{
+	struct request *r = request_numbered(c->request);
+
+	c->flags |= CONNECTION_AMBIGUOUS;
+	if (r) {
+		if (!r->ended_ns)
+			r->flags |= REQUEST_AMBIGUOUS;
+		end_request(r, ENDING_LOST);
+	}
+}
+
+static __always_inline void drop_connection(struct connection *c, u64 key)
+{
+	take_out(&connections, TABLE_CONNECTIONS, c->tgid, c->incarnation, &key);
+}
+
+/* Whether bytes are a method and a blank, as far as they go. */
+static __always_inline int is_method(u64 word, u32 bytes, u8 *method)
+{
+	static const struct {
+		u64 name;
+		u32 size;
+		u32 method;
+	} methods[] = {
+		{ WORD('G', 'E', 'T', ' ', 0, 0, 0, 0), 4, 0 },
+		{ WORD('P', 'O', 'S', 'T', ' ', 0, 0, 0), 5, 0 },
+		{ WORD('P', 'U', 'T', ' ', 0, 0, 0, 0), 4, 0 },
+		{ WORD('H', 'E', 'A', 'D', ' ', 0, 0, 0), 5, METHOD_HEAD },
+		{ WORD('P', 'A', 'T', 'C', 'H', ' ', 0, 0), 6, 0 },
+		{ WORD('D', 'E', 'L', 'E', 'T', 'E', ' ', 0), 7, 0 },
+		{ WORD('T', 'R', 'A', 'C', 'E', ' ', 0, 0), 6, 0 },
+		{ WORD('O', 'P', 'T', 'I', 'O', 'N', 'S', ' '), 8, 0 },
+		{ WORD('C', 'O', 'N', 'N', 'E', 'C', 'T', ' '), 8, METHOD_CONNECT },
+	};
+
+#pragma unroll
+	for (u32 i = 0; i < sizeof(methods) / sizeof(*methods); i++) {
+		u32 size = bytes < methods[i].size ? bytes : methods[i].size;
+		u64 mask = size >= 8 ? ~0ULL : (1ULL << 8 * size) - 1;
+		if ((word & mask) == (methods[i].name & mask)) {
+			*method = methods[i].method;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,232 @@
+"""Where do the programs go that follow the requests of one process? Worked out by a child, from its libc and its CPython.
+
+They are placed in that process only: others that map the same files pay nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...cpython.context_sites import (
+    COPY_CURRENT,
+    ENTER,
+    SYMBOLS,
+    TYPE,
+    Span,
+    context_offset,
+    dealloc_of,
+    function_at,
+    methods,
+)
+from ...cpython.layout import DEBUG_OFFSETS_SIZE, TssKind, UnsupportedPythonError, layout_for
+from ...cpython.process import NotStartedError, thread_state_place
+from ...cpython.text import GILSTATE, RUNTIME, VERSION, version_of
+from ...cpython.thread_state import find_slot
+from ...elf import ElfFile, Symbol
+from ...errors import OtelGpuError
+from ...probes.prologue import Cost
+from ...probes.sites import SiteRules, site_for_symbol
+from ...process.confinement import Limits
+from ...process.memory import MemoryFault, MemoryFiles, ProcessMemory
+from ...process.work import OpenFile, work
+
+LOOKING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=4 << 20)
+
+_LIBC = {
+    "epoll_wait": ("loop_waits", False),
+    "epoll_pwait": ("loop_waits", False),
+    "epoll_pwait2": ("loop_waits", False),
+    "accept": ("connection_accepted", True),
+    "accept4": ("connection_accepted", True),
+    "sem_wait": ("thread_waits", False),
+    "sem_timedwait": ("thread_waits", False),
+    "sem_clockwait": ("thread_waits", False),
+    "pthread_cond_wait": ("thread_waits", False),
+    "pthread_cond_timedwait": ("thread_waits", False),
+    "pthread_cond_clockwait": ("thread_waits", False),
+}
+"""Functions of libc: the program of ebpf/inference/hand_over.bpf.c, and whether it runs at the return."""
+_QUEUE = {
+    "put": (("item_put", False),),
+    "put_nowait": (("item_put", False),),
+    "get": (("item_wanted", False), ("item_taken", True)),
+    "get_nowait": (("item_wanted", False), ("item_taken", True)),
+}
+"""Methods of `_queue.SimpleQueue`."""
+_QUEUE_TABLE = 8 * 32
+"""Bytes within which they stand in its table of methods."""
+_TELLING = "put_nowait"
+_THREADS_HAVE_CONTEXTS = (3, 14)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A file that a process has mapped executable."""
+
+    start: int
+    end: int
+    offset: int
+    path: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FollowRequest:
+    """What is looked at: images in the order of the files behind the three that show the memory."""
+
+    rules: SiteRules
+    images: tuple[Image, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSite:
+    """Where a program goes."""
+
+    image: int
+    program: str
+    offset: int
+    at_return: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PythonPlaces:
+    """Where a CPython keeps what its threads are at."""
+
+    thread_state: int
+    thread_offset: int
+    thread_module: int
+    runtime: int
+    runtime_end: int
+    context_offset: int
+    threads_have_contexts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Followable:
+    """What is known of a process, or why it cannot be followed."""
+
+    sites: tuple[FollowSite, ...] = ()
+    python: PythonPlaces | None = None
+    has_started: bool = True
+    """False: its CPython is there and has not started yet."""
+    reason: str = ""
+
+
+def is_looked_at(path: bytes) -> bool:
+    """Tell whether a mapped file may be one in which programs go."""
+    name = os.path.basename(path)
+    return name.startswith((b"libc.so", b"libc-2", b"libpthread", b"ld-musl", b"libpython", b"python", b"_queue."))
+
+
+@work(FollowRequest, Followable)
+def look_at_process(files: Sequence[OpenFile], request: FollowRequest) -> Iterator[Followable]:
+    """Yield where the programs go in one process: its memory's files, then its images."""
+    shown, images = MemoryFiles.opened(files[:3]), files[3:]
+    sites: list[FollowSite] = []
+    python: PythonPlaces | None = None
+    reason = ""
+    try:
+        for number, (file, image) in enumerate(zip(images, request.images, strict=True)):
+            if file.descriptor < 0:
+                continue
+            looked_at = _Image(number, image, ElfFile.of(file, file.path), shown, request.rules)
+            if RUNTIME in looked_at.symbols and COPY_CURRENT in looked_at.symbols and python is None:
+                try:
+                    python = looked_at.python()
+                    sites += looked_at.context_sites()
+                except UnsupportedPythonError as e:
+                    reason = str(e)
+            sites += looked_at.libc_sites()
+            if os.path.basename(image.path).startswith(b"_queue.") or RUNTIME in looked_at.symbols:
+                sites += looked_at.queue_sites()
+    except (NotStartedError, MemoryFault):
+        yield Followable(has_started=False)
+        return
+    yield Followable(tuple(sites), python, reason="" if python else reason)
+
+
+class _Image:
+    """One mapped file."""
+
+    def __init__(self, number: int, image: Image, elf: ElfFile, shown: MemoryFiles, rules: SiteRules) -> None:
+        self._number = number
+        self._image = image
+        self._elf = elf
+        self._shown = shown
+        self._memory: ProcessMemory = shown.memory
+        self._rules = rules
+        wanted = {*_LIBC, *SYMBOLS, RUNTIME, GILSTATE, VERSION}
+        self.symbols: dict[str, Symbol] = {}
+        self._all: list[Symbol] = []
+        for symbol in elf.symbols():
+            if symbol.name in wanted:
+                self.symbols[symbol.name] = symbol
+                self._all.append(symbol)
+        self._bias = image.start - elf.code_vaddr(image.offset)
+
+    def python(self) -> PythonPlaces:
+        """Return where its threads have their states; UnsupportedPythonError, NotStartedError."""
+        runtime = self.symbols[RUNTIME]
+        version, _ = version_of(self._elf, self.symbols.get(VERSION))
+        offsets = (
+            self._elf.read_vaddr(runtime.value, min(DEBUG_OFFSETS_SIZE, runtime.size)) if version >= (3, 13) else None
+        )
+        layout = layout_for(version, offsets)
+        if GILSTATE in self.symbols:
+            slot = find_slot(self._elf, self.symbols[GILSTATE], runtime)
+            if slot.kind is not TssKind.NONE:
+                layout = layout.with_tss(slot.kind, slot.offset, slot.block)
+        state, offset, module = thread_state_place(layout, runtime.value + self._bias, self._bias, self._memory)
+        return PythonPlaces(
+            state,
+            offset,
+            module,
+            runtime.value + self._bias,
+            runtime.value + runtime.size + self._bias,
+            context_offset(self._elf, self.symbols[COPY_CURRENT]),
+            version >= _THREADS_HAVE_CONTEXTS,
+        )
+
+    def context_sites(self) -> Iterator[FollowSite]:
+        """Yield the sites where contexts are made, entered and freed; UnsupportedPythonError where one is missing."""
+        address = dealloc_of(self._memory, self.symbols[TYPE].value + self._bias) if TYPE in self.symbols else 0
+        try:
+            dealloc = function_at(self._elf, address - self._bias, "context_tp_dealloc")
+        except OtelGpuError as e:
+            raise UnsupportedPythonError(f"{self._elf.path}: it is not known where contexts are freed") from e
+        yield self._site("context_copied", self.symbols[COPY_CURRENT], at_return=True)
+        yield self._site("context_ends", dealloc)
+        if ENTER in self.symbols:
+            yield self._site("context_entered", self.symbols[ENTER])
+
+    def libc_sites(self) -> Iterator[FollowSite]:
+        """Yield the sites where threads wait, and accept connections."""
+        taken = set()
+        for symbol in self._all:
+            if symbol.name in _LIBC and symbol.value not in taken and RUNTIME not in self.symbols:
+                taken.add(symbol.value)
+                program, at_return = _LIBC[symbol.name]
+                yield self._site(program, symbol, at_return=at_return)
+
+    def queue_sites(self) -> Iterator[FollowSite]:
+        """Yield the sites where items go through queues."""
+        image = self._image
+        mine = [m for m in self._shown.mappings() if m.name == image.path]
+        data = [Span(m.start, m.end) for m in mine if m.permissions[:1] == b"r" and b"x" not in m.permissions]
+        found = list(methods(self._memory, data, Span(image.start, image.end), _QUEUE))
+        anchors = [m.entry for m in found if m.name == _TELLING]
+        taken = set()
+        for method in found:
+            if method.function in taken or not any(abs(method.entry - at) < _QUEUE_TABLE for at in anchors):
+                continue
+            taken.add(method.function)
+            symbol = function_at(self._elf, method.function - self._bias, method.name)
+            for program, at_return in _QUEUE[method.name]:
+                yield self._site(program, symbol, at_return=at_return)
+
+    def _site(self, program: str, symbol: Symbol, *, at_return: bool = False) -> FollowSite:
+        site = site_for_symbol(self._elf, symbol, self._rules)
+        if site.cost is Cost.NONE:
+            raise UnsupportedPythonError(f"{self._elf.path}: {symbol.name} cannot be probed: {site.reason}")
+        return FollowSite(self._number, program, self._elf.to_offset(symbol.value + site.offset), at_return)

@@ -1,0 +1,287 @@
+"""Whose requests are followed? Programs are placed in one process after another, each time that it has mapped more.
+
+What a process is placed for, is told to the kernel last: nothing is charged to a thread before it would be seen that it is
+an event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...bpf.linker import ObjectLinker
+from ...bpf.links import Link, Placement
+from ...bpf.maps import BpfMap
+from ...errors import AttachError, OtelGpuError
+from ...fair_pool import FairPool
+from ...probes.sites import SiteRules
+from ...process.files import MappedFile
+from ...process.mappings import executable_mappings
+from ...process.memory import MemoryFiles
+from ...process.parsers import Parsers, WorkError
+from ...supervision import Worker
+from ..cuda.programs import Programs
+from .follow_work import (
+    LOOKING,
+    Followable,
+    FollowRequest,
+    FollowSite,
+    Image,
+    PythonPlaces,
+    is_looked_at,
+    look_at_process,
+)
+from .records import FOLLOWED
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE, _MOST = 4, 8
+_RETRY_S, _MOST_TRIES = 0.5, 60
+_TRUSTED_AFTER_NS = 1_000_000_000
+"""So long after a process is followed, threads that were there before are believed to have shown what they are."""
+_MAX_THREADS = 65_536
+_EPOLL_WAITS = frozenset({"x86_64": {232, 281, 441}, "aarch64": {22, 441}}.get(os.uname().machine, ()))
+"""System calls: epoll_wait, epoll_pwait, epoll_pwait2."""
+
+_Place = tuple[tuple[int, int], int, int, str]
+"""Device, inode, offset, program."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One process whose requests are followed, or are to be."""
+
+    pid: int
+    incarnation: int = 0
+    links: list[Link] = field(default_factory=list)
+    placed: set[_Place] = field(default_factory=set)
+    is_told: bool = False
+    """The kernel follows it."""
+    python: PythonPlaces | None = None
+    tries: int = 0
+    reason: str = ""
+
+
+class FollowedPrograms:
+    """Places programs in processes, and takes them away. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        parsers: Parsers,
+        linker: ObjectLinker,
+        kernel: Programs,
+        followed: BpfMap,
+        waiting_loops: BpfMap,
+        rules: SiteRules,
+        on_followed: Callable[[int], None] = lambda _pid: None,
+    ) -> None:
+        self._parsers = parsers
+        self._linker = linker
+        self._kernel = kernel
+        self._table = followed
+        self._loops = waiting_loops
+        self._rules = rules
+        self._on_followed = on_followed
+        self._lock = threading.RLock()
+        self._processes: dict[int, _Followed] = {}
+        self._due: dict[int, float] = {}
+        self._closed = False
+        self._places_no_more = threading.Event()
+        self._looks = FairPool("request looks", at_once=_AT_ONCE, most=_MOST)
+        self._retries = Worker("requests", self._retry)
+        self._retries.start()
+
+    @property
+    def workers(self) -> list[Worker]:
+        """The threads that look at processes."""
+        return [self._retries, *self._looks.workers]
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Take the programs out of all processes; idempotent."""
+        self.place_no_more()
+        self._retries.stop(timeout_s)
+        self._looks.close(timeout_s)
+        with self._lock:
+            self._closed = True
+            processes, self._processes = self._processes, {}
+        for process in processes.values():
+            self._release(process)
+
+    def place_no_more(self) -> None:
+        """Place nothing that is not in place yet, without a wait."""
+        self._places_no_more.set()
+
+    def observe(self, pid: int) -> None:
+        """Follow a process, or look at it again after it mapped more code."""
+        if not self._places_no_more.is_set():
+            self._looks.submit(pid, lambda: self._look(pid))
+
+    def forget(self, pid: int) -> None:
+        """Take the programs out of a process that has ended."""
+        with self._lock:
+            process = self._processes.pop(pid, None)
+            self._due.pop(pid, None)
+        if process is not None:
+            self._release(process)
+
+    def is_followed(self, pid: int) -> bool:
+        """Tell whether the kernel follows a process."""
+        process = self._processes.get(pid)
+        return process is not None and process.is_told
+
+    def refused(self) -> dict[str, int]:
+        """Return how many processes are not followed, by reason."""
+        with self._lock:
+            reasons = [process.reason for process in self._processes.values() if process.reason]
+        return {reason: reasons.count(reason) for reason in reasons}
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until everything that was asked for is looked at; False when the time is up first."""
+        deadline = time.monotonic() + timeout_s
+        while self._looks.waiting() or self._due:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def _retry(self) -> float:
+        now = time.monotonic()
+        with self._lock:
+            due = [pid for pid, at in self._due.items() if at <= now]
+            for pid in due:
+                del self._due[pid]
+        for pid in due:
+            self.observe(pid)
+        return _RETRY_S / 2
+
+    def _look(self, pid: int) -> None:
+        running = self._kernel.running(pid)
+        if running is None or self._places_no_more.is_set():
+            return
+        with self._lock:
+            process = self._processes.get(pid)
+            if process is not None and process.incarnation != running[0]:
+                self._processes.pop(pid)
+                self._release(process)
+                process = None
+            if process is None:
+                process = self._processes[pid] = _Followed(pid, running[0])
+        try:
+            self._place_in(process)
+        except (OtelGpuError, OSError) as e:
+            _log.debug("process %d: its requests are not followed: %s", pid, e)
+            process.reason = "it cannot be looked at"
+            self._try_again(process)
+
+    def _try_again(self, process: _Followed) -> None:
+        process.tries += 1
+        with self._lock:
+            if process.tries <= _MOST_TRIES and self._processes.get(process.pid) is process:
+                self._due[process.pid] = time.monotonic() + _RETRY_S
+
+    def _place_in(self, process: _Followed) -> None:
+        files = [f for f in executable_mappings(self._parsers, process.pid) if f.inode and is_looked_at(f.path)]
+        images = tuple(Image(f.start, f.end, f.offset, f.path) for f in files)
+        request = FollowRequest(self._rules, images)
+        shown = MemoryFiles.of(process.pid)
+        with self._parsers.begin(look_at_process, [*shown, *files], request, limits=LOOKING, keep=True) as job:
+            try:
+                found = next(iter(job.answers()))
+            except StopIteration as e:
+                raise WorkError("a child said nothing") from e
+            if not found.has_started:
+                process.reason = "its interpreter has not started"
+                self._try_again(process)
+                return
+            process.reason = found.reason
+            if found.reason:
+                _log.warning("process %d: its requests are not followed: %s", process.pid, found.reason)
+                return
+            self._place(process, files, found, {n - len(shown): fd for n, fd in job.kept.items()})
+        with self._lock:
+            if self._closed or self._processes.get(process.pid) is not process:
+                self._release(process)
+                return
+        if not process.is_told or process.python != found.python:
+            process.python = found.python
+            self._tell(process)
+
+    def _place(self, process: _Followed, files: list[MappedFile], found: Followable, kept: dict[int, int]) -> None:
+        by_program: dict[tuple[int, str, bool], list[FollowSite]] = {}
+        for site in found.sites:
+            file = files[site.image]
+            if _place(file, site) not in process.placed:
+                by_program.setdefault((site.image, site.program, site.at_return), []).append(site)
+        # Returns before entries, and what ends a claim before what makes one.
+        for (image, program, at_return), sites in sorted(by_program.items(), key=lambda i: _ORDER.index(i[0][1])):
+            if self._places_no_more.is_set():
+                raise AttachError("the agent ends")
+            file = files[image]
+            path = f"/proc/self/fd/{kept[image]}"
+            placements = [Placement(site.offset, 0) for site in sites]
+            link = self._linker.place(program, path, placements, at_return=at_return, pid=process.pid)
+            process.links.append(link)
+            process.placed |= {_place(file, site) for site in sites}
+
+    def _tell(self, process: _Followed) -> None:
+        """Have the kernel follow a process."""
+        value = np.zeros((), FOLLOWED)
+        value["incarnation"] = process.incarnation
+        if (python := process.python) is not None:
+            for name in ("thread_state", "thread_offset", "thread_module", "runtime", "runtime_end", "context_offset"):
+                value[name] = getattr(python, name)
+            value["threads_have_contexts"] = python.threads_have_contexts
+        for tid in _loops_of(process.pid):
+            self._loops.put((process.pid << 32 | tid).to_bytes(8, "little"), b"\1")
+        value["since_boot_ns"] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        value["trusted_ns"] = time.monotonic_ns() + _TRUSTED_AFTER_NS
+        self._kernel.meet(process.pid)
+        self._table.put(process.pid.to_bytes(4, "little"), value.tobytes())
+        process.is_told = True
+        process.tries = 0
+        self._on_followed(process.pid)
+
+    def _release(self, process: _Followed) -> None:
+        with suppress(OSError):
+            known = self._table.get(process.pid.to_bytes(4, "little"))
+            if known is not None and np.frombuffer(known, FOLLOWED)["incarnation"][0] == process.incarnation:
+                self._table.delete(process.pid.to_bytes(4, "little"))
+        links, process.links = process.links, []
+        for link in links:
+            link.close()
+        process.placed.clear()
+        process.is_told = False
+
+
+def _place(file: MappedFile, site: FollowSite) -> _Place:
+    return file.device, file.inode, site.offset, site.program
+
+
+_ORDER = (
+    "loop_waits",
+    "thread_waits",
+    "connection_accepted",
+    "context_ends",
+    "context_entered",
+    "context_copied",
+    "item_taken",
+    "item_wanted",
+    "item_put",
+)
+
+
+def _loops_of(pid: int) -> Iterable[int]:
+    """Yield the threads that wait for several descriptors at a time now."""
+    with suppress(OSError):
+        for tid in os.listdir(f"/proc/{pid}/task")[:_MAX_THREADS]:
+            with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/task/{tid}/syscall") as file:
+                number, *arguments = file.read(256).split()
+                if number.isdigit() and int(number) in _EPOLL_WAITS and int(arguments[2], 16) >= 2:
+                    yield int(tid)

@@ -1,0 +1,338 @@
+"""Which requests did programs serve, and what did the GPU do for each? Followed in the kernel, told when they are over."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+
+from ... import abi, telemetry
+from ...abi import PROGRAM_KEY, Table
+from ...bpf.features import probe
+from ...bpf.link_mode import LinkMode
+from ...bpf.linker import ObjectLinker
+from ...bpf.object import BpfObject
+from ...bpf.ringbuf import RingReader
+from ...bpf.run_once import run_once
+from ...bpf.tracepoints import TracepointLinks
+from ...discovery.libraries import Library
+from ...discovery.processes import Process, ProcessTable
+from ...errors import UnsupportedKernelError
+from ...probes.sites import SiteRules
+from ...probes.table import TABLES, function_number
+from ...process.files import File, MappedFile
+from ...process.parsers import Parsers
+from ...program_id import ProgramId
+from ...signals.metrics import Measurement, SelfReading, attributes
+from ...signals.spans import Span
+from ...supervision import Component, Health, Worker
+from .. import LibraryReceiver
+from ..cuda.owners import Removal, are_of, by_key, by_value, programs_of
+from ..cuda.programs import SharedTables
+from ..cuda.receiver import RequestTables
+from . import metrics
+from .assembly import Assembly
+from .following import FollowedPrograms
+from .records import NO_OWNER_KEY, REQUEST, TOTALS, NoOwner, RequestEnding, heads_of, read_request, seen
+from .server_spans import SpanLimits, spans_of
+from .serving_metrics import ServingMetrics
+
+_log = logging.getLogger(__name__)
+
+TRACEPOINTS = (
+    "socket_received",
+    "socket_sent",
+    "socket_changed",
+    "thread_begins",
+    "request_thread_ends",
+)
+"""Programs that run for all processes, and see at once that one is not followed."""
+_RUN_HERE = ("finish_requests", "cut_request", "release_entries")
+_NOT_UPROBES = frozenset({*TRACEPOINTS, *_RUN_HERE})
+_TRACEPOINT = b"\0btf_trace_sock_recv_length\0"
+_KERNEL_TYPES = "/sys/kernel/btf/vmlinux"
+
+_STEP_S = 0.1
+_LINGER_NS = 300_000_000
+"""So long after its end a request's own task may go on, and what it does is still the request's."""
+_GRACE_NS = 50_000_000
+"""So long does what looks at a request take to add to it, on a host that is as busy as can be."""
+_MAX_SPANS = 100_000
+"""That wait to be taken; what is beyond is counted and left out."""
+_THREAD_OWNER_AT = 8
+"""Where struct request_thread of ebpf/inference/tables.bpf.h says whose it is."""
+_LAST_S = 2.0
+_NOBODY = ProgramId(0, 0)
+
+
+class InferenceReceiver(LibraryReceiver):
+    """Follows the requests of GPU programs."""
+
+    def __init__(
+        self,
+        processes: ProcessTable,
+        parsers: Parsers,
+        tables: RequestTables,
+        *,
+        only: Iterable[int] = (),
+        rules: SiteRules,
+        link: LinkMode = "auto",
+        limits: SpanLimits | None = None,
+        reads_models: bool = False,
+        table_share: float = 1.0,
+    ) -> None:
+        """Load the programs; UnsupportedKernelError below kernel 6.3."""
+        if not probe().bpf_loop or not _has_socket_tracepoints():
+            raise UnsupportedKernelError(
+                "this kernel does not tell of messages on sockets (sock_recv_length); run 6.3 or later, or leave traces out"
+            )
+        self._processes = processes
+        self._only = frozenset(only)
+        self._limits = limits or SpanLimits()
+        self._kernel = tables.kernel
+        self._object = BpfObject("inference")
+        self.linker = ObjectLinker(self._object, link)
+        try:
+            self._object.set_variables({"follows_requests": 1, **abi.pid_namespace()})
+            for name, table in tables.maps.items():
+                self._object.share_map(name, table)
+            self._object.load(
+                attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
+                share=table_share,
+            )
+            programs = self._object.programs()
+            self._finish = programs["finish_requests"]
+            self._cut = programs["cut_request"]
+            self._shared = SharedTables(self._object, self._removals(), tables.kernel.states)
+            self._tracepoints = TracepointLinks([programs[name] for name in TRACEPOINTS])
+        except BaseException:
+            self._object.close()
+            raise
+        self._component = Component("inference")
+        self._closed = False
+        self._finishing = threading.Lock()
+        """Held while requests leave the kernel's table: each is told once."""
+        self._lock = threading.RLock()
+        self._assembly = Assembly(reads_models=reads_models)
+        self._serving = ServingMetrics()
+        self._spans: list[Span] = []
+        self.spans_dropped = 0
+        """Spans that found no room."""
+        self._unowned: dict[tuple[ProgramId, int], int] = {}
+        """Launches without an owner that were told so far."""
+        self._gone: set[ProgramId] = set()
+        """Programs that have ended, whose counts are read once more."""
+        self._more_unowned: dict[tuple[ProgramId, int], int] = {}
+        """What the kernel left to the agent to count."""
+        self._copies = dict(_copying_functions())
+        self._wall_ns = 0
+        self.followed = FollowedPrograms(
+            parsers,
+            self.linker,
+            tables.kernel,
+            self._object.map("followed"),
+            self._object.map("waiting_loops"),
+            rules,
+        )
+        self._ring = RingReader(self._object.map("told_requests"), self._take)
+        self._worker = Worker("requests finished", self._step)
+        self._worker.start()
+
+    def _removals(self) -> dict[Table, Removal]:
+        """Return how the entries of programs that have ended are taken out of the tables."""
+        return {
+            Table.CONNECTIONS: by_value(self._object.map("connections"), 0),
+            Table.REQUEST_THREADS: by_value(self._object.map("request_threads"), _THREAD_OWNER_AT),
+            Table.PYTHON_CONTEXTS: by_key(self._object.map("python_contexts")),
+            Table.QUEUE_ITEMS: by_key(self._object.map("queue_items")),
+        }
+
+    def close(self) -> None:
+        """Detach and unload; idempotent."""
+        self.detach_all()
+        self._worker.stop(_LAST_S)
+        self._ring.close()
+        self._object.close()
+
+    def attach(self, _library: Library, file: File) -> int | None:
+        """Follow the requests of a process that has mapped a driver."""
+        if isinstance(file, MappedFile):
+            self.observe(file.pid)
+        return None
+
+    def settle(self, _timeout_s: float) -> None:
+        """Cut the requests that go on, as the agent ends."""
+        self._cut_all()
+
+    def observe(self, pid: int) -> None:
+        """Follow the requests of a process, or look at it again after it mapped more code."""
+        if not self._only or pid in self._only:
+            self.followed.observe(pid)
+
+    def place_no_more(self) -> None:
+        """Place no further programs, without a wait; those that are in place go on."""
+        self.followed.place_no_more()
+
+    def detach_all(self) -> None:
+        """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
+        self._closed = True
+        self._tracepoints.close()
+        self.followed.close()
+
+    def spans(self, *, last: bool = False) -> list[Span]:
+        """Return the spans of requests that were over since the last call; with `last`, the others too, which are cut."""
+        if last:
+            self._cut_all()
+        self._ring.drain()
+        with self._lock:
+            taken, self._spans = self._spans, []
+        return taken
+
+    def _cut_all(self) -> None:
+        """Cut the requests that go on, as the agent ends, and wait until all that are over are told."""
+        ids, values = self._object.map("requests").read("<u8", REQUEST)
+        for number, is_over in zip(ids.tolist(), values["ended_ns"].tolist(), strict=True):
+            if not is_over:
+                run_once(self._cut, number)
+        deadline = time.monotonic() + _LAST_S
+        while time.monotonic() < deadline and not self._closed:
+            self._run_finish(time.monotonic_ns())
+            self._ring.drain()
+            if not len(self._object.map("requests").read("<u8", REQUEST)[0]):
+                return
+            time.sleep(_GRACE_NS / 1e9)
+
+    def collect(self) -> list[Measurement]:
+        """Return what was measured since the last call."""
+        self._ring.drain()
+        with self._lock:
+            return [*self._serving.collect(), *self._unattributed()]
+
+    def finish(self, ended: Collection[Process]) -> None:
+        """Take in the last of processes that have ended, and forget them."""
+        if not ended:
+            return
+        programs = programs_of(ended)
+        self._ring.drain()
+        with self._component:
+            self._take_left(programs)
+        with self._component:
+            self._shared.forget(programs)
+            for program in programs:
+                self._object.map("going_on").delete(np.array([program], PROGRAM_KEY).tobytes())
+        for process in ended:
+            self.followed.forget(process.pid)
+            with self._lock, self._component:
+                self._serving.forget(process.resource)
+                self._assembly.forget(process.program)
+
+    def readings(self) -> Iterator[SelfReading]:
+        """Yield what was left out, and how full the tables are."""
+        yield SelfReading(telemetry.EVENTS_LOST, self.spans_dropped, {"event": "spans_dropped"})
+        for name, (entries, capacity) in self.fill().items():
+            yield SelfReading(telemetry.MAP_ENTRIES, entries, {"bpf.map.name": name})
+            yield SelfReading(telemetry.MAP_CAPACITY, capacity, {"bpf.map.name": name})
+        for reason, count in self.followed.refused().items():
+            yield SelfReading(telemetry.PROBES, count, {"state": "failed", "error.type": reason})
+
+    def health(self) -> list[Health]:
+        """Say how the threads are that read what the kernel tells."""
+        workers = [self._ring.worker, self._worker, *self.followed.workers]
+        return [*(w.health() for w in workers), self._component.health()]
+
+    def fill(self) -> dict[str, tuple[int, int]]:
+        """Return entries and capacity of the tables."""
+        used = [state.used for state in self._kernel.states().values()]
+        tables = [Table.REQUESTS, *self._removals()]
+        return {t.name.lower(): (sum(u[t] for u in used), self._object.map(t.name.lower()).max_entries) for t in tables}
+
+    def _step(self) -> float:
+        self._run_finish(time.monotonic_ns() - _LINGER_NS)
+        return _STEP_S
+
+    def _run_finish(self, ended_before_ns: int) -> None:
+        with self._finishing:
+            run_once(self._finish, max(ended_before_ns, 0), _GRACE_NS)
+
+    def _wall(self, monotonic_ns: int) -> int:
+        return self._wall_ns + monotonic_ns
+
+    def _take(self, record: bytes) -> None:
+        """Take in a request that the kernel tells of."""
+        self._take_request(read_request(record))
+
+    def _take_request(self, request: np.void) -> None:
+        process = self._processes.owner(_program_of(request))
+        with self._lock:
+            self._wall_ns = time.time_ns() - time.monotonic_ns()
+            what = seen(request, process, self._wall, self._copies)
+            made = self._assembly.of_http1(what, *heads_of(request))
+            self._serving.add(made)
+            spans = spans_of(made, self._limits)
+            if len(self._spans) + len(spans) > _MAX_SPANS:
+                self.spans_dropped += len(spans)
+            else:
+                self._spans += spans
+
+    def _take_left(self, programs: set[ProgramId]) -> None:
+        """Take in requests of programs that have ended, which nobody adds to any more."""
+        table = self._object.map("requests")
+        with self._finishing:
+            ids, values = table.read("<u8", REQUEST)
+            mine = are_of(programs, values)
+            taken = table.delete_many(ids[mine].view(np.dtype((np.void, 8))))
+        for request in values[mine].copy():
+            if not request["ended_ns"]:
+                request["ended_ns"] = time.monotonic_ns()
+                request["ending"] = RequestEnding.CLOSED
+            key = _program_of(request), int(NoOwner.UNDECIDED)
+            with self._lock:
+                self._more_unowned[key] = self._more_unowned.get(key, 0) + int(request["held"]["launches"])
+            self._take_request(request)
+        # What each had is forgotten with it.
+        self._shared.release_entries(Table.REQUESTS, _NOBODY, taken)
+        with self._lock:
+            self._gone |= programs
+
+    def _unattributed(self) -> list[Measurement]:
+        """Return the launches since the last call that belong to no request."""
+        keys, values = self._object.map("no_owners").read(NO_OWNER_KEY, TOTALS)
+        found = []
+        grown, self._more_unowned = self._more_unowned, {}
+        for key, launches in zip(keys.tolist(), values["launches"].tolist(), strict=True):
+            tgid, incarnation, reason, _ = key
+            at = ProgramId(tgid, incarnation), reason
+            if more := launches - self._unowned.get(at, 0):
+                grown[at] = grown.get(at, 0) + more
+                self._unowned[at] = launches
+        gone, self._gone = self._gone, set()
+        if gone:
+            self._object.map("no_owners").delete_many(keys[are_of(gone, keys)].view(np.dtype((np.void, keys.itemsize))))
+            self._unowned = {at: n for at, n in self._unowned.items() if at[0] not in gone}
+        for (program, reason), launches in grown.items():
+            if launches:
+                attrs = attributes({"otel_gpu.reason": NoOwner(reason).name.lower()})
+                owner = self._processes.owner(program)
+                found.append(Measurement(owner.resource, metrics.UNATTRIBUTED_LAUNCHES, attrs, launches))
+        return found
+
+
+def _program_of(request: np.void) -> ProgramId:
+    return ProgramId(int(request["tgid"]), int(request["incarnation"]))
+
+
+def _has_socket_tracepoints() -> bool:
+    try:
+        with open(_KERNEL_TYPES, "rb") as types:
+            return _TRACEPOINT in types.read()
+    except OSError:
+        return False
+
+
+def _copying_functions() -> Iterable[tuple[int, bool]]:
+    for hook in itertools.chain.from_iterable(TABLES.values()):
+        yield function_number(hook), hook.program.startswith("copy")

@@ -1,0 +1,118 @@
+"""How are the requests of a program followed without an agent? The receivers that it takes, wired as an agent has them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from otel_gpu.discovery.libraries import Library
+from otel_gpu.discovery.processes import Process, ProcessTable
+from otel_gpu.discovery.watch import Watcher
+from otel_gpu.process.files import MappedFile
+from otel_gpu.process.parsers import Parsers
+from otel_gpu.receivers.cuda.loading import CudaPrograms
+from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.receivers.inference.receiver import InferenceReceiver
+from otel_gpu.signals.metrics import Measurement
+from otel_gpu.signals.spans import Span, SpanKind
+from tests.e2e.processes import PATIENCE_S
+
+LAUNCHES = "gpu.cuda.kernel.launch.calls"
+UNATTRIBUTED = "otel_gpu.unattributed.launches"
+
+
+class Following:
+    """Follows the requests of programs. A context manager."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = tuple(pids)
+        self._parsers = Parsers()
+        self._parsers.start()
+        self._processes = ProcessTable({}, self._parsers)
+        for pid in pids:
+            self._processes.observe(pid, late=True)
+        programs = CudaPrograms(map_entries=8192, only=self._pids, follows_requests=True)
+        self.cuda = CudaReceiver(self._processes, self._parsers, programs)
+        self.requests = InferenceReceiver(
+            self._processes, self._parsers, self.cuda.request_tables, rules=self.cuda.rules, only=self._pids
+        )
+        self.cuda.before_forgetting(self.requests.finish)
+        self._attached = threading.Event()
+        self._watcher = Watcher(
+            self._processes, self._parsers, self._on_library, pids=self._pids, on_map=self.requests.observe
+        )
+        self._watcher.scan()
+        self._watcher.start()
+        for pid in pids:
+            self.requests.observe(pid)
+        self.measured: list[Measurement] = []
+        self.spans: list[Span] = []
+
+    def __enter__(self) -> Following:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._watcher.stop()
+        self.requests.close()
+        self.cuda.close()
+        self._parsers.close()
+        self._processes.close()
+
+    def _on_library(self, _process: Process, library: Library, file: MappedFile, _since: int | None) -> None:
+        self.requests.attach(library, file)
+        if self.cuda.attach(library, file) is not None:
+            self._attached.set()
+
+    def wait_followed(self) -> None:
+        """Wait until the driver is probed, and the requests of every program are followed and believed."""
+        assert self._attached.wait(PATIENCE_S)
+        until(lambda: all(map(self.requests.followed.is_followed, self._pids)), "a program is not followed")
+        time.sleep(1.1)  # before that, what is read by threads that were there already is charged to nobody
+
+    def take(self) -> None:
+        """Take what was measured so far."""
+        self.measured += self.cuda.collect()
+        self.measured += self.requests.collect()
+        self.spans += self.requests.spans()
+
+    def wait_spans(self, count: int) -> None:
+        """Wait until so many requests are told."""
+
+        def are_told() -> bool:
+            self.spans += self.requests.spans()
+            return len(self.servers) >= count
+
+        until(are_told, lambda: f"{len(self.servers)} of {count} requests were told: {self.requests.health()}")
+
+    def end(self) -> None:
+        """Take what is left, as an agent that ends."""
+        self.requests.settle(PATIENCE_S)
+        self.take()
+
+    @property
+    def servers(self) -> list[Span]:
+        """The spans of requests."""
+        return [span for span in self.spans if span.kind is SpanKind.SERVER]
+
+    def launches(self) -> int:
+        """Return how many launches were counted."""
+        return sum(int(m.value) for m in self.measured if m.metric.name == LAUNCHES)  # type: ignore[call-overload]
+
+    def unattributed(self) -> dict[str, int]:
+        """Return the launches without an owner, by reason."""
+        found: dict[str, int] = defaultdict(int)
+        for m in self.measured:
+            if m.metric.name == UNATTRIBUTED:
+                found[str(dict(m.attributes)["otel_gpu.reason"])] += int(m.value)  # type: ignore[arg-type]
+        return dict(found)
+
+
+def until(condition: Callable[[], bool], why: str | Callable[[], str]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, why if isinstance(why, str) else why()
+        time.sleep(0.05)

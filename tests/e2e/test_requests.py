@@ -1,0 +1,344 @@
+"""Does every launch go to the request that asked for it? Servers whose requests say how many launches are theirs."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import signal
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.signals.spans import SpanKind
+from tests.e2e import ground
+from tests.e2e.exported import read_metrics
+from tests.e2e.processes import Agent, Program
+from tests.e2e.requests import LAUNCHES, UNATTRIBUTED, Following, until
+
+SERVERS = ground.PROGRAMS / "servers"
+CLIENTS = 8
+THREADED = ("plain", "pool", "thread", "copies", "chunks")
+ASYNC = (
+    "awaits",
+    "gather",
+    "to_thread",
+    "executor",
+    "own_pool",
+    "thread",
+    "later",
+    "task",
+    "copies",
+    "stream",
+    "sse",
+    "plain",
+)
+STREAMED = {"chunks": 3, "stream": 3, "sse": 3}
+"""Launches while the response is sent."""
+
+
+@dataclass
+class Load:
+    """Requests that clients have made, and how many launches are each one's."""
+
+    port: int
+    hows: Sequence[str]
+    asked: dict[int, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def run(self, count: int, clients: int = CLIENTS) -> None:
+        """Make so many requests, each client over a connection of its own that it keeps."""
+        threads = [threading.Thread(target=self._client, args=(count // clients,)) for _ in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _client(self, count: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        for _ in range(count):
+            self.ask(connection)
+        connection.close()
+
+    def ask(self, connection: http.client.HTTPConnection, headers: dict[str, str] | None = None) -> int:
+        """Make one request and return its number."""
+        with self.lock:
+            number = next(self.numbers)
+        how, times = self.hows[number % len(self.hows)], number % 7 + 1
+        body = b"x" * (number % 3 * 5000)
+        connection.request("POST" if body else "GET", f"/work/{number}/{times}/{how}", body or None, headers or {})
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 200
+        self.asked[number] = times + STREAMED.get(how, 0)
+        return number
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Launches, by whether they went where they belong."""
+
+    right: int
+    wrong: int
+    missing: int
+
+
+def judge(following: Following, load: Load) -> Verdict:
+    """Compare what requests were charged with what they did."""
+    charged: Counter[int] = Counter()
+    for span in following.servers:
+        attributes = dict(span.attributes)
+        charged[int(str(attributes["url.path"]).split("/")[2])] += int(attributes.get(LAUNCHES, 0))  # type: ignore[call-overload]
+    assert len(following.servers) == len(load.asked)
+    return Verdict(
+        sum(min(n, load.asked[number]) for number, n in charged.items()),
+        sum(max(n - load.asked[number], 0) for number, n in charged.items()),
+        sum(max(n - charged[number], 0) for number, n in load.asked.items()),
+    )
+
+
+@contextmanager
+def server(directory: Path, name: str, *arguments: str) -> Iterator[tuple[Program, int]]:
+    """Run a server, and say on which port it listens."""
+    with Program([sys.executable, SERVERS / f"{name}.py", *arguments], directory) as program:
+        yield program, int(str(program.event("ready")["port"]))
+
+
+def end(program: Program, following: Following) -> int:
+    """End a server, take what is left, and return how many launches it says it made."""
+    program.process.send_signal(signal.SIGTERM)
+    launched = int(str(program.event("end")["launches"]))
+    following.end()
+    return launched
+
+
+def owned(following: Following) -> int:
+    return sum(int(dict(span.attributes).get(LAUNCHES, 0)) for span in following.servers)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "hows"),
+    [
+        ("threads", (), THREADED),
+        ("asgi", ("asyncio", "h11"), ASYNC),
+        ("asgi", ("uvloop", "httptools"), ASYNC),
+        ("aiohttp_server", ("asyncio",), ASYNC),
+    ],
+    ids=["threads", "uvicorn-asyncio-h11", "uvicorn-uvloop-httptools", "aiohttp"],
+)
+def test_every_launch_goes_to_its_request(
+    tmp_path: Path, name: str, arguments: tuple[str, ...], hows: Sequence[str]
+) -> None:
+    with server(tmp_path, name, *arguments, "background") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Load(port, hows)
+        load.run(600)
+        following.wait_spans(len(load.asked))
+        end(program, following)
+
+        assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
+        # What nobody asked for is nobody's, and nothing is counted twice or left out.
+        assert owned(following) + sum(following.unattributed().values()) == following.launches()
+        assert following.unattributed()
+
+
+def test_aiohttp_on_uvloop_charges_nothing_wrongly(tmp_path: Path) -> None:
+    """Of each connection the first request is not known: its task's context is made before anything is read."""
+    with server(tmp_path, "aiohttp_server", "uvloop") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Load(port, ASYNC)
+        load.run(400)
+        following.wait_spans(len(load.asked))
+        end(program, following)
+
+        verdict = judge(following, load)
+        assert verdict.wrong == 0
+        first = sum(sorted(load.asked.values())[-CLIENTS:])
+        assert verdict.missing <= first
+        assert owned(following) + sum(following.unattributed().values()) == following.launches()
+
+
+@pytest.mark.parametrize("worker", ["sync", "gthread"])
+def test_every_launch_of_gunicorns_workers_goes_to_its_request(tmp_path: Path, worker: str) -> None:
+    with Program([sys.executable, SERVERS / "gunicorn_server.py", worker], tmp_path) as program:
+        workers = [program.event("worker") for _ in range(2)]
+        pids = [int(str(w["pid"])) for w in workers]
+        with Following(pids) as following:
+            following.wait_followed()
+            load = Load(int(str(workers[0]["port"])), ("plain", "copies", "sse"))
+            load.run(400)
+            following.wait_spans(len(load.asked))
+            program.process.send_signal(signal.SIGTERM)
+            launched = sum(int(str(program.event("worker_end")["launches"])) for _ in workers)
+            following.end()
+
+            assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
+            assert owned(following) == following.launches() == launched
+            assert following.unattributed() == {}
+
+
+def test_what_the_gpu_did_stands_on_the_span_and_below_it(tmp_path: Path) -> None:
+    with server(tmp_path, "threads") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Load(port, ("copies",))
+        load.run(1, clients=1)
+        following.wait_spans(1)
+
+        (span,) = following.servers
+        attributes = dict(span.attributes)
+        assert attributes["http.request.method"] == "POST"
+        assert attributes["http.response.status_code"] == 200
+        assert attributes["http.request.body.size"] == 5000
+        assert attributes["gpu.cuda.memory.copy.bytes.h2d"] == attributes["gpu.cuda.memory.copy.bytes.d2h"] == 1024
+        assert attributes["gpu.cuda.memory.copy.calls.h2d"] == attributes["gpu.cuda.memory.copy.calls.d2h"] == 1
+        children = [child for child in following.spans if child.kind is SpanKind.INTERNAL]
+        assert sorted(child.name for child in children) == ["gpu batch", "gpu copy", "gpu copy", "gpu wait"]
+        assert all(child.parent_id == span.context.span_id for child in children)
+        assert all(span.start_ns <= child.start_ns <= child.end_ns <= span.end_ns for child in children)
+
+
+def test_a_request_continues_its_callers_trace_and_heeds_its_sampling(tmp_path: Path) -> None:
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    with server(tmp_path, "threads") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Load(port, ("plain",))
+        with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+            load.ask(connection, {"traceparent": f"00-{trace}-{parent}-00"})
+            load.ask(connection, {"traceparent": f"00-{trace}-{parent}-01", "tracestate": "vendor=1"})
+        following.wait_spans(1)
+        following.take()
+
+        (span,) = following.servers
+        assert span.context.trace_id.hex() == trace
+        assert span.parent_id.hex() == parent
+        assert span.context.trace_state == "vendor=1"
+        counted = [m for m in following.measured if m.metric.name == "http.server.request.duration"]
+        assert sum(m.value.count for m in counted) == 2  # type: ignore[union-attr]
+
+
+def test_pipelined_requests_have_no_owner(tmp_path: Path) -> None:
+    with server(tmp_path, "threads") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            for first in range(1, 40, 4):
+                asked = [f"GET /work/{first + n}/2/plain HTTP/1.1\r\nHost: x\r\n\r\n" for n in range(4)]
+                connection.sendall("".join(asked).encode())
+                received = b""
+                while received.count(b"done") < 4:
+                    received += connection.recv(4096)
+        end(program, following)
+
+        assert following.launches() == 80
+        assert owned(following) == 0
+        assert following.unattributed().keys() <= {"ambiguous", "no_request", "outlived"}
+        assert sum(following.unattributed().values()) == 80
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("asgi", ("asyncio", "h11")), ("asgi", ("uvloop", "httptools")), ("threads", ())],
+    ids=["asyncio", "uvloop", "threads"],
+)
+def test_an_agent_that_comes_later_charges_what_begins_then(
+    tmp_path: Path, name: str, arguments: tuple[str, ...]
+) -> None:
+    """Connections are open, and busy, when it comes."""
+    hows = ASYNC if name == "asgi" else THREADED
+    with server(tmp_path, name, *arguments, "background") as (program, port):
+        before, after = Load(port, hows), Load(port, hows)
+        after.numbers = itertools.count(1_000_000)
+        connections = [http.client.HTTPConnection("127.0.0.1", port) for _ in range(CLIENTS)]
+        stop = threading.Event()
+
+        def busy(connection: http.client.HTTPConnection) -> None:
+            while not stop.is_set():
+                before.ask(connection)
+            for _ in range(40):
+                after.ask(connection)
+            connection.close()
+
+        threads = [threading.Thread(target=busy, args=(connection,)) for connection in connections]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(before.asked) > 50, "the clients are not served")
+        with Following([program.pid]) as following:
+            following.wait_followed()
+            stop.set()
+            for thread in threads:
+                thread.join()
+            until(
+                lambda: (
+                    (following.spans.extend(following.requests.spans()) or True)
+                    and sum(_number(s) >= 1_000_000 for s in following.servers) >= len(after.asked)
+                ),
+                "requests were not told",
+            )
+            end(program, following)
+
+            asked = {**before.asked, **after.asked}
+            charged: Counter[int] = Counter()
+            for span in following.servers:
+                charged[_number(span)] += int(dict(span.attributes).get(LAUNCHES, 0))  # type: ignore[call-overload]
+            assert {n: c for n, c in charged.items() if c > asked[n]} == {}
+            assert {n: charged[n] for n in after.asked} == after.asked
+            assert owned(following) + sum(following.unattributed().values()) == following.launches()
+
+
+def _number(span: object) -> int:
+    return int(str(dict(span.attributes).get("url.path", "/work/0")).split("/")[2])  # type: ignore[attr-defined]
+
+
+def test_the_agent_exports_spans_and_what_is_nobodys(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with (
+        server(tmp_path, "asgi", "asyncio", "h11", "background") as (program, port),
+        Agent(["--traces", "--pid", str(program.pid), "--output", f"file:{out}"], tmp_path) as agent,
+    ):
+        agent.wait_attached()
+        load = Load(port, ASYNC)
+        until(_told(load, out), "no span was exported")
+        load.asked.clear()
+        load.numbers = itertools.count(1_000_000)
+        load.run(200)
+        # What is launched while the two are read would be in one of them only.
+        program.process.send_signal(signal.SIGTERM)
+        program.event("end")
+        assert agent.wait() == 0, agent.error_text
+
+    spans = list(_exported(out))
+    assert {n: c for n, c in _charges(spans).items() if n >= 1_000_000} == load.asked
+    metrics = read_metrics(out).of(program.pid)
+    charged = sum(_charges(spans).values())
+    assert metrics.total(LAUNCHES) == charged + metrics.total(UNATTRIBUTED)
+
+
+def _told(load: Load, out: Path) -> Callable[[], bool]:
+    def is_told() -> bool:
+        load.run(1, clients=1)
+        return (out / "traces.jsonl").exists() and any(_charges(_exported(out)).values())
+
+    return is_told
+
+
+def _exported(out: Path) -> Iterator[dict[str, object]]:
+    for line in (out / "traces.jsonl").read_text().splitlines():
+        for resource in json.loads(line)["resourceSpans"]:
+            for scope in resource["scopeSpans"]:
+                yield from scope["spans"]
+
+
+def _charges(spans: Iterator[dict[str, object]] | list[dict[str, object]]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for span in spans:
+        attributes = {a["key"]: a["value"] for a in span["attributes"]}  # type: ignore[union-attr, attr-defined]
+        if "url.path" in attributes and LAUNCHES in attributes:
+            found[int(attributes["url.path"]["stringValue"].split("/")[2])] += int(attributes[LAUNCHES]["intValue"])
+    return found
