@@ -21,6 +21,7 @@ from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings
 from otel_gpu.processors.kernel_names.settings import KernelNamesSettings
 from otel_gpu.receivers.cuda.settings import CudaSettings
+from otel_gpu.receivers.inference.settings import InferenceSettings
 from otel_gpu.receivers.nvml.settings import NvmlSettings
 from otel_gpu.receivers.profiles.settings import ProfileSettings
 from otel_gpu.receivers.self.settings import SelfSettings
@@ -461,6 +462,51 @@ class TestKernelNames:
     def test_another_word_is_refused(self, load) -> None:
         with pytest.raises(ConfigError, match=r"processors\.kernel_names\.demangle"):
             load("processors: {kernel_names: {demangle: loud}}")
+
+
+class TestTraces:
+    def test_no_request_is_followed_unless_asked_for(self, load) -> None:
+        assert "traces" not in load("").signals
+        assert "inference" not in Config().receivers
+
+    def test_the_option_adds_a_pipeline_and_what_is_measured_of_requests(self, load) -> None:
+        config = load("exporters: {otlp: , console: }", traces=True)
+
+        assert config.receivers["inference"] == InferenceSettings()
+        assert config.pipelines["traces"] == Pipeline(("inference",), (), ("otlp", "console"))
+        assert config.pipelines["metrics"].receivers == ("cuda", "nvml", "self", "inference")
+
+    def test_both_options_together_add_both(self, load) -> None:
+        assert load("", traces=True, profiles=True).signals == {"metrics", "traces", "profiles"}
+
+    def test_a_declared_receiver_stands_in_both_pipelines(self, load) -> None:
+        config = load("receivers: {cuda: , inference: {max_children: 3}}\nexporters: {file: {path: o}}")
+
+        assert config.receivers["inference"] == InferenceSettings(max_children=3)
+        assert config.pipelines["metrics"].receivers == ("cuda", "inference")
+        assert config.pipelines["traces"] == Pipeline(("inference",), (), ("file",))
+        assert config.with_signal("traces") == config
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (
+                "service: {pipelines: {traces: {receivers: [cuda], exporters: [otlp]}}}",
+                "cuda gives no traces, but metrics",
+            ),
+            (
+                (
+                    "receivers: {inference: }\nservice: {pipelines: {traces: {receivers: [inference], "
+                    "processors: [kernel_names], exporters: [otlp]}}}"
+                ),
+                "kernel_names processes metrics and profiles; leave it out",
+            ),
+            ("receivers: {inference: {max_children: 17}}", r"receivers\.inference\.max_children"),
+        ],
+    )
+    def test_what_cannot_be_is_said(self, load, text: str, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            load(text)
 
 
 class TestProfiles:
