@@ -11,20 +11,21 @@ _log = logging.getLogger(__name__)
 _MB = 1_000_000
 _COUNTING, _COUNTING_TABLES = 130 * _MB, 90 * _MB
 _PROFILING, _PROFILING_TABLES = 60 * _MB, 160 * _MB
-"""What the agent and its children take, and what the tables do with what loading them takes for a moment; what profiles
-take beyond that. `python -m bench.memory` measures both."""
+_FOLLOWING, _FOLLOWING_TABLES = 10 * _MB, 40 * _MB
+"""What the agent and its children take, and what the tables do with what loading them takes for a moment; what profiles and
+requests take beyond that. `python -m bench.memory` measures both."""
 SMALLEST = 1 / 32
 _UNLIMITED = 1 << 62
 """cgroup v1 says so of no limit; a page less or more, by the kernel."""
 
 
-def table_share(*, profiles: bool, root: Path = Path("/")) -> float:
+def table_share(*, profiles: bool, requests: bool = False, root: Path = Path("/")) -> float:
     """Return which part of their usual size the tables are to have, so that all fits into the limit found: a power of 1/2."""
     limit = limit_bytes(root)
     if limit is None:
         return 1.0
-    own = _COUNTING + (_PROFILING if profiles else 0)
-    tables = _COUNTING_TABLES + (_PROFILING_TABLES if profiles else 0)
+    own = _COUNTING + (_PROFILING if profiles else 0) + (_FOLLOWING if requests else 0)
+    tables = _COUNTING_TABLES + (_PROFILING_TABLES if profiles else 0) + (_FOLLOWING_TABLES if requests else 0)
     share = 1.0
     while share > SMALLEST and own + tables * share > limit:
         share /= 2

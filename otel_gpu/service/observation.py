@@ -72,11 +72,11 @@ class Observation:
 
     def open(self) -> None:
         """Make the receivers; OtelGpuError where that cannot be."""
-        profiles = any("profiles" in self._factory(i).signals for i in self._wanted)
+        given = {signal for component in self._wanted for signal in self._factory(component).signals}
         share = 1.0
         if self.places_probes:
-            require_descriptors(profiles=profiles)
-            share = table_share(profiles=profiles)
+            require_descriptors(profiles="profiles" in given)
+            share = table_share(profiles="profiles" in given, requests="traces" in given)
             # While programs are loaded a child gets ready.
             self.parsers.start()
         self._context = Context(
