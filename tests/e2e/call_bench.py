@@ -52,9 +52,9 @@ def open_bench(path: Path, directory: Path) -> Iterator[Bench]:
         assert library.kind is LibraryKind.DRIVER
         receiver = CudaReceiver(ProcessTable(), parsers, CudaPrograms(map_entries=4096, only=(program.pid,)))
         try:
-            attached = receiver.attach(library, file)
-            assert attached is not None
-            assert attached.failures == {}
+            assert receiver.attach(library, file) is not None
+            _, failures = receiver.probes()
+            assert failures == {}
             yield Bench(receiver, program)
         finally:
             receiver.close()
