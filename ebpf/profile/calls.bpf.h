@@ -10,18 +10,24 @@
 #include "lib/calls.bpf.h"
 #include "profile/sampled_threads.bpf.h"
 
-/* Remembers a call until it returns; NULL when it cannot be remembered. */
+/* Remembers a call until it returns, in the place of one of the same function, else in a free one; NULL where there is
+ * none. */
 static __always_inline struct entered *enter(const struct caller *who, u64 cookie)
 {
 	struct sampled_thread *t = meet_sampled_thread(who, 1);
-	u32 number = CALL_NUMBER(cookie);
+	u32 number = CALL_NUMBER(cookie), place = SAMPLED_CALLS;
 	struct entered *e;
 
-	if (!t) {
+	if (t) {
+		place = PLACE_OF_CALL(t->entered, number);
+		if (place == SAMPLED_CALLS)
+			place = PLACE_OF_CALL(t->entered, 0);
+	}
+	if (!t || place == SAMPLED_CALLS) {
 		lose(LOSS_CALLS_FULL);
 		return NULL;
 	}
-	e = ROOM_FOR_CALL(t->entered, number);
+	e = CALL_AT(t->entered, place);
 	e->start_ns = bpf_ktime_get_ns();
 	e->size = e->address = e->pitch_at = 0;
 	e->waits = 0;
