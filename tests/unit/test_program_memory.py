@@ -81,7 +81,10 @@ def test_the_child_goes_when_it_is_not_asked_and_comes_again(
 
 
 def test_a_process_that_ends_is_said_to_have_ended(parsers: Parsers) -> None:
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sh", "-c", "echo; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        # What only begins to run has nothing mapped.
+        assert process.stdout is not None
+        assert process.stdout.readline()
         memory = ProgramMemory(parsers, process.pid)
         assert memory.mapped()
         process.kill()
