@@ -29,6 +29,7 @@ BENCHMARKS = {
     "export": (15, 3),
     "names": (3, 1),
     "request_cost": (5, 2),
+    "requests": (5, 1),
     "stacks": (9, 3),
     "first_stack": (3, 1),
 }

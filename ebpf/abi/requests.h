@@ -51,9 +51,11 @@ struct followed {
 	u8 threads_have_contexts; /* from 3.14 on threads run in a context of their own */
 	u8 pad[3];
 	u64 since_boot_ns; /* threads that began before (CLOCK_BOOTTIME) may be event loops without having been seen as such: */
-	u64 trusted_ns; /* what they read before (CLOCK_MONOTONIC) is not charged to them */
+	u64 trusted_ns;	 /* what they read before (CLOCK_MONOTONIC) is not charged to them */
+	u32 has_learned; /* set here: the context that uvloop runs callbacks in is known, */
+	u32 learns_anew; /* or there is one that is not */
 };
-_Static_assert(sizeof(struct followed) == 64, "followed crosses the border");
+_Static_assert(sizeof(struct followed) == 72, "followed crosses the border");
 
 enum ending {
 	ENDING_NONE,

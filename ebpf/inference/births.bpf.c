@@ -96,6 +96,8 @@ int context_copied(struct pt_regs *ctx)
 	child->parent = o.context;
 	t = known_thread(&who);
 	parent = telling_context(f, &o, t);
+	if (!parent && t && t->is_loop && is_entered(o.context))
+		f->learns_anew = 1;
 	if (t && t->accepted.number && t->accepted_in == o.context) {
 		child->kind = CONTEXT_CONNECTION;
 		child->connection = t->accepted;
@@ -172,7 +174,11 @@ int context_entered(struct pt_regs *ctx)
 	if (context_now(f) != t->context)
 		return 0;
 	c = meet_context(&who, FIRST_ARGUMENT(ctx));
-	if (c && (!c->kind || c->kind == CONTEXT_NONE))
+	if (!c)
+		return 0;
+	if (!c->kind || c->kind == CONTEXT_NONE)
 		c->kind = CONTEXT_SERVER;
+	if (c->kind == CONTEXT_SERVER)
+		f->has_learned = 1;
 	return 0;
 }

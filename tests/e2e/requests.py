@@ -90,6 +90,8 @@ class Following:
     def end(self) -> None:
         """Take what is left, as an agent that ends."""
         self.requests.settle(PATIENCE_S)
+        # Counts of kernels whose names are looked for are held back else.
+        self.cuda.settle(PATIENCE_S)
         self.take()
 
     @property

@@ -342,3 +342,55 @@ def _charges(spans: Iterator[dict[str, object]] | list[dict[str, object]]) -> Co
         if "url.path" in attributes and LAUNCHES in attributes:
             found[int(attributes["url.path"]["stringValue"].split("/")[2])] += int(attributes[LAUNCHES]["intValue"])
     return found
+
+
+def _exchange(port: int, *parts: bytes, until_closed: bool = False, half_close: bool = False) -> bytes:
+    """Send the parts one after another, and return what comes back, up to an answer's end or the connection's."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for part in parts:
+            connection.sendall(part)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while until_closed or b"done" not in received:
+            if not (part := connection.recv(4096)):
+                break
+            received += part
+        return received
+
+
+def test_what_clients_do_to_a_connection_charges_nobody_wrongly(tmp_path: Path) -> None:
+    head = b" HTTP/1.1\r\nHost: x\r\n"
+    with server(tmp_path, "threads") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        slowly = b"GET /work/1/3/plain" + head + b"\r\n"
+        _exchange(port, *(bytes([b]) for b in slowly))
+        _exchange(port, b"GET /work/2/4/plain" + head + b"\r\n", half_close=True)
+        _exchange(port, b"GET /work/3/5/plain" + head + b"X: " + b"y" * 30_000 + b"\r\n\r\n")
+        body = b"POST /work/4/2/plain HTTP/1.1\r\ncontent-LENGTH: 11\r\nHost: x\r\n\r\nGET /work/9"
+        _exchange(port, body[:30], body[30:70], body[70:])
+        # Two lengths: servers and proxies may disagree on where this request ends.
+        _exchange(port, b"POST /work/5/6/plain" + head + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r")
+        _exchange(port, b"\x16\x03\x01\x02\x00GET / HTTP/1.1\r\n\r\n", until_closed=True)
+        _exchange(port, b"GET nothing\r\n\r\n", until_closed=True)
+        following.wait_spans(5)
+        end(program, following)
+
+        said = {_number(span): dict(span.attributes) for span in following.servers if _number(span)}
+        assert {n: a.get(LAUNCHES) for n, a in said.items()} == {1: 3, 2: 4, 3: 5, 4: 2, 5: None}
+        assert said[5]["otel_gpu.cut"] == "protocol_lost"
+        assert said[4]["http.request.body.size"] == 11
+        assert following.unattributed() == {"no_request": 6} or following.unattributed() == {"ambiguous": 6}
+
+
+def test_a_client_that_goes_away_leaves_a_request_that_is_cut(tmp_path: Path) -> None:
+    with server(tmp_path, "asgi", "asyncio", "h11") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"POST /work/1/3/plain HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+        following.wait_spans(1)
+
+        (span,) = following.servers
+        assert dict(span.attributes)["otel_gpu.cut"] == "connection_closed"
+        assert dict(span.attributes)["http.request.body.size"] == 4

@@ -58,6 +58,8 @@ _QUEUE = {
 _QUEUE_TABLE = 8 * 32
 """Bytes within which they stand in its table of methods."""
 _TELLING = "put_nowait"
+LEARNING = "context_entered"
+"""The program that learns in which context uvloop runs callbacks: it is taken away then, as its site is a dear one."""
 _THREADS_HAVE_CONTEXTS = (3, 14)
 
 
@@ -111,6 +113,11 @@ class Followable:
     has_started: bool = True
     """False: its CPython is there and has not started yet."""
     reason: str = ""
+
+
+def is_uvloop(path: bytes) -> bool:
+    """Tell whether a mapped file is uvloop."""
+    return b"/uvloop/" in path
 
 
 def is_looked_at(path: bytes) -> bool:
@@ -198,7 +205,7 @@ class _Image:
         yield self._site("context_copied", self.symbols[COPY_CURRENT], at_return=True)
         yield self._site("context_ends", dealloc)
         if ENTER in self.symbols:
-            yield self._site("context_entered", self.symbols[ENTER])
+            yield self._site(LEARNING, self.symbols[ENTER])
 
     def libc_sites(self) -> Iterator[FollowSite]:
         """Yield the sites where threads wait, and accept connections."""

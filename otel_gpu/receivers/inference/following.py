@@ -7,6 +7,7 @@ an event loop.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -29,6 +30,7 @@ from ...process.parsers import Parsers, WorkError
 from ...supervision import Worker
 from ..cuda.programs import Programs
 from .follow_work import (
+    LEARNING,
     LOOKING,
     Followable,
     FollowRequest,
@@ -36,6 +38,7 @@ from .follow_work import (
     Image,
     PythonPlaces,
     is_looked_at,
+    is_uvloop,
     look_at_process,
 )
 from .records import FOLLOWED
@@ -47,6 +50,7 @@ _RETRY_S, _MOST_TRIES = 0.5, 60
 _TRUSTED_AFTER_NS = 1_000_000_000
 """So long after a process is followed, threads that were there before are believed to have shown what they are."""
 _MAX_THREADS = 65_536
+_LEARNS_AGAIN_S = 10.0
 _EPOLL_WAITS = frozenset({"x86_64": {232, 281, 441}, "aarch64": {22, 441}}.get(os.uname().machine, ()))
 """System calls: epoll_wait, epoll_pwait, epoll_pwait2."""
 
@@ -65,8 +69,19 @@ class _Followed:
     is_told: bool = False
     """The kernel follows it."""
     python: PythonPlaces | None = None
+    since_boot_ns: int = 0
+    trusted_ns: int = 0
+    has_uvloop: bool = False
+    learning: Link | None = None
+    """What learns in which context uvloop runs callbacks, while it is to be learned."""
+    learned_at: float = -math.inf
     tries: int = 0
     reason: str = ""
+
+    @property
+    def wants_to_learn(self) -> bool:
+        """Whether that is to be learned now."""
+        return self.has_uvloop and self.learning is None and time.monotonic() - self.learned_at > _LEARNS_AGAIN_S
 
 
 class FollowedPrograms:
@@ -157,9 +172,25 @@ class FollowedPrograms:
             due = [pid for pid, at in self._due.items() if at <= now]
             for pid in due:
                 del self._due[pid]
+            learning = [p for p in self._processes.values() if p.is_told and p.has_uvloop]
         for pid in due:
             self.observe(pid)
+        for process in learning:
+            self._learn(process)
         return _RETRY_S / 2
+
+    def _learn(self, process: _Followed) -> None:
+        """Take away what has learned, and place it again where there is more to learn."""
+        key = process.pid.to_bytes(4, "little")
+        if (known := self._table.get(key)) is None:
+            return
+        value = np.frombuffer(known, FOLLOWED)[0]
+        if process.learning is not None and value["has_learned"]:
+            link, process.learning, process.learned_at = process.learning, None, time.monotonic()
+            link.close()
+            self._tell(process)
+        elif value["learns_anew"] and process.wants_to_learn:
+            self.observe(process.pid)
 
     def _look(self, pid: int) -> None:
         running = self._kernel.running(pid)
@@ -187,7 +218,9 @@ class FollowedPrograms:
                 self._due[process.pid] = time.monotonic() + _RETRY_S
 
     def _place_in(self, process: _Followed) -> None:
-        files = [f for f in executable_mappings(self._parsers, process.pid) if f.inode and is_looked_at(f.path)]
+        mapped = executable_mappings(self._parsers, process.pid)
+        files = [f for f in mapped if f.inode and is_looked_at(f.path)]
+        process.has_uvloop = any(is_uvloop(f.path) for f in mapped)
         images = tuple(Image(f.start, f.end, f.offset, f.path) for f in files)
         request = FollowRequest(self._rules, images)
         shown = MemoryFiles.of(process.pid)
@@ -217,7 +250,8 @@ class FollowedPrograms:
         by_program: dict[tuple[int, str, bool], list[FollowSite]] = {}
         for site in found.sites:
             file = files[site.image]
-            if _place(file, site) not in process.placed:
+            is_unwanted = site.program == LEARNING and not process.wants_to_learn
+            if _place(file, site) not in process.placed and not is_unwanted:
                 by_program.setdefault((site.image, site.program, site.at_return), []).append(site)
         # Returns before entries, and what ends a claim before what makes one.
         for (image, program, at_return), sites in sorted(by_program.items(), key=lambda i: _ORDER.index(i[0][1])):
@@ -227,8 +261,11 @@ class FollowedPrograms:
             path = f"/proc/self/fd/{kept[image]}"
             placements = [Placement(site.offset, 0) for site in sites]
             link = self._linker.place(program, path, placements, at_return=at_return, pid=process.pid)
-            process.links.append(link)
-            process.placed |= {_place(file, site) for site in sites}
+            if program == LEARNING:
+                process.learning = link
+            else:
+                process.links.append(link)
+                process.placed |= {_place(file, site) for site in sites}
 
     def _tell(self, process: _Followed) -> None:
         """Have the kernel follow a process."""
@@ -240,8 +277,10 @@ class FollowedPrograms:
             value["threads_have_contexts"] = python.threads_have_contexts
         for tid in _loops_of(process.pid):
             self._loops.put((process.pid << 32 | tid).to_bytes(8, "little"), b"\1")
-        value["since_boot_ns"] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        value["trusted_ns"] = time.monotonic_ns() + _TRUSTED_AFTER_NS
+        if not process.since_boot_ns:
+            process.since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            process.trusted_ns = time.monotonic_ns() + _TRUSTED_AFTER_NS
+        value["since_boot_ns"], value["trusted_ns"] = process.since_boot_ns, process.trusted_ns
         self._kernel.meet(process.pid)
         self._table.put(process.pid.to_bytes(4, "little"), value.tobytes())
         process.is_told = True
@@ -254,6 +293,9 @@ class FollowedPrograms:
             if known is not None and np.frombuffer(known, FOLLOWED)["incarnation"][0] == process.incarnation:
                 self._table.delete(process.pid.to_bytes(4, "little"))
         links, process.links = process.links, []
+        if process.learning is not None:
+            links.append(process.learning)
+            process.learning = None
         for link in links:
             link.close()
         process.placed.clear()

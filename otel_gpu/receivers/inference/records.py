@@ -77,6 +77,8 @@ FOLLOWED = np.dtype(
         ("pad", "u1", (3,)),
         ("since_boot_ns", "<u8"),
         ("trusted_ns", "<u8"),
+        ("has_learned", "<u4"),
+        ("learns_anew", "<u4"),
     ]
 )
 

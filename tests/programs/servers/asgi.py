@@ -11,6 +11,7 @@ import contextvars
 import os
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import gpu
@@ -70,6 +71,11 @@ async def work(request: int, times: int, how: str) -> None:
             gpu.launch(request, times=times)
             gpu.copy(1024)
             gpu.wait()
+        case "busy":
+            until = time.perf_counter() + 0.001
+            while time.perf_counter() < until:
+                pass
+            gpu.launch(request, times=times)
         case "empty_context":
             contextvars.Context().run(gpu.launch, request, "serve", times)
         case _:
