@@ -19,7 +19,8 @@ _FOLDERS = {
     "abi": frozenset[str](),
     "lib": frozenset({"abi"}),
     "unwind": frozenset({"abi", "lib"}),
-    "cuda": frozenset({"abi", "lib"}),
+    "inference": frozenset({"abi", "lib"}),
+    "cuda": frozenset({"abi", "lib", "inference"}),
     "profile": frozenset({"abi", "lib", "unwind", "cuda"}),
 }
 """What the parts in each folder may include, besides their own."""
