@@ -189,6 +189,9 @@ class Table(enum.IntEnum):
     REQUEST_THREADS = 22
     PYTHON_CONTEXTS = 23
     QUEUE_ITEMS = 24
+    ENGINES = 25
+    STEPS = 26
+    MESSAGES = 27
 
 
 _KINDS_OF_TOTAL = (
@@ -224,7 +227,6 @@ PROGRAM = np.dtype(
         ("pad", "<u2"),
         ("parent", "<u4"),
         ("used", "<u4", (len(Table),)),
-        ("more_pad", "<u4"),
         ("lost", "<u8", (len(Loss),)),
         ("profile_lost", "<u8", (len(Loss),)),
         ("events", _RING_USE),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .bpf.placed import PlacedProgram, placed_programs
 from .discovery import drivers
 from .discovery.catalogue import LibraryCatalogue
-from .discovery.libraries import Library, LibraryKind
+from .discovery.libraries import Library
 from .errors import OtelGpuError, ProcessGoneError
 from .privileges import perform, settle
 from .probes.attach import PlannedProbe
@@ -60,7 +60,7 @@ def inspect(pid: int, settings: CudaSettings | None = None) -> list[InspectedPro
         seen: set[FileId] = set()
         rows: list[InspectedProbe] = []
         for file, library in LibraryCatalogue(parsers).look_up([m for m in mappings if m.inode]):
-            if library.kind is not LibraryKind.TORCH and library.id not in seen:
+            if not library.kind.is_secondary and library.id not in seen:
                 seen.add(library.id)
                 rows += _library(parsers, library, file, settings, placed)
         return rows

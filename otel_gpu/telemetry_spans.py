@@ -26,8 +26,12 @@ _ATTRIBUTION = AttributeSpec(
     ("exact", "share"),
 )
 _LINKED = AttributeSpec(
-    "otel_gpu.linked", "Whether the links are the requests that were served, or some more.", ("exact", "superset")
+    "otel_gpu.linked",
+    "Whether the links are the requests that were served, or some more; of `partial` one may be missing, as messages of "
+    "several requests were alike, and then no request has a share.",
+    ("exact", "superset", "partial"),
 )
+_LINKS_LEFT_OUT = AttributeSpec("otel_gpu.links.left_out", "Requests that a step may have served, beyond 128 links.")
 _REQUEST = (
     AttributeSpec("client.address", "Where the request came from."),
     AttributeSpec(
@@ -69,7 +73,7 @@ _REQUEST = (
     ),
 )
 
-ATTRIBUTES = (*TOTALS, _ATTRIBUTION, _LINKED, *_REQUEST)
+ATTRIBUTES = (*TOTALS, _ATTRIBUTION, _LINKED, _LINKS_LEFT_OUT, *_REQUEST)
 """Every attribute of a span, but for `error.type`, which metrics have too."""
 
 
@@ -104,7 +108,7 @@ GPU_STEP = SpanSpec(
     SpanKind.INTERNAL,
     "A step of an engine that serves several requests at once, of the engine's process; it links to the spans of the "
     "requests that it served.",
-    _names(*TOTALS, _LINKED),
+    _names(*TOTALS, _LINKED, _LINKS_LEFT_OUT),
 )
 
 SPANS = (REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY, GPU_STEP)

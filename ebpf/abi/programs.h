@@ -60,6 +60,9 @@ enum table {
 	TABLE_REQUEST_THREADS,
 	TABLE_PYTHON_CONTEXTS,
 	TABLE_QUEUE_ITEMS,
+	TABLE_ENGINES,
+	TABLE_STEPS,
+	TABLE_MESSAGES,
 	TABLE_COUNT,
 };
 
@@ -101,7 +104,6 @@ struct program {
 	u16 pad;
 	u32 parent; /* its process's parent when it showed itself; 0 when that is not to be seen from here */
 	u32 used[TABLE_COUNT];
-	u32 more_pad;
 	u64 lost[LOSS_COUNT];
 	u64 profile_lost[LOSS_COUNT]; /* likewise, of profile.bpf.c */
 	struct ring_use events;

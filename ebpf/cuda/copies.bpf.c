@@ -160,6 +160,8 @@ int copy_done(struct pt_regs *ctx)
 	if (!code)
 		count_copy(&back.who, back.thread, back.call->kind, back.call->host, back.call->size);
 	count_wait(&back, cookie, now - back.call->start_ns);
+	if (!code && back.call->kind == COPY_DEVICE_TO_HOST)
+		done_seen(&back.who);
 	if (!code)
 		copy_returned(&back, cookie, now);
 	return 0;

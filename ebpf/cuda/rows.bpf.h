@@ -198,6 +198,13 @@ static __always_inline int count_owned(const struct row_key *key, u64 a, u64 b)
 
 #define LARGEST (1ULL << 46) /* no host has 64 TiB, and no sum of what is smaller overflows soon */
 
+/* The calling thread has seen the device done with what it asked for. */
+static __always_inline void done_seen(const struct caller *who)
+{
+	if (follows_requests)
+		step_seen((u64)who->tgid << 32 | who->incarnation);
+}
+
 /* A size that may be true. */
 static __always_inline u64 plausible(u64 size)
 {

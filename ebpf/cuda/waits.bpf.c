@@ -45,6 +45,8 @@ int wait_done(struct pt_regs *ctx)
 	if (!returned(ctx, cookie, &back))
 		return 0;
 	count_wait(&back, cookie, now - back.call->start_ns);
+	if (!RESULT(ctx))
+		done_seen(&back.who);
 	if (is_followed(cookie) && !RESULT(ctx)) {
 		awaited_of(&back, cookie, &a);
 		waited(&a, &back.call->thread, now);

@@ -5,6 +5,7 @@
 #define OTEL_GPU_INFERENCE_OWNER_BPF_H
 
 #include "inference/python.bpf.h"
+#include "inference/steps.bpf.h"
 
 /* Set before loading: 0 leaves out all that is here. */
 const volatile u8 follows_requests = 0;
@@ -283,7 +284,11 @@ RARE int charge(u64 program, u64 what, u64 amount)
 		o.reason = NO_OWNER_UNDECIDED;
 	}
 	if (!r) {
-		totals = nobodys(o.tgid, o.incarnation, o.reason);
+		totals = NULL;
+		if (o.reason == NO_OWNER_NO_REQUEST || o.reason == NO_OWNER_UNKNOWN_CONTEXT)
+			totals = totals_of_step(o.task, o.tgid, o.incarnation, d.family, d.kind);
+		if (!totals)
+			totals = nobodys(o.tgid, o.incarnation, o.reason);
 		if (totals)
 			add_done(totals, &d);
 		return 0;

@@ -31,13 +31,20 @@ class LibraryKind(enum.Enum):
     STATIC_RUNTIME = "static CUDA runtime"
     HIP = "HIP runtime"
     TORCH = "PyTorch"
-    """Of interest in processes that have one of the others."""
+    """Of interest in processes that have one of the others, as the next one."""
+    MESSAGES = "ZeroMQ"
+
+    @property
+    def is_secondary(self) -> bool:
+        """Whether it is of no interest by itself."""
+        return self in (LibraryKind.TORCH, LibraryKind.MESSAGES)
 
 
 _EXPORTS = (
     (LibraryKind.DRIVER, ("cuInit", "cuLaunchKernel", "cuCtxSynchronize")),
     (LibraryKind.RUNTIME, ("cudaLaunchKernel", "cudaMalloc")),
     (LibraryKind.HIP, ("hipLaunchKernel", "hipModuleLaunchKernel", "hipMalloc")),
+    (LibraryKind.MESSAGES, ("zmq_msg_send", "zmq_msg_recv", "zmq_ctx_new")),
 )
 _TORCH = frozenset({"libtorch_cpu.so", "libc10_cuda.so"})
 """The files of PyTorch's that have functions to probe (probes/torch.py), which no other library is called by."""

@@ -21,7 +21,7 @@ from ..supervision import Worker
 from . import procfs
 from .catalogue import LibraryCatalogue
 from .events import Event, Executed, Exited, Forked, Lost, Mapped, ProcessEvents
-from .libraries import Library, LibraryKind
+from .libraries import Library
 from .processes import Process, ProcessTable
 from .users import LibraryUsers
 
@@ -195,7 +195,7 @@ class Watcher:
     ) -> None:
         try:
             for file, library in self._catalogue.look_up([f for f in files if f.inode], generations):
-                if library.kind is LibraryKind.TORCH and not self._table.known(pid):
+                if library.kind.is_secondary and not self._table.known(pid):
                     self._aside.setdefault(pid, []).append((file, library))
                     continue
                 self._report(pid, file, library, since_ns, late=late)

@@ -14,6 +14,7 @@ from ..signals.profiles import ProfileType
 from .attach import PlannedProbe, plan
 from .counted import Counted
 from .hook import Hook
+from .messages import plan_messages
 from .profile import hooks_for
 from .sites import SiteRules
 from .table import counted_hooks
@@ -26,7 +27,7 @@ PLANNING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=8 
 class PlanRequest:
     """Which functions are to be probed, and how."""
 
-    purpose: Literal["counts", "profiles", "torch"]
+    purpose: Literal["counts", "profiles", "torch", "messages"]
     rules: SiteRules
     kind: LibraryKind = LibraryKind.DRIVER
     counted: Counted = Counted.ALL
@@ -64,6 +65,8 @@ def hooks_of(request: PlanRequest) -> Sequence[Hook]:
 def _probes(elf: ElfFile, request: PlanRequest) -> list[PlannedProbe]:
     if request.purpose == "torch":
         return plan_torch(elf, request.name, torch_hooks(request.types), request.rules)
+    if request.purpose == "messages":
+        return list(plan_messages(elf, request.rules))
     return plan(elf, hooks_of(request), request.rules)
 
 

@@ -27,8 +27,9 @@ UNATTRIBUTED = "otel_gpu.unattributed.launches"
 class Following:
     """Follows the requests of programs. A context manager."""
 
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._pids = tuple(pids)
+    def __init__(self, pids: Sequence[int], feeding: Sequence[int] = ()) -> None:
+        """`feeding` are processes that it shall find by what they send to the others."""
+        self._pids = (*pids, *feeding)
         self._parsers = Parsers()
         self._parsers.start()
         self._processes = ProcessTable({}, self._parsers)

@@ -7,7 +7,7 @@ import pytest
 
 from otel_gpu import abi
 from otel_gpu.eh_frame import rows
-from otel_gpu.receivers.inference import records
+from otel_gpu.receivers.inference import engine_events, records
 from otel_gpu.unwind import loader
 from tests.btf import Btf
 
@@ -34,6 +34,8 @@ TYPES = {
     "request": records.REQUEST,
     "no_owner_key": records.NO_OWNER_KEY,
     "followed": records.FOLLOWED,
+    "engine_event": engine_events.ENGINE_EVENT,
+    "step": engine_events.STEP,
     "unwind_mapping": loader.MAPPING,
     "unwind_row": rows.ROW,
 }

@@ -16,7 +16,7 @@ from otel_gpu.cpython import layout as python_layout
 from otel_gpu.cpython import process as python_process
 from otel_gpu.eh_frame import rows
 from otel_gpu.receivers.cuda import kernel_handles
-from otel_gpu.receivers.inference import records
+from otel_gpu.receivers.inference import engine_events, records
 from otel_gpu.symbols import stacks
 from otel_gpu.unwind import loader
 
@@ -44,6 +44,8 @@ _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "ending": records.RequestEnding,
     "work_kind": records.KernelWork,
     "submitted": abi.Submitted,
+    "engine_event_kind": engine_events.EngineEvent,
+    "step_state": engine_events.StepState,
     "PY_EACH": python_layout.EntryRule,
     "THREAD_STATE_NONE": {"SLOT": python_process.SLOT, "DTV": python_process.DTV},
     # The first total of each family; what follows are its kinds.

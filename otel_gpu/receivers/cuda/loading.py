@@ -5,6 +5,8 @@ It takes a while, most of it in the kernel: whoever starts imports what they are
 
 from __future__ import annotations
 
+import mmap
+
 from ... import abi
 from ...bpf.features import probe
 from ...bpf.link_mode import LinkMode, usable_mode
@@ -22,8 +24,19 @@ _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
 _ENDS = ("thread_ends", "program_begins")
 _NOT_UPROBES = frozenset({*_ENDS, "who_runs", "release_entries"})
 _OF_MEMORY = ("live", "mapped")
-REQUEST_TABLES = ("followed", "requests", "connections", "request_threads", "python_contexts", "no_owners", "going_on")
+REQUEST_TABLES = (
+    "followed",
+    "requests",
+    "connections",
+    "request_threads",
+    "python_contexts",
+    "no_owners",
+    "going_on",
+    "engines",
+    "steps",
+)
 """Where those look who charge work to requests."""
+REQUEST_RINGS = ("engine_events",)
 _NO_ROWS = 1
 _NO_PREALLOC = 1
 
@@ -81,6 +94,8 @@ class CudaPrograms:
         if not follows_requests:
             for table in REQUEST_TABLES:
                 self.object.configure_map(table, max_entries=_NO_ROWS)
+            for ring in REQUEST_RINGS:
+                self.object.configure_map(ring, max_entries=mmap.PAGESIZE)
         # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it, and
         # a recording of launches, which wants to begin, too much time.
         is_brief = self.counted is Counted.LAUNCHES

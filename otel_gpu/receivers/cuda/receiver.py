@@ -43,7 +43,7 @@ from .error_types import ErrorTypes
 from .events import CudaEvents
 from .kernel_handles import handle_of
 from .live_allocations import LiveAllocations, ReleasedMemory
-from .loading import REQUEST_TABLES, CudaPrograms
+from .loading import REQUEST_RINGS, REQUEST_TABLES, CudaPrograms
 from .owners import Removal, by_key, by_value, of_trie, programs_of
 from .pending_rows import PendingRows
 from .programs import ProgramLoss, Programs, SharedTables
@@ -253,7 +253,7 @@ class CudaReceiver(LibraryReceiver):
     @property
     def request_tables(self) -> RequestTables:
         """What programs that follow requests share with those that count."""
-        maps = {name: self._object.map(name) for name in (*REQUEST_TABLES, *_SHARED_WITH_REQUESTS)}
+        maps = {name: self._object.map(name) for name in (*REQUEST_TABLES, *REQUEST_RINGS, *_SHARED_WITH_REQUESTS)}
         return RequestTables(maps, self._programs)
 
     def kernel_name(self, process: Process, handle: int) -> str:

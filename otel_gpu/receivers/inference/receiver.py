@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from ..cuda.programs import SharedTables
 from ..cuda.receiver import RequestTables
 from . import metrics
 from .assembly import Assembly
+from .engines import ENGINE_RUN_HERE, ENGINE_TRACEPOINTS, Engines, Told, message_seeds
 from .following import FollowedPrograms
 from .records import NO_OWNER_KEY, REQUEST, TOTALS, NoOwner, RequestEnding, heads_of, read_request, seen
 from .server_spans import SpanLimits, spans_of
@@ -49,9 +50,10 @@ TRACEPOINTS = (
     "socket_changed",
     "thread_begins",
     "request_thread_ends",
+    *ENGINE_TRACEPOINTS,
 )
 """Programs that run for all processes, and see at once that one is not followed."""
-_RUN_HERE = ("finish_requests", "cut_request", "release_entries")
+_RUN_HERE = ("finish_requests", "cut_request", "release_entries", *ENGINE_RUN_HERE)
 _NOT_UPROBES = frozenset({*TRACEPOINTS, *_RUN_HERE})
 _TRACEPOINT = b"\0btf_trace_sock_recv_length\0"
 _KERNEL_TYPES = "/sys/kernel/btf/vmlinux"
@@ -97,7 +99,7 @@ class InferenceReceiver(LibraryReceiver):
         self._object = BpfObject("inference")
         self.linker = ObjectLinker(self._object, link)
         try:
-            self._object.set_variables({"follows_requests": 1, **abi.pid_namespace()})
+            self._object.set_variables({"follows_requests": 1, **message_seeds(), **abi.pid_namespace()})
             for name, table in tables.maps.items():
                 self._object.share_map(name, table)
             self._object.load(
@@ -107,6 +109,7 @@ class InferenceReceiver(LibraryReceiver):
             programs = self._object.programs()
             self._finish = programs["finish_requests"]
             self._cut = programs["cut_request"]
+            self.engines = Engines(self._object, self.linker, parsers, processes, rules, self._wall, self.observe)
             self._shared = SharedTables(self._object, self._removals(), tables.kernel.states)
             self._tracepoints = TracepointLinks([programs[name] for name in TRACEPOINTS])
         except BaseException:
@@ -130,6 +133,7 @@ class InferenceReceiver(LibraryReceiver):
         """What the kernel left to the agent to count."""
         self._copies = dict(_copying_functions())
         self._wall_ns = 0
+        self._release_at = 0.0
         self.followed = FollowedPrograms(
             parsers,
             self.linker,
@@ -138,7 +142,7 @@ class InferenceReceiver(LibraryReceiver):
             self._object.map("waiting_loops"),
             rules,
         )
-        self._ring = RingReader(self._object.map("told_requests"), self._take)
+        self._ring = RingReader(self._object.map("told_requests"), self._take, on_drained=self._release_soon)
         self._worker = Worker("requests finished", self._step)
         self._worker.start()
 
@@ -149,6 +153,7 @@ class InferenceReceiver(LibraryReceiver):
             Table.REQUEST_THREADS: by_value(self._object.map("request_threads"), _THREAD_OWNER_AT),
             Table.PYTHON_CONTEXTS: by_key(self._object.map("python_contexts")),
             Table.QUEUE_ITEMS: by_key(self._object.map("queue_items")),
+            **self.engines.removals(),
         }
 
     def close(self) -> None:
@@ -156,13 +161,23 @@ class InferenceReceiver(LibraryReceiver):
         self.detach_all()
         self._worker.stop(_LAST_S)
         self._ring.close()
+        self.engines.close()
         self._object.close()
 
-    def attach(self, _library: Library, file: File) -> int | None:
-        """Follow the requests of a process that has mapped a driver."""
+    def attach(self, library: Library, file: File) -> int | None:
+        """Follow the requests of a process that has mapped a driver, or see the messages that it sends and receives."""
+        self.engines.attach(library, file)
         if isinstance(file, MappedFile):
             self.observe(file.pid)
         return None
+
+    def detach(self, library: Library) -> None:
+        """Take the programs that see messages out of a library that nobody uses any more."""
+        self.engines.detach(library)
+
+    def retry(self) -> None:
+        """Place programs for which there was no room, where there is some now."""
+        self.engines.retry()
 
     def settle(self, _timeout_s: float) -> None:
         """Cut the requests that go on, as the agent ends."""
@@ -176,11 +191,13 @@ class InferenceReceiver(LibraryReceiver):
     def place_no_more(self) -> None:
         """Place no further programs, without a wait; those that are in place go on."""
         self.followed.place_no_more()
+        self.engines.place_no_more()
 
     def detach_all(self) -> None:
         """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
         self._closed = True
         self._tracepoints.close()
+        self.engines.detach_all()
         self.followed.close()
 
     def spans(self, *, last: bool = False) -> list[Span]:
@@ -188,6 +205,7 @@ class InferenceReceiver(LibraryReceiver):
         if last:
             self._cut_all()
         self._ring.drain()
+        self._release()
         with self._lock:
             taken, self._spans = self._spans, []
         return taken
@@ -203,12 +221,14 @@ class InferenceReceiver(LibraryReceiver):
             self._run_finish(time.monotonic_ns())
             self._ring.drain()
             if not len(self._object.map("requests").read("<u8", REQUEST)[0]):
-                return
+                break
             time.sleep(_GRACE_NS / 1e9)
+        self._release(last=True)
 
     def collect(self) -> list[Measurement]:
         """Return what was measured since the last call."""
         self._ring.drain()
+        self._release()
         with self._lock:
             return [*self._serving.collect(), *self._unattributed()]
 
@@ -218,6 +238,7 @@ class InferenceReceiver(LibraryReceiver):
             return
         programs = programs_of(ended)
         self._ring.drain()
+        self._release()
         with self._component:
             self._take_left(programs)
         with self._component:
@@ -242,7 +263,7 @@ class InferenceReceiver(LibraryReceiver):
     def health(self) -> list[Health]:
         """Say how the threads are that read what the kernel tells."""
         workers = [self._ring.worker, self._worker, *self.followed.workers]
-        return [*(w.health() for w in workers), self._component.health()]
+        return [*(w.health() for w in workers), *self.engines.health(), self._component.health()]
 
     def fill(self) -> dict[str, tuple[int, int]]:
         """Return entries and capacity of the tables."""
@@ -263,20 +284,37 @@ class InferenceReceiver(LibraryReceiver):
 
     def _take(self, record: bytes) -> None:
         """Take in a request that the kernel tells of."""
-        self._take_request(read_request(record))
+        self.engines.finished(read_request(record))
 
-    def _take_request(self, request: np.void) -> None:
+    def _release_soon(self) -> None:
+        if time.monotonic() >= self._release_at:
+            self._release()
+
+    def _release(self, *, last: bool = False) -> None:
+        """Make spans of the requests that no engine works for any more, and of the engines' steps."""
+        with self._lock, self._component:
+            self._release_at = time.monotonic() + _STEP_S
+            self._wall_ns = time.time_ns() - time.monotonic_ns()
+            told, spans = self.engines.collect(last=last)
+            self._keep(spans)
+            for one in told:
+                self._take_request(one)
+
+    def _keep(self, spans: Sequence[Span]) -> None:
+        if len(self._spans) + len(spans) > _MAX_SPANS:
+            self.spans_dropped += len(spans)
+        else:
+            self._spans += spans
+
+    def _take_request(self, told: Told) -> None:
+        request = told.request
         process = self._processes.owner(_program_of(request))
         with self._lock:
             self._wall_ns = time.time_ns() - time.monotonic_ns()
-            what = seen(request, process, self._wall, self._copies)
+            what = told.of(seen(request, process, self._wall, self._copies))
             made = self._assembly.of_http1(what, *heads_of(request))
             self._serving.add(made)
-            spans = spans_of(made, self._limits)
-            if len(self._spans) + len(spans) > _MAX_SPANS:
-                self.spans_dropped += len(spans)
-            else:
-                self._spans += spans
+            self._keep(spans_of(made, self._limits))
 
     def _take_left(self, programs: set[ProgramId]) -> None:
         """Take in requests of programs that have ended, which nobody adds to any more."""
@@ -292,7 +330,10 @@ class InferenceReceiver(LibraryReceiver):
             key = _program_of(request), int(NoOwner.UNDECIDED)
             with self._lock:
                 self._more_unowned[key] = self._more_unowned.get(key, 0) + int(request["held"]["launches"])
-            self._take_request(request)
+            self.engines.finished(request)
+        self._release()
+        for told in self.engines.leave(programs):
+            self._take_request(told)
         # What each had is forgotten with it.
         self._shared.release_entries(Table.REQUESTS, _NOBODY, taken)
         with self._lock:
@@ -313,6 +354,8 @@ class InferenceReceiver(LibraryReceiver):
         if gone:
             self._object.map("no_owners").delete_many(keys[are_of(gone, keys)].view(np.dtype((np.void, keys.itemsize))))
             self._unowned = {at: n for at, n in self._unowned.items() if at[0] not in gone}
+        for (program, why), launches in self.engines.take_unowned().items():
+            grown[program, int(why)] = grown.get((program, int(why)), 0) + launches
         for (program, reason), launches in grown.items():
             if launches:
                 attrs = attributes({"otel_gpu.reason": NoOwner(reason).name.lower()})

@@ -197,6 +197,10 @@ def _host(host: str) -> tuple[str, int | None]:
 
 
 def _totals(totals: GpuTotals, attribution: Attribution) -> list[tuple[str, AttributeValue]]:
+    return [*totals_of(totals), ("otel_gpu.attribution", attribution.value)]
+
+
+def totals_of(totals: GpuTotals) -> list[tuple[str, AttributeValue]]:
     """Return what the GPU did, sorted: what is not known is left out, and zeros too, but for launches."""
     found: list[tuple[str, AttributeValue]] = []
     if totals.graph_launches:
@@ -217,5 +221,4 @@ def _totals(totals: GpuTotals, attribution: Attribution) -> list[tuple[str, Attr
         found.append(("gpu.cuda.memory.copy.calls.h2d", totals.copies_h2d))
     if totals.synchronize_ns:
         found.append(("gpu.cuda.synchronize.duration", totals.synchronize_ns / 1e9))
-    found.append(("otel_gpu.attribution", attribution.value))
     return found

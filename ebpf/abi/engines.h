@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Programs that work for requests of others: what crosses between the kernel and otel_gpu/receivers/inference/engines.py. */
+#ifndef OTEL_GPU_ABI_ENGINES_H
+#define OTEL_GPU_ABI_ENGINES_H
+
+#include "abi/requests.h"
+
+enum engine_event_kind {
+	ENGINE_DELIVERED = 1, /* a message of a request was received */
+	ENGINE_STEP,	      /* a thread's step is over */
+	ENGINE_AMBIGUOUS,     /* equal messages of several requests are on the way: nobody knows who gets which */
+	ENGINE_FED,	      /* a program received what another sent whose requests are not followed */
+};
+
+/* What happened in an engine. Times are CLOCK_MONOTONIC. */
+struct engine_event {
+	u32 kind; /* enum engine_event_kind */
+	u32 tgid;
+	u32 incarnation;
+	u32 tid;
+	u64 time_ns; /* when; of a step, when the host saw its end */
+	u64 request; /* delivered; ambiguous: one of them */
+	u32 sender;  /* tgid of who sent the message */
+	u32 sender_incarnation;
+	u64 began_ns; /* of a step: its first launch, or copy to the device, */
+	u64 last_ns;  /* and its last */
+	struct gpu_totals totals;
+};
+_Static_assert(sizeof(struct engine_event) == 128, "engine_event crosses the border");
+
+enum step_state {
+	STEP_NONE, /* the thread has done nothing since the last one was told */
+	STEP_GOES_ON,
+	STEP_SEEN,  /* the host has seen the device done: what comes next may begin another */
+	STEP_TAKEN, /* it is being told */
+};
+
+/* What a thread of an engine is doing. */
+struct step {
+	u32 tgid;
+	u32 incarnation;
+	u32 tid;
+	u32 state;
+	u64 began_ns;
+	u64 last_ns;
+	u64 seen_ns;
+	struct gpu_totals totals;
+};
+_Static_assert(sizeof(struct step) == 112, "step crosses the border");
+
+#endif

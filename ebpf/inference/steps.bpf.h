@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which step does the work of a batched engine belong to? An engine works for the requests of other programs, for many at
+ * once: its launches are no single request's. A thread's step goes from its first launch, or copy to the device, to the last
+ * that the host waited for before the next first one. */
+#ifndef OTEL_GPU_INFERENCE_STEPS_BPF_H
+#define OTEL_GPU_INFERENCE_STEPS_BPF_H
+
+#include "abi/engines.h"
+#include "abi/programs.h"
+#include "abi/rows.h"
+#include "inference/tables.bpf.h"
+
+struct engine {
+	u64 request; /* that was delivered last */
+};
+
+/* Programs that messages of requests were delivered to. Their entries are made by hand_off.bpf.c. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct program_key);
+	__type(value, struct engine);
+} engines SEC(".maps");
+
+/* What happens in engines, in its order. Read by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} engine_events SEC(".maps");
+
+/* Threads of engines, by caller.task, and the step that each is in. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, struct step);
+} steps SEC(".maps");
+
+static const struct step no_step = {};
+
+/* Steps get half of the ring: what they are linked to has the rest. */
+static __always_inline struct engine_event *new_engine_event(u32 parts)
+{
+	if (bpf_ringbuf_query(&engine_events, BPF_RB_AVAIL_DATA) >
+	    bpf_ringbuf_query(&engine_events, BPF_RB_RING_SIZE) / parts)
+		return NULL;
+	return bpf_ringbuf_reserve(&engine_events, sizeof(struct engine_event), 0);
+}
+
+/* Kernels before 5.12 refuse a program that the instruction stands in, used or not; they follow no requests. */
+#ifndef BEFORE_5_17
+static __always_inline int step_changes(struct step *s, u32 from, u32 to)
+{
+	return __sync_val_compare_and_swap(&s->state, from, to) == from;
+}
+#else
+static __always_inline int step_changes(struct step *s, u32 from, u32 to)
+{
+	return 0;
+}
+#endif
+
+/* Tells a step that was taken. Where there is no room it goes on, with what comes next. */
+static __always_inline int tell_step(struct step *s, u64 ended_ns)
+{
+	struct engine_event *e = new_engine_event(2);
+	u64 *sums = (u64 *)&s->totals, sum;
+
+	if (!e) {
+		s->state = STEP_GOES_ON;
+		return 0;
+	}
+	e->kind = ENGINE_STEP;
+	e->tgid = s->tgid;
+	e->incarnation = s->incarnation;
+	e->tid = s->tid;
+	e->time_ns = ended_ns;
+	e->request = 0;
+	e->sender = e->sender_incarnation = 0;
+	e->began_ns = s->began_ns;
+	e->last_ns = s->last_ns;
+	/* What its thread adds meanwhile stays. */
+#pragma unroll
+	for (u32 i = 0; i < sizeof(s->totals) / sizeof(u64); i++) {
+		sum = *(volatile u64 *)&sums[i];
+		((u64 *)&e->totals)[i] = sum;
+		__sync_fetch_and_add(&sums[i], -sum);
+	}
+	bpf_ringbuf_submit(e, 0);
+	s->state = STEP_NONE;
+	return 1;
+}
+
+static __always_inline struct step *step_of_thread(u64 task, u32 tgid, u32 incarnation)
+{
+	struct step *s = bpf_map_lookup_elem(&steps, &task);
+
+	return s && s->tgid == tgid && s->incarnation == incarnation ? s : NULL;
+}
+
+static __always_inline struct step *new_step(u64 task, u32 tgid, u32 incarnation)
+{
+	struct step *s;
+
+	if (!put_in(&steps, TABLE_STEPS, tgid, incarnation, &task, &no_step)) {
+		lose(LOSS_REQUESTS_FULL);
+		return NULL;
+	}
+	s = bpf_map_lookup_elem(&steps, &task);
+	if (s) {
+		s->tgid = tgid;
+		s->incarnation = incarnation;
+		s->tid = bpf_get_current_pid_tgid();
+	}
+	return s;
+}
+
+/* Where what the calling thread has just done is added: to its step, where its program is an engine. NULL where it is none, and
+ * for what no step has begun. */
+static __always_inline struct gpu_totals *totals_of_step(u64 task, u32 tgid, u32 incarnation, u32 family, u32 kind)
+{
+	int begins = family == FAMILY_LAUNCH || family == FAMILY_GRAPH_LAUNCH ||
+		     (family == FAMILY_COPY && kind == COPY_HOST_TO_DEVICE);
+	struct program_key program = { tgid, incarnation };
+	struct step *s;
+
+	if (!bpf_map_lookup_elem(&engines, &program))
+		return NULL;
+	s = step_of_thread(task, tgid, incarnation);
+	if (!begins)
+		return s && s->state ? &s->totals : NULL;
+	if (!s)
+		s = new_step(task, tgid, incarnation);
+	if (!s)
+		return NULL;
+	if (step_changes(s, STEP_SEEN, STEP_TAKEN))
+		tell_step(s, s->seen_ns);
+	s->last_ns = bpf_ktime_get_ns();
+	if (s->state == STEP_NONE) {
+		s->began_ns = s->last_ns;
+		s->state = STEP_GOES_ON;
+	}
+	return &s->totals;
+}
+
+/* The calling thread has seen the device done. */
+RARE int step_seen(u64 program)
+{
+	struct step *s = step_of_thread(bpf_get_current_task(), program >> 32, program);
+
+	if (!s || !s->state)
+		return 0;
+	s->seen_ns = bpf_ktime_get_ns();
+	step_changes(s, STEP_GOES_ON, STEP_SEEN);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,47 @@
+"""What crosses between the kernel and the joining of engines? The mirror of ebpf/abi/engines.h; tests compare the two."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+from .records import TOTALS
+
+ENGINE_EVENT = np.dtype(
+    [
+        *((name, "<u4") for name in ("kind", "tgid", "incarnation", "tid")),
+        ("time_ns", "<u8"),
+        ("request", "<u8"),
+        ("sender", "<u4"),
+        ("sender_incarnation", "<u4"),
+        ("began_ns", "<u8"),
+        ("last_ns", "<u8"),
+        ("totals", TOTALS),
+    ]
+)
+STEP = np.dtype(
+    [
+        *((name, "<u4") for name in ("tgid", "incarnation", "tid", "state")),
+        *((name, "<u8") for name in ("began_ns", "last_ns", "seen_ns")),
+        ("totals", TOTALS),
+    ]
+)
+
+
+class EngineEvent(enum.IntEnum):
+    """What happened; enum engine_event_kind."""
+
+    DELIVERED = 1
+    STEP = 2
+    AMBIGUOUS = 3
+    FED = 4
+
+
+class StepState(enum.IntEnum):
+    """How far a thread's step has come; enum step_state."""
+
+    NONE = 0
+    GOES_ON = 1
+    SEEN = 2
+    TAKEN = 3

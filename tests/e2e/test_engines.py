@@ -1,0 +1,346 @@
+"""Do the steps of a batched engine link exactly the requests that they served, or more and say so? The engine knows."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import secrets
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_gpu.signals.spans import Span
+from tests.e2e import ground
+from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.requests import Following, until
+
+WARM_UP = 100
+LAUNCHES_OF_STEP = 5
+"""For no request."""
+_TOTALS = {
+    "launches": "gpu.cuda.kernel.launch.calls",
+    "h2d": "gpu.cuda.memory.copy.calls.h2d",
+    "h2d_bytes": "gpu.cuda.memory.copy.bytes.h2d",
+    "d2h": "gpu.cuda.memory.copy.calls.d2h",
+    "d2h_bytes": "gpu.cuda.memory.copy.bytes.d2h",
+}
+_SLACK_NS = 1_000_000
+"""The wall clock may be adjusted while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrueStep:
+    """A step, as the engine says it was."""
+
+    ids: frozenset[str]
+    began: int
+    ended: int
+    did: dict[str, int]
+
+
+class Pair:
+    """A server and its engine."""
+
+    def __init__(self, program: Program, directory: Path) -> None:
+        self.program = program
+        said = program.event("ready")
+        self.port, self.engine = int(str(said["port"])), int(str(said["engine"]))
+        self._truth = directory / "steps.jsonl"
+
+    def ask(self, tokens: int, *, trace: str = "", **more: object) -> str:
+        """Ask for tokens, wait for all of them, and return the request's trace id."""
+        trace = trace or secrets.token_hex(16)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        body = json.dumps({"tokens": tokens, **more})
+        connection.request("POST", "/generate", body, {"traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.read().count(b"data: token") == tokens
+        connection.close()
+        return trace
+
+    def ask_many(self, count: int, rate: float, longest: int) -> None:
+        """Ask at random, so many requests a second."""
+        chance = random.Random(count)
+        threads = []
+        for _ in range(count):
+            thread = threading.Thread(target=self.ask, args=(chance.randint(1, longest),))
+            thread.start()
+            threads.append(thread)
+            time.sleep(chance.expovariate(rate))
+        for thread in threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+    def steps(self) -> list[TrueStep]:
+        found = []
+        for line in self._truth.read_text().splitlines():
+            step = json.loads(line)
+            did = {name: step[name] for name in _TOTALS}
+            found.append(TrueStep(frozenset(step["ids"]), step["began"], step["ended"], did))
+        return found
+
+
+@contextmanager
+def started(directory: Path, *options: str | int) -> Iterator[Pair]:
+    command = [sys.executable, ground.PROGRAMS / "batched_server.py", directory, *options, "--warm-up", WARM_UP]
+    with Program(command, directory) as program:
+        try:
+            yield Pair(program, directory)
+        finally:
+            program.process.stdin.close()
+            code = program.wait()
+        assert code == 0, program.error_text
+
+
+@pytest.fixture(params=["threads-ipc", "threads-tcp", "asyncio-ipc", "asyncio-tcp"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    server, transport = request.param.split("-")
+    with started(tmp_path, "--server", server, "--transport", transport) as pair:
+        yield pair
+
+
+def traces_of(span: Span) -> frozenset[str]:
+    return frozenset(link.context.trace_id.hex() for link in span.links)
+
+
+def steps_of(spans: Sequence[Span]) -> list[Span]:
+    return sorted((span for span in spans if span.name == "gpu step"), key=lambda span: span.start_ns)
+
+
+def did(span: Span) -> dict[str, int]:
+    attributes = dict(span.attributes)
+    return {short: int(attributes.get(name, 0)) for short, name in _TOTALS.items()}  # type: ignore[call-overload]
+
+
+def assert_every_step_is_right(following: Following, pair: Pair) -> None:
+    truth = pair.steps()
+    spans = steps_of(following.spans)
+    seen = Counter[str]()
+    for span, true in zip(spans, truth, strict=True):
+        assert true.began - _SLACK_NS <= span.start_ns <= span.end_ns <= true.ended + _SLACK_NS
+        assert did(span) == true.did
+        linked = str(dict(span.attributes)["otel_gpu.linked"])
+        left_out = dict(span.attributes).get("otel_gpu.links.left_out", 0)
+        assert left_out or traces_of(span) >= true.ids
+        assert linked == "superset" or (linked == "exact" and traces_of(span) == true.ids)
+        seen[linked] += 1
+        seen["links"] += len(span.links)
+        seen["served"] += len(true.ids)
+        seen["links are the batch"] += traces_of(span) == true.ids
+    print(f"{len(spans)} steps, {dict(seen)}")
+
+    # What requests got adds up to what steps did, in every number.
+    shares: Counter[str] = Counter()
+    for server in following.servers:
+        assert dict(server.attributes)["otel_gpu.attribution"] == "share"
+        shares.update(did(server))
+    whole: Counter[str] = Counter()
+    for true in truth:
+        whole.update(true.did)
+    assert shares == whole
+
+    # And with what is nobody's, to what was counted.
+    assert_all_is_counted(following)
+    assert following.requests.engines.ambiguous == 0
+
+
+def test_every_step_links_what_it_served(pair: Pair) -> None:
+    with Following([pair.program.pid, pair.engine]) as following:
+        following.wait_followed()
+        pair.ask(1)  # the engine is known as one from its first message on
+        pair.ask_many(120, rate=100, longest=12)
+        following.wait_spans(121)
+        following.end()
+
+        assert_every_step_is_right(following, pair)
+
+
+def test_an_engine_with_more_to_do_than_it_can_links_more_than_it_serves(tmp_path: Path) -> None:
+    with (
+        started(tmp_path, "--server", "threads", "--batch", 4) as pair,
+        Following([pair.program.pid, pair.engine]) as following,
+    ):
+        following.wait_followed()
+        pair.ask(1)
+        pair.ask_many(200, rate=2000, longest=8)
+        following.wait_spans(201)
+        following.end()
+
+        assert_every_step_is_right(following, pair)
+
+
+def test_what_no_request_is_in_flight_for_is_nobodys(tmp_path: Path) -> None:
+    options = "--server", "threads", "--idle-ms", 100
+    with started(tmp_path, *options) as pair, Following([pair.program.pid, pair.engine]) as following:
+        following.wait_followed()
+        pair.ask(3)
+        following.wait_spans(1)
+        idle = len(pair.steps())
+        until(lambda: len(pair.steps()) >= idle + 5, "the engine does nothing")
+        following.end()
+
+        spans = steps_of(following.spans)
+        assert len(spans) >= 3
+        assert all(traces_of(span) for span in spans)
+        assert_nothing_is_wrong(spans, [step for step in pair.steps() if step.ids])
+        assert following.unattributed()["no_request"] >= 5 * LAUNCHES_OF_STEP
+        assert_all_is_counted(following)
+
+
+def assert_nothing_is_wrong(spans: Sequence[Span], truth: Sequence[TrueStep]) -> Counter[str]:
+    """Compare steps that have spans with those that were: by time, as a step that is linked to nothing has none."""
+    found: Counter[str] = Counter()
+    for span in spans:
+        (true,) = (t for t in truth if t.began - _SLACK_NS <= span.start_ns and span.end_ns <= t.ended + _SLACK_NS)
+        linked = str(dict(span.attributes)["otel_gpu.linked"])
+        found[linked] += 1
+        if linked == "exact":
+            assert traces_of(span) == true.ids
+        elif linked == "superset":
+            assert traces_of(span) >= true.ids
+    return found
+
+
+def assert_all_is_counted(following: Following) -> None:
+    owned = sum(did(server)["launches"] for server in following.servers)
+    assert following.launches() == owned + sum(following.unattributed().values())
+
+
+def test_an_engine_that_goes_on_when_the_client_is_gone_works_for_its_request(tmp_path: Path) -> None:
+    with started(tmp_path, "--server", "threads") as pair, Following([pair.program.pid, pair.engine]) as following:
+        following.wait_followed()
+        pair.ask(1)
+        connection = http.client.HTTPConnection("127.0.0.1", pair.port, timeout=PATIENCE_S)
+        gone = secrets.token_hex(16)
+        head = {"traceparent": f"00-{gone}-{secrets.token_hex(8)}-01"}
+        connection.request("POST", "/generate", json.dumps({"tokens": 60}), head)
+        connection.getresponse().read(1)
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+        pair.ask(40)
+        following.wait_spans(3)
+        following.end()
+
+        found = assert_nothing_is_wrong(steps_of(following.spans), pair.steps())
+        assert found["superset"] > 0
+        (cut,) = (span for span in following.servers if span.context.trace_id.hex() == gone)
+        assert dict(cut.attributes)["otel_gpu.cut"] == "connection_closed"
+        assert_all_is_counted(following)
+
+
+def test_messages_that_are_alike_join_nothing(tmp_path: Path) -> None:
+    """Of messages that differ behind the bytes that are looked at, nobody can tell whose is whose."""
+    with started(tmp_path, "--server", "threads") as pair, Following([pair.program.pid, pair.engine]) as following:
+        following.wait_followed()
+        pair.ask(1)
+        alike = {"prompt": "x" * 200, "is_late": True}
+        threads = [threading.Thread(target=pair.ask, args=(8,), kwargs=alike) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        last = pair.ask(2)
+        following.wait_spans(18)
+        following.end()
+
+        spans = steps_of(following.spans)
+        found = assert_nothing_is_wrong(spans, pair.steps())
+        print(found, following.unattributed())
+        assert_all_is_counted(following)
+        assert following.requests.engines.ambiguous > 0
+        assert following.unattributed()["ambiguous"] > 0
+        # What comes after is told apart again.
+        assert [traces_of(span) for span in spans[-2:]] == [{last}] * 2
+
+
+def test_a_stranger_that_sends_the_same_joins_nothing(tmp_path: Path) -> None:
+    with (
+        started(tmp_path, "--server", "threads") as pair,
+        Following([pair.program.pid, pair.engine]) as following,
+    ):
+        following.wait_followed()
+        pair.ask(1)
+        trace = secrets.token_hex(16)
+        message = json.dumps({"id": trace, "tokens": 20, "prompt": ""})
+        with Program([sys.executable, ground.PROGRAMS / "message_flood.py", message, "100000"], tmp_path) as flood:
+            flood.ready()
+            flood.go()
+            pair.ask(20, trace=trace)
+            said = flood.event("flooded")
+            assert said["received"] == 100_000
+            flood.wait()
+        others = [pair.ask(3) for _ in range(3)]
+        following.wait_spans(5)
+        following.end()
+
+        spans = steps_of(following.spans)
+        found = assert_nothing_is_wrong(spans, pair.steps())
+        print(found, following.unattributed())
+        assert_all_is_counted(following)
+        assert {trace for span in spans[-9:] for trace in traces_of(span)} == set(others)
+
+
+def test_a_server_is_found_by_its_messages(tmp_path: Path) -> None:
+    """It makes no call of the driver, and has not even mapped it."""
+    with (
+        started(tmp_path, "--server", "asyncio") as pair,
+        Following([pair.engine], feeding=[pair.program.pid]) as following,
+    ):
+        is_followed = following.requests.followed.is_followed
+        until(lambda: is_followed(pair.engine) and following.requests.engines.probes()[0] > 0, "no engine is followed")
+        assert not is_followed(pair.program.pid)
+        pair.ask(1)
+        following.wait_followed()
+        asked = [pair.ask(2) for _ in range(3)]
+        following.wait_spans(3)
+        following.end()
+
+        assert [traces_of(span) for span in steps_of(following.spans)] == [{trace} for trace in asked for _ in range(2)]
+        assert {span.context.trace_id.hex() for span in following.servers} == set(asked)
+        assert_all_is_counted(following)
+
+
+def test_an_agent_writes_steps_and_requests(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with started(tmp_path, "--server", "asyncio") as pair:
+        arguments = ["--traces", "--pid", pair.program.pid, "--pid", pair.engine, "--output", f"file:{out}"]
+        with Agent([str(a) for a in arguments], tmp_path) as agent:
+            agent.wait_attached()
+            # Some requests go by before the server is followed.
+            until(lambda: pair.ask(2) and any(s["links"] for s in written(out)), "no step has links")
+            pair.ask_many(20, rate=50, longest=5)
+            agent.stop()
+
+        steps = written(out)
+        requests = {(s["traceId"], s["spanId"]) for s in written(out, kind=2)}
+        for step in steps:
+            assert {(link["traceId"], link["spanId"]) for link in step["links"]} <= requests
+        shares = sum(launches_of(s) for s in written(out, kind=2))
+        assert shares == sum(map(launches_of, steps)) > 20 * LAUNCHES_OF_STEP
+
+
+def written(out: Path, kind: int = 1) -> list[dict[str, Any]]:
+    """Return the spans of a kind that an agent wrote: 1 is INTERNAL, 2 is SERVER."""
+    file = out / "traces.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    spans = [
+        s for line in lines for r in json.loads(line)["resourceSpans"] for c in r["scopeSpans"] for s in c["spans"]
+    ]
+    return [s for s in spans if s["kind"] == kind and (kind == 2 or s["name"] == "gpu step")]
+
+
+def launches_of(span: dict[str, Any]) -> int:
+    values = {a["key"]: a["value"] for a in span["attributes"]}
+    return int(values.get(_TOTALS["launches"], {"intValue": 0})["intValue"])
