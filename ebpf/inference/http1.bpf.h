@@ -376,10 +376,200 @@ static long feed_step(u32 step, struct feeding *f)
 	return 0;
 }
 
+/* ---- heads that come in one piece ---- */
+
+#define SCANNED_WORDS 128
+#define SCANNED (8 * SCANNED_WORDS)
+#define MOST_LINES 128
+
+/* Where a head is read as a whole. What takes messages runs with preemption off, so that each CPU needs one. Not on the
+ * stack, where the verifier would follow every value, and want words to be aligned. */
+struct scan {
+	u32 size;
+	u32 line; /* where the present line begins */
+	u32 lines;
+	u32 end; /* of the head; 0: not seen */
+	u32 is_doubtful;
+	u32 at;
+	char bytes[SCANNED + 64]; /* zeros behind the end */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scan);
+} scans SEC(".maps");
+
+static __always_inline u64 scanned_word(const struct scan *s, u32 at)
+{
+	asm volatile("" : "+r"(at)); /* the verifier must see the bound */
+	return at < SCANNED ? *(const u64 *)(s->bytes + at) : 0;
+}
+
+static __always_inline u64 lower_word(u64 word)
+{
+	return word | 0x2020202020202020ULL;
+}
+
+/* Takes one byte of a header's line. */
+RARE int take_header_byte(struct message *m, u32 byte)
+{
+	u8 c = byte;
+	u32 at;
+
+	if (!m)
+		return 0;
+	at = m->at++;
+	if (m->value) {
+		take_value(m, c);
+	} else if (c == ':' || c == ' ' || c == '\t') {
+		m->at = at;
+		name_ends(m, c);
+		m->at = at + 1;
+	}
+	asm volatile("" : "+r"(at)); /* the verifier must see the bound */
+	if (at < LINE_BYTES)
+		((u8 *)m->line)[at] = lower(c);
+	return 0;
+}
+
+#define HEADER_BYTES 64 /* that a length or a coding takes at most */
+
+/* Takes a header's line, for its value. */
+RARE int scan_header(struct message *m, struct scan *s, u32 at, u32 end)
+{
+	if (!m || !s)
+		return 0;
+	begin_line(m);
+	for (u32 i = 0; i < HEADER_BYTES && at + i < end; i++)
+		take_header_byte(m, (u8)scanned_word(s, at + i));
+	if (m->value && end - at > HEADER_BYTES)
+		m->state = MESSAGE_DOUBTFUL;
+	header_line(m);
+	return 0;
+}
+
+/* One line of a head that ends, with its carriage return, before a newline. */
+RARE int scan_line(struct message *m, struct scan *s, u32 newline)
+{
+	u64 first, last;
+	u32 at;
+
+	if (!m || !s)
+		return 0;
+	at = s->line;
+	s->line = newline + 1;
+	if (newline <= at || (u8)scanned_word(s, newline - 1) != '\r') {
+		s->is_doubtful = 1;
+		return 0;
+	}
+	if (newline == at + 1) {
+		s->end = newline + 1;
+		return 0;
+	}
+	first = scanned_word(s, at);
+	if (!s->lines++) {
+		m->line[0] = lower_word(first);
+		m->line[1] = scanned_word(s, at + 8);
+		if (newline >= 8)
+			m->tail = scanned_word(s, newline - 8);
+		first_line(m);
+		return 0;
+	}
+	last = lower_word(first);
+	if ((u8)first == ' ' || (u8)first == '\t')
+		s->is_doubtful = 1;
+	else if (last == WORD('c', 'o', 'n', 't', 'e', 'n', 't', '-') ||
+		 last == WORD('t', 'r', 'a', 'n', 's', 'f', 'e', 'r'))
+		scan_header(m, s, at, newline);
+	return 0;
+}
+
+struct scanning {
+	struct message *message;
+	struct scan *scan;
+};
+
+/* Looks at eight bytes, up to the first newline among them. */
+static long scan_word(u32 i, struct scanning *g)
+{
+	struct scan *s = g->scan;
+	u64 word, newlines, below;
+	u32 at = s->at;
+
+	if (at >= s->size || s->end || s->is_doubtful)
+		return 1;
+	word = scanned_word(s, at) ^ 0x0a0a0a0a0a0a0a0aULL;
+	newlines = (word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL;
+	if (!newlines) {
+		s->at = at + 8;
+		return 0;
+	}
+	below = (newlines & -newlines) - 1; /* all bits of the bytes before the first one, and seven of its own */
+	at += ((below >> 7) & 0x0101010101010101ULL) * 0x0101010101010101ULL >> 56;
+	s->at = at + 1;
+	if (at < s->size)
+		scan_line(g->message, s, at);
+	return 0;
+}
+
+/* Takes a head that is whole in what was received or sent, as most are; leaves all others alone. */
+static __always_inline void take_whole_head(struct message *m, struct request *r)
+{
+	struct scanning scanning = { .message = m };
+	struct given *g = &m->given;
+	u32 zero = 0, size = g->piece, kept;
+	struct scan *s = bpf_map_lookup_elem(&scans, &zero);
+
+	if (!s || !r || m->state != MESSAGE_START || !g->from)
+		return;
+	if (size > SCANNED)
+		size = SCANNED;
+	if (size < 16 || bpf_probe_read_user(s->bytes, size, (void *)g->from) || s->bytes[0] == '\r' ||
+	    s->bytes[0] == '\n')
+		return;
+	s->size = size;
+	s->at = s->line = s->lines = s->end = s->is_doubtful = 0;
+	scanning.scan = s;
+	m->length = 0;
+	m->flags &= MESSAGE_IS_RESPONSE;
+	m->state = MESSAGE_HEAD;
+	bpf_loop(SCANNED_WORDS + MOST_LINES, scan_word, &scanning, 0);
+	if (m->state != MESSAGE_HEAD || s->is_doubtful || !s->end || s->end > size) {
+		m->state = MESSAGE_START; /* byte by byte it will be seen what is wrong, or what is missing */
+		m->length = 0;
+		m->flags &= MESSAGE_IS_RESPONSE;
+		m->status = 0;
+		begin_line(m);
+		return;
+	}
+	size = kept = s->end;
+	if (m->flags & MESSAGE_IS_RESPONSE) {
+		if (kept > RESPONSE_HEAD)
+			kept = RESPONSE_HEAD;
+		if (!bpf_probe_read_kernel(r->response, kept, s->bytes))
+			r->response_size = kept;
+	} else {
+		if (kept > REQUEST_HEAD)
+			kept = REQUEST_HEAD;
+		if (!bpf_probe_read_kernel(r->head, kept, s->bytes))
+			r->head_size = kept;
+	}
+	head_ends(m, g->method);
+	begin_line(m);
+	g->from += size;
+	g->left -= size;
+	g->piece -= size;
+}
+
 static __always_inline void feed(struct message *m, struct request *r)
 {
 	struct feeding f = { m, r };
 
+	if (!m->given.piece && m->given.left && next_piece(m))
+		return;
+	take_whole_head(m, r);
 	bpf_loop(MOST_STEPS, feed_step, &f, 0);
 	if (m->given.left && !is_settled(m->state))
 		m->state = MESSAGE_DOUBTFUL;

@@ -20,7 +20,7 @@ import pytest
 from otel_gpu.signals.spans import SpanKind
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import Agent, Program
+from tests.e2e.processes import PATIENCE_S, Agent, Program
 from tests.e2e.requests import LAUNCHES, UNATTRIBUTED, Following, until
 
 SERVERS = ground.PROGRAMS / "servers"
@@ -116,6 +116,8 @@ def end(program: Program, following: Following) -> int:
     """End a server, take what is left, and return how many launches it says it made."""
     program.process.send_signal(signal.SIGTERM)
     launched = int(str(program.event("end")["launches"]))
+    # What is launched while counts are read would be in some of them only.
+    program.process.wait(PATIENCE_S)
     following.end()
     return launched
 
