@@ -24,7 +24,7 @@ enum no_owner {
 	NO_OWNER_IDLE,		  /* the context's connection has no request now */
 	NO_OWNER_AMBIGUOUS,	  /* its connection's requests cannot be told apart: pipelining, doubtful lengths */
 	NO_OWNER_OUTLIVED,	  /* its request was over */
-	NO_OWNER_SHARED,	  /* the context serves several connections */
+	NO_OWNER_SHARED,	  /* the context serves several connections, or its program's threads do */
 	NO_OWNER_UNKNOWN_CONTEXT, /* the context was there before it could be seen */
 	NO_OWNER_UNDECIDED,	  /* a task that a request began outlived it: it may have worked for others */
 	NO_OWNER_FULL,		  /* there was no room to remember the request, or whose the work is */
@@ -49,7 +49,8 @@ struct followed {
 	u64 runtime_end;	  /* to here */
 	u32 context_offset;	  /* of the current contextvars.Context in a thread state */
 	u8 threads_have_contexts; /* from 3.14 on threads run in a context of their own */
-	u8 pad[3];
+	u8 has_loops; /* without a CPython: threads hand requests to each other where nobody sees it; set here too */
+	u8 pad[2];
 	u64 since_boot_ns; /* threads that began before (CLOCK_BOOTTIME) may be event loops without having been seen as such: */
 	u64 trusted_ns;	 /* what they read before (CLOCK_MONOTONIC) is not charged to them */
 	u32 has_learned; /* set here: the context that uvloop runs callbacks in is known, */

@@ -147,10 +147,16 @@ int request_thread_ends(u64 *ctx)
 static __always_inline void waits_for_descriptors(s32 most)
 {
 	struct request_thread *t;
+	struct followed *f;
 	struct caller who;
 
-	if (most < 2 || !follow(&who))
+	if (most < 2)
 		return;
+	f = follow(&who);
+	if (!f)
+		return;
+	if (!f->context_offset)
+		f->has_loops = 1;
 	t = meet_request_thread(&who);
 	if (!t)
 		return;

@@ -80,6 +80,11 @@ static __always_inline void owned_by_thread(struct owning *o, const struct follo
 	o->reason = c ? NO_OWNER_SHARED : NO_OWNER_NO_REQUEST;
 	if (!t || !t->request)
 		return;
+	/* Who has read a request may work for another one by now. */
+	if (f->has_loops && !f->context_offset) {
+		o->reason = NO_OWNER_SHARED;
+		return;
+	}
 	/* Outside of contexts: in none, or in the thread's own, which is never entered or has none before it. In the context
 	 * that uvloop runs every connection's callbacks in, it counts where the bytes were read right before. */
 	if (c && c->kind == CONTEXT_SERVER)

@@ -7,6 +7,7 @@ import itertools
 import json
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -53,6 +54,7 @@ class Load:
     asked: dict[int, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    bodies: bool = True
 
     def run(self, count: int, clients: int = CLIENTS) -> None:
         """Make so many requests, each client over a connection of its own that it keeps."""
@@ -73,7 +75,7 @@ class Load:
         with self.lock:
             number = next(self.numbers)
         how, times = self.hows[number % len(self.hows)], number % 7 + 1
-        body = b"x" * (number % 3 * 5000)
+        body = b"x" * (number % 3 * 5000) if self.bodies else b""
         connection.request("POST" if body else "GET", f"/work/{number}/{times}/{how}", body or None, headers or {})
         answer = connection.getresponse()
         answer.read()
@@ -166,6 +168,42 @@ def test_aiohttp_on_uvloop_charges_nothing_wrongly(tmp_path: Path) -> None:
         first = sum(sorted(load.asked.values())[-CLIENTS:])
         assert verdict.missing <= first
         assert owned(following) + sum(following.unattributed().values()) == following.launches()
+
+
+@contextmanager
+def compiled(directory: Path, how: str) -> Iterator[tuple[Program, int]]:
+    """Run the server that has no Python."""
+    program_file = directory / "threads"
+    source = SERVERS / "threads.c"
+    subprocess.run(["gcc", "-O2", "-o", program_file, source, "-lpthread", "-ldl"], check=True)
+    with Program([program_file, how], directory) as program:
+        yield program, int(str(program.event("ready")["port"]))
+
+
+def test_threads_without_python_own_what_they_read(tmp_path: Path) -> None:
+    with compiled(tmp_path, "blocking") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Load(port, ("plain",), bodies=False)
+        load.run(400)
+        following.wait_spans(400)
+        launched = end(program, following)
+
+    assert judge(following, load) == Verdict(right=launched, wrong=0, missing=0)
+    assert following.launches() == launched
+
+
+@pytest.mark.parametrize("how", ["relay", "unseen"])
+def test_threads_that_hand_requests_to_each_other_own_nothing(tmp_path: Path, how: str) -> None:
+    with compiled(tmp_path, how) as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Load(port, ("plain",), bodies=False)
+        load.run(400)
+        following.wait_spans(400)
+        launched = end(program, following)
+
+    verdict = judge(following, load)
+    assert verdict.wrong == 0
+    assert owned(following) + sum(following.unattributed().values()) == following.launches() == launched
 
 
 @pytest.mark.parametrize("worker", ["sync", "gthread"])

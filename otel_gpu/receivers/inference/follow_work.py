@@ -34,10 +34,12 @@ from ...process.work import OpenFile, work
 
 LOOKING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=4 << 20)
 
+LOOPING = "loop_waits"
+"""The program that sees which threads wait for several descriptors."""
 _LIBC = {
-    "epoll_wait": ("loop_waits", False),
-    "epoll_pwait": ("loop_waits", False),
-    "epoll_pwait2": ("loop_waits", False),
+    "epoll_wait": (LOOPING, False),
+    "epoll_pwait": (LOOPING, False),
+    "epoll_pwait2": (LOOPING, False),
     "accept": ("connection_accepted", True),
     "accept4": ("connection_accepted", True),
     "sem_wait": ("thread_waits", False),
@@ -60,6 +62,8 @@ _QUEUE_TABLE = 8 * 32
 _TELLING = "put_nowait"
 LEARNING = "context_entered"
 """The program that learns in which context uvloop runs callbacks: it is taken away then, as its site is a dear one."""
+_OF_GO = frozenset({".gopclntab", ".go.buildinfo", ".data.rel.ro.gopclntab"})
+"""Sections of files that Go made; stripped ones have them too."""
 _THREADS_HAVE_CONTEXTS = (3, 14)
 
 
@@ -79,6 +83,8 @@ class FollowRequest:
 
     rules: SiteRules
     images: tuple[Image, ...]
+    executable: int
+    """Which of them is the program's own file; -1 where it is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,8 @@ class Followable:
 
     sites: tuple[FollowSite, ...] = ()
     python: PythonPlaces | None = None
+    hides_loops: bool = False
+    """Its threads may wait for connections by system calls that are not libc's, as Go's runtime does."""
     has_started: bool = True
     """False: its CPython is there and has not started yet."""
     reason: str = ""
@@ -150,7 +158,15 @@ def look_at_process(files: Sequence[OpenFile], request: FollowRequest) -> Iterat
     except (NotStartedError, MemoryFault):
         yield Followable(has_started=False)
         return
-    yield Followable(tuple(sites), python, reason="" if python else reason)
+    sees_loops = any(site.program == LOOPING for site in sites)
+    hides_loops = not sees_loops or request.executable < 0 or _is_go(images[request.executable])
+    yield Followable(tuple(sites), python, hides_loops, reason="" if python else reason)
+
+
+def _is_go(file: OpenFile) -> bool:
+    if file.descriptor < 0:
+        return True  # who knows
+    return any(section.name in _OF_GO for section in ElfFile.of(file, file.path).sections)
 
 
 class _Image:

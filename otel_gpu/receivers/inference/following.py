@@ -69,6 +69,8 @@ class _Followed:
     is_told: bool = False
     """The kernel follows it."""
     python: PythonPlaces | None = None
+    hides_loops: bool = False
+    """Whether some of its threads are event loops is not seen."""
     since_boot_ns: int = 0
     trusted_ns: int = 0
     has_uvloop: bool = False
@@ -219,10 +221,12 @@ class FollowedPrograms:
 
     def _place_in(self, process: _Followed) -> None:
         mapped = executable_mappings(self._parsers, process.pid)
-        files = [f for f in mapped if f.inode and is_looked_at(f.path)]
+        executable = _executable(process.pid)
+        files = [f for f in mapped if f.inode and (is_looked_at(f.path) or f.path == executable)]
         process.has_uvloop = any(is_uvloop(f.path) for f in mapped)
         images = tuple(Image(f.start, f.end, f.offset, f.path) for f in files)
-        request = FollowRequest(self._rules, images)
+        own = next((number for number, image in enumerate(images) if image.path == executable), -1)
+        request = FollowRequest(self._rules, images, own)
         shown = MemoryFiles.of(process.pid)
         with self._parsers.begin(look_at_process, [*shown, *files], request, limits=LOOKING, keep=True) as job:
             try:
@@ -243,7 +247,7 @@ class FollowedPrograms:
                 self._release(process)
                 return
         if not process.is_told or process.python != found.python:
-            process.python = found.python
+            process.python, process.hides_loops = found.python, found.hides_loops
             self._tell(process)
 
     def _place(self, process: _Followed, files: list[MappedFile], found: Followable, kept: dict[int, int]) -> None:
@@ -275,8 +279,10 @@ class FollowedPrograms:
             for name in ("thread_state", "thread_offset", "thread_module", "runtime", "runtime_end", "context_offset"):
                 value[name] = getattr(python, name)
             value["threads_have_contexts"] = python.threads_have_contexts
-        for tid in _loops_of(process.pid):
+        loops = list(_loops_of(process.pid))
+        for tid in loops:
             self._loops.put((process.pid << 32 | tid).to_bytes(8, "little"), b"\1")
+        value["has_loops"] = process.hides_loops or bool(loops)
         if not process.since_boot_ns:
             process.since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             process.trusted_ns = time.monotonic_ns() + _TRUSTED_AFTER_NS
@@ -317,6 +323,12 @@ _ORDER = (
     "item_wanted",
     "item_put",
 )
+
+
+def _executable(pid: int) -> bytes:
+    with suppress(OSError):
+        return os.readlink(os.fsencode(f"/proc/{pid}/exe"))
+    return b""
 
 
 def _loops_of(pid: int) -> Iterable[int]:
