@@ -24,7 +24,7 @@ from ..processors import Processor
 from ..processors.kernel_names.settings import KernelNamesSettings
 from ..receivers import GivesMetrics, GivesProfiles, GivesSpans
 from ..signals.metrics import Point, SelfReading
-from ..supervision import Health, Worker
+from ..supervision import Component, Health, Worker
 from .batches import Batches, BatchPipeline
 from .durations import Durations
 from .ending import Ending
@@ -139,13 +139,15 @@ class Agent:
         batches: list[Batches[Any]] = []
         profiling = {name: r.profiles for name, r in receivers.items() if isinstance(r, GivesProfiles)}
         if profiling:
-            pipelines = [self._profiles_pipeline(p, exporters) for p in self._config.pipelines_of("profiles")]
-            batches.append(Batches("profiles", profiling, pipelines))
+            component = Component("profiles")
+            asked = self._config.pipelines_of("profiles")
+            pipelines = [self._profiles_pipeline(p, exporters, component) for p in asked]
+            batches.append(Batches(component, profiling, pipelines))
         tracing = {name: r.spans for name, r in receivers.items() if isinstance(r, GivesSpans)}
         if tracing:
             batches.append(
                 Batches(
-                    "traces",
+                    Component("traces"),
                     tracing,
                     [self._traces_pipeline(p, exporters) for p in self._config.pipelines_of("traces")],
                 )
@@ -166,12 +168,14 @@ class Agent:
             SeriesLimits.for_kernels(max((s.top for s in settings if isinstance(s, KernelNamesSettings)), default=0)),
         )
 
-    def _profiles_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> BatchPipeline[Profile]:
+    def _profiles_pipeline(
+        self, asked: PipelineSettings, exporters: Exporters, component: Component
+    ) -> BatchPipeline[Profile]:
         from .profile_export import ProfileExport
 
         wanted = [exporters.profiles[e] for e in asked.exporters]
         wanted += [e for e in exporters.objects if isinstance(e, ObjectExporter)]
-        export = ProfileExport(wanted, self._max_request_bytes())
+        export = ProfileExport(wanted, self._max_request_bytes(), component)
         return BatchPipeline(asked.receivers, [p.profiles for p in self._processors(asked)], export.export)
 
     def _traces_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> BatchPipeline[Span]:

@@ -40,12 +40,15 @@ class Batches(Generic[Item]):
     """
 
     def __init__(
-        self, signal: str, readers: Mapping[str, Reader[Item]], pipelines: Sequence[BatchPipeline[Item]]
+        self, component: Component, readers: Mapping[str, Reader[Item]], pipelines: Sequence[BatchPipeline[Item]]
     ) -> None:
-        """`readers` read the receivers, by their ids: once, however many pipelines they are in."""
+        """`readers` read the receivers, by their ids: once, however many pipelines they are in.
+
+        What fails is noted as the component's failure.
+        """
         self._readers = readers
         self._pipelines = [(pipeline, deque[Item](maxlen=_MAX_KEPT)) for pipeline in pipelines]
-        self._component = Component(signal)
+        self._component = component
 
     def health(self) -> list[Health]:
         """Say whether what was read is handed on."""

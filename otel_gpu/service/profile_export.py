@@ -8,21 +8,20 @@ from ..exporters import Payload, SignalExporter
 from ..exporters.objects import ObjectExporter
 from ..exporters.profile_otlp import profile_payloads
 from ..signals.profiles import Profile
-from ..supervision import Component, Health
+from ..supervision import Component
 
 
 class ProfileExport:
     """Hands profiles to exporters. Used by one thread at a time."""
 
-    def __init__(self, exporters: Sequence[SignalExporter | ObjectExporter], max_request_bytes: int) -> None:
+    def __init__(
+        self, exporters: Sequence[SignalExporter | ObjectExporter], max_request_bytes: int, component: Component
+    ) -> None:
+        """What fails is noted as the component's failure."""
         self._objects = [e for e in exporters if isinstance(e, ObjectExporter)]
         self._exporters = [e for e in exporters if not isinstance(e, ObjectExporter)]
         self._max_request_bytes = max_request_bytes
-        self._component = Component("profiles")
-
-    def health(self) -> list[Health]:
-        """Say whether profiles are handed on."""
-        return [self._component.health()]
+        self._component = component
 
     def export(self, profiles: Sequence[Profile]) -> None:
         """Hand profiles to every exporter."""
