@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from . import registry
 from .bpf.features import probe
 from .bpf.link_mode import LinkMode, usable_mode
+from .config.factories import receiver_factory
 from .config.model import Config
-from .config.settings import component_type
 from .disk_cache import default_directory
 from .exporters.settings import FileSettings, OtlpSettings
 from .privileges import Capability, held, without
@@ -56,7 +55,7 @@ def of_run(config: Config) -> Rights:
     """Return what the agent needs; UnsupportedKernelError where probes cannot be placed as it is configured."""
     used = config.used_receivers
     written = [e.path for e in config.exporters.values() if isinstance(e, FileSettings)]
-    probing = [settings for component, settings in used.items() if _places_probes(component)]
+    probing = [settings for component, settings in used.items() if receiver_factory(component).places_probes]
     if probing:
         link = next((s.link for s in probing if isinstance(s, CudaSettings)), CudaSettings().link)
         needed = of_probes(link, written)
@@ -65,11 +64,6 @@ def of_run(config: Config) -> Rights:
         looks = any(isinstance(s, NvmlSettings) for s in used.values())
         needed = Rights(frozenset(), frozenset(), (_reading() if looks else frozenset()) | _writing(written))
     return replace(needed, kept=needed.kept | _certifying(config) | _listening(config))
-
-
-def _places_probes(component: str) -> bool:
-    factory = registry.find("receivers", component_type(component))
-    return factory is not None and factory.places_probes
 
 
 def of_probes(link: LinkMode = "auto", written: Iterable[str | os.PathLike[str]] = ()) -> Rights:

@@ -62,9 +62,9 @@ def load(
             declared.add(component, value)
     values: dict[str, Any] = {}
     if file.receivers is not None:
-        values["receivers"] = _components({}, file.receivers, f"{where}receivers", "receivers")
+        values["receivers"] = _components(file.receivers, f"{where}receivers", "receivers")
     if file.processors is not None:
-        values["processors"] = _components({}, file.processors, f"{where}processors", "processors")
+        values["processors"] = _components(file.processors, f"{where}processors", "processors")
     pipelines = {
         pipeline: _pipeline(section, f"{where}service.pipelines.{pipeline}")
         for pipeline, section in file.service.pipelines.items()
@@ -113,7 +113,7 @@ def _interval_s(file: FileSection, environment: Environment, where: str) -> floa
 
 def _extensions(file: FileSection, where: str) -> dict[str, HealthCheckSettings]:
     """Return those that the service is to have; as in the Collector, others are not started."""
-    declared = _components(EXTENSIONS, file.extensions, f"{where}extensions")
+    declared = _components(file.extensions, f"{where}extensions", types=EXTENSIONS)
     for component in file.service.extensions:
         if component not in declared:
             raise ConfigError(
@@ -124,7 +124,10 @@ def _extensions(file: FileSection, where: str) -> dict[str, HealthCheckSettings]
 
 
 def _components(
-    types: Mapping[str, type[Any]], declared: Mapping[str, object], where: str, group: registry.Kind | None = None
+    declared: Mapping[str, object],
+    where: str,
+    group: registry.Kind | None = None,
+    types: Mapping[str, type[Any]] = {},
 ) -> dict[str, Any]:
     return {c: parse(_settings_of(c, types, where, group), value, f"{where}.{c}") for c, value in declared.items()}
 

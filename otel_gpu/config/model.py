@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from .. import registry
 from ..errors import ConfigError
@@ -22,6 +21,7 @@ from ..processors.kernel_names.settings import KernelNamesSettings
 from ..receivers.cuda.settings import CudaSettings
 from ..receivers.nvml.settings import NvmlSettings
 from ..receivers.self.settings import SelfSettings
+from .factories import processor_factory, receiver_factory
 from .settings import (
     DEFAULT_INTERVAL_S,
     SIGNALS,
@@ -36,9 +36,6 @@ from .settings import (
 )
 from .values import nearest
 
-if TYPE_CHECKING:
-    from ..components import ProcessorFactory, ReceiverFactory
-
 _SIGNALS: dict[str, Signal] = {signal: signal for signal in SIGNALS}
 _IN_BATCHES: dict[Signal, str] = {"profiles": "profile", "traces": "inference"}
 """Signals beside metrics, and the type of our receiver of each."""
@@ -46,24 +43,6 @@ _ADD = "add an otlp or a file exporter"
 _OF_THE_AGENT = ("service.", "process.", "telemetry.", "container.", "k8s.")
 """Attributes that say who and where the agent is: a webhook sets those of its pod, and they hold for no other."""
 _OF_THE_HOST = ("k8s.cluster.", "k8s.node.")
-
-
-def _receiver(component: str) -> ReceiverFactory:
-    factory = registry.find("receivers", component_type(component))
-    if factory is None:
-        raise ConfigError(f"receivers.{component}: {_unknown(component, 'receivers')}")
-    return factory
-
-
-def _processor(component: str) -> ProcessorFactory:
-    factory = registry.find("processors", component_type(component))
-    if factory is None:
-        raise ConfigError(f"processors.{component}: {_unknown(component, 'processors')}")
-    return factory
-
-
-def _unknown(component: str, kind: registry.Kind) -> str:
-    return f"there is no such component; {nearest(component_type(component), registry.names(kind))}"
 
 
 def _default_receivers() -> Mapping[str, ReceiverSettings]:
@@ -117,14 +96,14 @@ class Config:
         return found
 
     def _givers(self, signal: Signal) -> tuple[str, ...]:
-        return tuple(component for component in self.receivers if signal in _receiver(component).signals)
+        return tuple(component for component in self.receivers if signal in receiver_factory(component).signals)
 
     def _check_receivers(self) -> None:
         """As in the Collector, what no pipeline names is not started, and may stand there."""
         used: dict[str, str] = {}
         for component in dict.fromkeys(r for pipeline in self.pipelines.values() for r in pipeline.receivers):
             kind = component_type(component)
-            why_one = _receiver(component).why_one
+            why_one = receiver_factory(component).why_one
             if kind in used and why_one:
                 raise ConfigError(
                     f"receivers.{component}: there can be one receiver of this type, and {used[kind]} is one: {why_one}; "
@@ -166,14 +145,14 @@ class Config:
     def _check_carried(self, where: str, pipeline: Pipeline, signal: Signal) -> None:
         """Every component of a pipeline gives, processes or takes its signal."""
         for component in pipeline.receivers:
-            gives = _receiver(component).signals
+            gives = receiver_factory(component).signals
             if signal not in gives:
                 raise ConfigError(
                     f"{where}.receivers: {component} gives no {signal}, but {' and '.join(gives)}; name it in a pipeline of "
                     "those"
                 )
         for component in pipeline.processors:
-            processes = _processor(component).signals
+            processes = processor_factory(component).signals
             if signal not in processes:
                 raise ConfigError(f"{where}.processors: {component} processes {' and '.join(processes)}; leave it out")
         for component in pipeline.exporters:
@@ -244,7 +223,7 @@ class Config:
         giving = self._givers(signal)
         if not giving:
             added = _IN_BATCHES[signal]
-            factory = _receiver(added)
+            factory = receiver_factory(added)
             receivers[added], giving = factory.settings(), (added,)
             for pipeline_id, pipeline in pipelines.items():
                 # What it measures besides belongs to what is measured.

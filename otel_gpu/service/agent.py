@@ -11,12 +11,12 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import heap, registry, telemetry
+from .. import heap, telemetry
+from ..config.factories import processor_factory
 from ..config.model import Config
 from ..config.settings import Pipeline as PipelineSettings
-from ..config.settings import component_type
 from ..discovery.procfs import is_alive
-from ..errors import ConfigError, OtelGpuError
+from ..errors import OtelGpuError
 from ..exporters.build import Exporters, build
 from ..exporters.objects import ObjectExporter, check
 from ..exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
@@ -183,7 +183,7 @@ class Agent:
         return BatchPipeline(asked.receivers, [p.spans for p in self._processors(asked)], sink.export)
 
     def _processors(self, asked: PipelineSettings) -> list[Processor]:
-        return [_processor(component, self._config.processors[component]) for component in asked.processors]
+        return [processor_factory(c).create(self._config.processors[c]) for c in asked.processors]
 
     def _max_request_bytes(self) -> int:
         wanted = [self._config.exporter(e, "profiles") for e in self._config.exporters]
@@ -317,10 +317,3 @@ class Agent:
                 attrs = {"otel.component.name": name, "outcome": outcome}
                 yield SelfReading(telemetry.EXPORT_POINTS, points, attrs)
         yield from self._durations.readings()
-
-
-def _processor(component: str, settings: object) -> Processor:
-    factory = registry.find("processors", component_type(component))
-    if factory is None:
-        raise ConfigError(f"processors.{component}: nothing is known about processors of this type")
-    return factory.create(settings)

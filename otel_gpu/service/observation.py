@@ -8,14 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from .. import registry, telemetry
-from ..components import Context, ReceiverFactory
+from .. import telemetry
+from ..components import Context
+from ..config.factories import receiver_factory
 from ..config.settings import component_type
 from ..discovery.host import host
 from ..discovery.libraries import Library
 from ..discovery.processes import Process, ProcessTable
 from ..discovery.watch import Watcher
-from ..errors import ConfigError, UnsupportedKernelError
+from ..errors import UnsupportedKernelError
 from ..memory_limit import table_share
 from ..process.files import File, MappedFile
 from ..process.parsers import Parsers
@@ -72,7 +73,7 @@ class Observation:
 
     def open(self) -> None:
         """Make the receivers; OtelGpuError where that cannot be."""
-        given = {signal for component in self._wanted for signal in self._factory(component).signals}
+        given = {signal for component in self._wanted for signal in receiver_factory(component).signals}
         share = 1.0
         if self.places_probes:
             require_descriptors(profiles="profiles" in given)
@@ -100,7 +101,7 @@ class Observation:
     @property
     def places_probes(self) -> bool:
         """Whether any receiver loads programs into the kernel."""
-        return any(self._factory(component).places_probes for component in self._wanted)
+        return any(receiver_factory(component).places_probes for component in self._wanted)
 
     def watch(
         self,
@@ -196,12 +197,6 @@ class Observation:
         self.parsers.close()
         self.processes.close()
 
-    def _factory(self, component: str) -> ReceiverFactory:
-        factory = registry.find("receivers", component_type(component))
-        if factory is None:
-            raise ConfigError(f"receivers.{component}: nothing is known about receivers of this type")
-        return factory
-
     def _find_or_make(self, component: str, otherwise: object | None) -> Any:
         """Return a receiver, made if need be; None where nobody wants it and there are no settings to make it with."""
         if component not in self._wanted:
@@ -210,7 +205,7 @@ class Observation:
         settings = self._wanted.get(component, otherwise)
         if component in self.receivers or component in self._refused or settings is None:
             return self.receivers.get(component)
-        factory = self._factory(component)
+        factory = receiver_factory(component)
         assert self._context is not None
         try:
             self.receivers[component] = factory.create(self._context, settings)

@@ -1,0 +1,34 @@
+"""Which factory does the id of a component name?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import registry
+from ..errors import ConfigError
+from .settings import component_type
+from .values import nearest
+
+if TYPE_CHECKING:
+    from ..components import ProcessorFactory, ReceiverFactory
+
+
+def receiver_factory(component: str) -> ReceiverFactory:
+    """Return the factory of a receiver; ConfigError where there is none."""
+    factory = registry.find("receivers", component_type(component))
+    if factory is None:
+        raise _unknown(component, "receivers")
+    return factory
+
+
+def processor_factory(component: str) -> ProcessorFactory:
+    """Return the factory of a processor; ConfigError where there is none."""
+    factory = registry.find("processors", component_type(component))
+    if factory is None:
+        raise _unknown(component, "processors")
+    return factory
+
+
+def _unknown(component: str, kind: registry.Kind) -> ConfigError:
+    near = nearest(component_type(component), registry.names(kind))
+    return ConfigError(f"{kind}.{component}: there is no such component; {near}")
