@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import capstone
 import numpy as np
 
+from otel_gpu.address_spans import Span
 from otel_gpu.elf import PT_LOAD, ElfFile
 from otel_gpu.errors import ElfError
 from otel_gpu.kernel_names.functions import FunctionTable, code_spans, read_code
 from otel_gpu.kernel_names.loaded_pointers import LoadedPointers
 from otel_gpu.kernel_names.references import find_references
-from otel_gpu.kernel_names.spans import Span
 from otel_gpu.kernel_names.stubs import MAX_NAME, StubMap, clean_name
 
 _CHUNK = 1 << 20

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..address_spans import Span
 from ..elf import STT_FUNC, ElfFile, Symbol
 from ..process.memory import Memory, MemoryFault
 from .layout import UnsupportedPythonError
@@ -71,17 +72,6 @@ def dealloc_of(memory: Memory, context_type: int) -> int:
     """Return the address of the function that frees a Context, of the type at an address of the process."""
     address: int = struct.unpack("<Q", memory.read(context_type + _DEALLOC_AT, 8))[0]
     return address
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A range of addresses."""
-
-    start: int
-    end: int
-
-    def __contains__(self, address: int) -> bool:
-        return self.start <= address < self.end
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ..address_spans import MAX_ADDRESS
 from ..elf import EM_AARCH64, EM_X86_64
 from .blocks import Block, CallBlock, Loaded, Place, ReadPointer
-from .spans import MAX_ADDRESS
 
 _FIRST_PIECE, _PIECE_GROWTH = 80, 4
 _MAX_KEPT_SIZE = 256

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..address_spans import MAX_ADDRESS, Span, Spans, merge
 from ..elf import PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHT_NOBITS, ElfFile
 from ..errors import ElfError
-from .spans import MAX_ADDRESS, Span, Spans, merge
 
 _HEADER = struct.Struct("<BBBBiI")
 _SORTED_TABLE = (1, 0x03, 0x3B)  # version 1, a udata4 count, rows of data-relative sdata4

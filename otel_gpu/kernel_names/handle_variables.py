@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..address_spans import MAX_ADDRESS, Span, Spans
 from ..elf import EM_AARCH64, EM_X86_64, PT_LOAD, ElfFile
 from ..errors import ElfError
 from .code_bytes import CodeBytes
@@ -19,7 +20,6 @@ from .constants import CallReader
 from .functions import read_code
 from .loaded_pointers import LoadedPointers
 from .references import CHUNK, OVERLAP, int32, pointers
-from .spans import MAX_ADDRESS, Span, Spans
 
 _PF_W = 2
 _NEAR = 64

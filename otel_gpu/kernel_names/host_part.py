@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left, bisect_right
 
+from ..address_spans import Span, merge
 from ..elf import SHT_NOBITS, ElfFile, Source
 from ..errors import ElfError
 from ..process.files import FileId
 from .fatbin import FATBIN_SECTIONS
-from .spans import Span, merge
 
 _BLOCK = 64 << 10
 _TOGETHER = 16

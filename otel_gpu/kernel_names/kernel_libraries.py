@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from ..address_spans import MAX_ADDRESS
 from ..errors import OtelGpuError
 from ..process.batches import Outcome, each
 from ..process.files import FileId, MappedFile
@@ -14,7 +15,6 @@ from ..process.parsers import Parsers, WorkError
 from ..process.work import GONE
 from .cache import SymbolCache
 from .launches import Module
-from .spans import MAX_ADDRESS
 from .stub_work import OUTLINES, STUBS, NamedStubs, Outline, outlines, stub_map
 from .stubs import StubMap
 

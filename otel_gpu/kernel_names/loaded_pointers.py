@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from ..address_spans import MAX_ADDRESS
 from ..elf import EM_AARCH64, EM_X86_64, PT_LOAD, SHT_RELA, ElfFile, Section
 from ..errors import ElfError
-from .spans import MAX_ADDRESS
 
 # By machine: an absolute address, an entry of the global offset table, an address in this file.
 _KINDS = {EM_X86_64: (1, 6, 8), EM_AARCH64: (257, 1025, 1027)}

@@ -6,13 +6,13 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ..address_spans import MAX_ADDRESS
 from ..elf import ElfFile
 from ..errors import ElfError
 from .blocks import MASK32
 from .code_bytes import CodeBytes
 from .constants import CallReader
 from .constructors import Constructor
-from .spans import MAX_ADDRESS
 
 _NO_THREAD_LIMIT = 0xFFFF_FFFF
 _LAST_CALL = 256  # bytes from where the last fifth argument is set to the end of its call

@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from ..address_spans import MAX_ADDRESS, Span, merge
 from ..elf import PT_LOAD, SHT_NOBITS, ElfFile
 from ..errors import ElfError
 from .functions import FunctionTable
 from .references import find_references
-from .spans import MAX_ADDRESS, Span, merge
 
 _SHF_ALLOC, _SHF_EXECINSTR = 2, 4
 _PIECE = 4 << 20

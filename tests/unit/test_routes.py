@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.receivers.inference.routes import MAX_PATH, OTHER, Routes, path_of, template_of
+from otel_gpu.receivers.inference.routes import MAX_PATH, Routes, path_of, template_of
+from otel_gpu.signals.telemetry import OTHER
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from otel_gpu.address_spans import Span, Spans
 from otel_gpu.elf import EM_X86_64, ElfFile
 from otel_gpu.kernel_names import code_bytes, constructors, loaded_pointers, references, stubs
 from otel_gpu.kernel_names.code_bytes import CodeBytes
@@ -15,7 +16,6 @@ from otel_gpu.kernel_names.functions import FunctionTable
 from otel_gpu.kernel_names.loaded_pointers import LoadedPointers
 from otel_gpu.kernel_names.references import find_references
 from otel_gpu.kernel_names.registrations import read_strings
-from otel_gpu.kernel_names.spans import Span, Spans
 from otel_gpu.kernel_names.stubs import read_stub_map
 
 BASE = 0x10000

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_gpu.address_spans import Span, merge
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
 from otel_gpu.kernel_names import stubs
 from otel_gpu.kernel_names.cache import SymbolCache
 from otel_gpu.kernel_names.fatbin import kernels_of_library
-from otel_gpu.kernel_names.spans import Span, merge
 from otel_gpu.kernel_names.static_runtime import find_runtime_functions
 from otel_gpu.kernel_names.stubs import StubMap, clean_name, read_stub_map
 from tests.plain_stub_reader import handles, read_plainly

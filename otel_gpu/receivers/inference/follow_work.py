@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...address_spans import Span
 from ...cpython.context_sites import (
     COPY_CURRENT,
     ENTER,
     SYMBOLS,
     TYPE,
-    Span,
     context_offset,
     dealloc_of,
     function_at,

@@ -15,14 +15,14 @@ from functools import lru_cache
 from itertools import pairwise
 from urllib.parse import unquote
 
+from ...signals.telemetry import OTHER
+
 MAX_PATH = 128
 """Bytes of a path, and of a route."""
 MAX_ROUTES = 100
 """Of one process."""
 MAX_REFUSED = 20
 """Of one process, that were never found: what scanners ask for takes nothing from the routes that are."""
-OTHER = "other"
-"""Stands for the routes beyond."""
 ID = "{id}"
 _REST = "/*"
 """Stands for the last parts of a path that is too long."""

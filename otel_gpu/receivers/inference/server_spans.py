@@ -14,9 +14,9 @@ from functools import lru_cache
 from ...printable import escaped
 from ...signals.metrics import Attributes, AttributeValue, Resource, attributes
 from ...signals.spans import Span, SpanContext, SpanKind, SpanStatus
+from ...signals.telemetry import OTHER
 from .conventions import OTHER_METHOD, error_of, method_of, model_attributes, rpc_method_of, rpc_status_of
 from .request import Attribution, Ending, Endpoint, GpuTotals, GpuWork, Request, RpcCall
-from .routes import OTHER
 from .trace_context import child_of
 
 _Attributes = Mapping[str, AttributeValue | None]

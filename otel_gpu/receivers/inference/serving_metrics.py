@@ -17,11 +17,11 @@ from ...signals.metrics import (
     attributes,
     bucket_index,
 )
+from ...signals.telemetry import OTHER
 from . import metrics
 from .conventions import error_of, method_of, model_attributes, rpc_method_of, rpc_status_of
 from .gen_ai import operation_of
 from .request import Ending, GpuTotals, Request
-from .routes import OTHER
 
 MAX_SERIES = 10_000
 """Between two collections; what is beyond is added up without attributes."""

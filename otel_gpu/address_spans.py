@@ -11,7 +11,7 @@ MAX_ADDRESS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range of link-time addresses, the end excluded."""
+    """A range of addresses, the end excluded."""
 
     start: int
     end: int
