@@ -13,10 +13,9 @@ from ..redaction import without_credentials
 from ..signals.metrics import SeriesStore, points
 from ..signals.profiles import Profile
 from ..signals.spans import Span
-from ..supervision import Worker
-from . import Exporter, ExporterStats, PartlyRejected, Payload
-from .sender import Accepted, Refused, Sender
-from .settings import RetrySettings
+from . import Exporter, PartlyRejected, Payload
+from .queued import QueuedExporter
+from .sender import Accepted, Refused
 
 if TYPE_CHECKING:
     from .sdk import SdkExporter
@@ -35,25 +34,14 @@ _Call = Callable[[], None]
 AnyWrapped: TypeAlias = "ObjectExporter | SdkExporter | SdkSpanExporter"
 
 
-class ObjectExporter:
+class ObjectExporter(QueuedExporter[_Call]):
     """Hands points, profiles and spans to an object."""
 
     def __init__(self, exporter: Exporter, name: str) -> None:
-        self._name = name
         self._metrics = _method(exporter, "export_metrics")
         self._profiles = _method(exporter, "export_profiles")
         self._spans = _method(exporter, "export_spans")
-        self._sender: Sender[_Call] = Sender(
-            name,
-            _Calls(),
-            timeout_s=_TIMEOUT_S,
-            retry=RetrySettings(enabled=False),
-            queue_size=_QUEUE_SIZE,
-        )
-
-    @property
-    def name(self) -> str:
-        return self._name
+        super().__init__(name, _Calls(), timeout_s=_TIMEOUT_S, queue_size=_QUEUE_SIZE)
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:  # noqa: ARG002 - points say since when
         """Copy the state of every series and queue it."""
@@ -74,16 +62,6 @@ class ObjectExporter:
         """Queue spans."""
         if self._spans is not None and spans:
             self._sender.submit(Payload(partial(self._spans, list(spans)), len(spans), len(spans) * _SPAN_BYTES))
-
-    def shutdown(self, timeout_s: float) -> None:
-        """Deliver what is queued within the time given."""
-        self._sender.shutdown(timeout_s)
-
-    def stats(self) -> ExporterStats:
-        return self._sender.stats()
-
-    def workers(self) -> list[Worker]:
-        return [self._sender.worker]
 
 
 class _Calls:

@@ -17,12 +17,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from .. import __version__
 from ..signals.metrics import Buckets, Instrument
-from ..supervision import Worker
-from . import ExporterStats, Payload
+from . import Payload
 from .identity import SCHEMA_URL, SCOPE_NAME
+from .queued import QueuedExporter
 from .sdk_installed import installed
-from .sender import Accepted, Refused, Sender
-from .settings import RetrySettings, SdkSettings
+from .sender import Accepted, Refused
+from .settings import SdkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ _OF_SDK: dict[type, Instrument] = {
 """Our instruments by those for which an SDK exporter says which temporality it prefers."""
 
 
-class SdkExporter:
+class SdkExporter(QueuedExporter[sdk.MetricsData]):
     """Hands metrics to an SDK exporter, from a thread of its own."""
 
     def __init__(
@@ -53,16 +53,15 @@ class SdkExporter:
         is_ours: bool = True,
     ) -> None:
         """`is_ours` says that it is shut down at the end; else it is flushed, and ended by whoever made it."""
-        self._name = name
         self._sent_as_deltas = _preferred_as_deltas(exporter)
         self._deltas: WeakKeyDictionary[SeriesStore, Deltas] = WeakKeyDictionary()
         """By pipeline."""
-        self._sender: Sender[sdk.MetricsData] = Sender(
-            f"metrics to the SDK exporter {name}",
+        super().__init__(
+            name,
             _SdkTransport(exporter, is_ours),
             timeout_s=timeout_s,
-            retry=RetrySettings(enabled=False),  # SDK exporters retry by themselves
             queue_size=queue_size,
+            shown=f"metrics to the SDK exporter {name}",
         )
 
     @classmethod
@@ -70,10 +69,6 @@ class SdkExporter:
         """Find and make an exporter, which takes its settings from its environment; raises ConfigError."""
         exporter = installed(settings.exporter, "metrics", sdk.MetricExporter)  # type: ignore[type-abstract]
         return cls(exporter, name, timeout_s=settings.timeout_s, queue_size=settings.queue_size)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Copy the state of every series and queue it."""
@@ -83,16 +78,6 @@ class SdkExporter:
                 deltas = self._deltas[store] = Deltas(self._sent_as_deltas)
             # In the queue, so that it is delivered or counted as lost: the next delta begins where this one ends.
             self._sender.submit(Payload(metrics_data(store, now_ns, deltas), points, points * _POINT_BYTES))
-
-    def shutdown(self, timeout_s: float) -> None:
-        """Deliver what is queued within the time given."""
-        self._sender.shutdown(timeout_s)
-
-    def stats(self) -> ExporterStats:
-        return self._sender.stats()
-
-    def workers(self) -> list[Worker]:
-        return [self._sender.worker]
 
 
 class _SdkTransport:

@@ -19,12 +19,12 @@ from opentelemetry.trace.status import Status, StatusCode
 from .. import __version__
 from ..signals.metrics import Attributes, AttributeValue, Resource
 from ..signals.spans import Span, SpanContext, SpanStatus
-from ..supervision import Worker
-from . import ExporterStats, Payload
+from . import Payload
 from .identity import SCHEMA_URL, SCOPE_NAME
+from .queued import QueuedExporter
 from .sdk_installed import installed
-from .sender import Accepted, Refused, Sender
-from .settings import RetrySettings, SdkSettings
+from .sender import Accepted, Refused
+from .settings import SdkSettings
 from .span_flags import W3C_MASK
 from .utf8 import fitting, utf8
 
@@ -44,7 +44,7 @@ _STATE_MEMBER = re.compile(
 _MAX_STATE_MEMBERS = 32
 
 
-class SdkSpanExporter:
+class SdkSpanExporter(QueuedExporter[Sequence[Span]]):
     """Hands spans to an SDK exporter, from a thread of its own."""
 
     takes_spans = True
@@ -59,13 +59,12 @@ class SdkSpanExporter:
         is_ours: bool = True,
     ) -> None:
         """`is_ours` says that it is shut down at the end; else it is flushed, and ended by whoever made it."""
-        self._name = name
-        self._sender: Sender[Sequence[Span]] = Sender(
-            f"spans to the SDK exporter {name}",
+        super().__init__(
+            name,
             _SdkTransport(exporter, is_ours),
             timeout_s=timeout_s,
-            retry=RetrySettings(enabled=False),  # SDK exporters retry by themselves
             queue_size=queue_size * _BATCHES_PER_INTERVAL,
+            shown=f"spans to the SDK exporter {name}",
         )
 
     @classmethod
@@ -74,25 +73,11 @@ class SdkSpanExporter:
         exporter = installed(settings.exporter, "traces", SpanExporter)
         return cls(exporter, name, timeout_s=settings.timeout_s, queue_size=settings.queue_size)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     def export_spans(self, spans: Sequence[Span]) -> None:
         """Queue spans."""
         for first in range(0, len(spans), BATCH):
             batch = spans[first : first + BATCH]
             self._sender.submit(Payload(batch, len(batch), len(batch) * _SPAN_BYTES))
-
-    def shutdown(self, timeout_s: float) -> None:
-        """Deliver what is queued within the time given."""
-        self._sender.shutdown(timeout_s)
-
-    def stats(self) -> ExporterStats:
-        return self._sender.stats()
-
-    def workers(self) -> list[Worker]:
-        return [self._sender.worker]
 
 
 class _SdkTransport:
