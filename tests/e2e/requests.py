@@ -1,4 +1,4 @@
-"""How are the requests of a program followed without an agent? The receivers that it takes, wired as an agent has them."""
+"""How are the requests of a program followed without an agent? By the receivers that it takes, observing as an agent's do."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from otel_gpu.discovery.libraries import Library
-from otel_gpu.discovery.processes import Process, ProcessTable
-from otel_gpu.discovery.watch import Watcher
-from otel_gpu.process.files import MappedFile
-from otel_gpu.process.parsers import Parsers
-from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.receivers.cuda.settings import CudaSettings
 from otel_gpu.receivers.inference.receiver import InferenceReceiver
+from otel_gpu.receivers.inference.settings import InferenceSettings
+from otel_gpu.service.ending import Ending
+from otel_gpu.service.observation import Observation
 from otel_gpu.signals.metrics import Measurement
 from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e.processes import PATIENCE_S
@@ -30,25 +28,19 @@ class Following:
     def __init__(self, pids: Sequence[int], feeding: Sequence[int] = ()) -> None:
         """`feeding` are processes that it shall find by what they send to the others."""
         self._pids = (*pids, *feeding)
-        self._parsers = Parsers()
-        self._parsers.start()
-        self._processes = ProcessTable({}, self._parsers)
+        wanted = {"cuda": CudaSettings(map_entries=8192), "inference": InferenceSettings()}
+        self._observation = Observation(wanted, pids=self._pids)
         for pid in pids:
-            self._processes.observe(pid, late=True)
-        programs = CudaPrograms(map_entries=8192, only=self._pids, follows_requests=True)
-        self.cuda = CudaReceiver(self._processes, self._parsers, programs)
-        self.requests = InferenceReceiver(
-            self._processes, self._parsers, self.cuda.request_tables, rules=self.cuda.rules, only=self._pids
-        )
-        self.cuda.before_forgetting(self.requests.finish)
+            self._observation.processes.observe(pid, late=True)
+        self._observation.open()
+        cuda, requests = self._observation.find(CudaReceiver), self._observation.find(InferenceReceiver)
+        assert cuda is not None
+        assert requests is not None
+        self.cuda, self.requests = cuda, requests
         self._attached = threading.Event()
-        self._watcher = Watcher(
-            self._processes, self._parsers, self._on_library, pids=self._pids, on_map=self.requests.observe
-        )
-        self._watcher.scan()
-        self._watcher.start()
+        self._observation.watch(on_attached=lambda *_: self._attached.set())
         for pid in pids:
-            self.requests.observe(pid)
+            self._observation.observe(pid)
         self.measured: list[Measurement] = []
         self.spans: list[Span] = []
 
@@ -56,16 +48,9 @@ class Following:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._watcher.stop()
-        self.requests.close()
-        self.cuda.close()
-        self._parsers.close()
-        self._processes.close()
-
-    def _on_library(self, _process: Process, library: Library, file: MappedFile, _since: int | None) -> None:
-        self.requests.attach(library, file)
-        if self.cuda.attach(library, file) is not None:
-            self._attached.set()
+        ending = Ending(PATIENCE_S)
+        self._observation.stop_watching(ending)
+        self._observation.release(ending)
 
     def wait_followed(self) -> None:
         """Wait until the driver is probed, and the requests of every program are followed and believed."""

@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from otel_gpu.reporters.reading import read_profiles
 from tests.e2e.exported import read_metrics
+from tests.span_reading import read_spans
 
 _PACKAGE = """
 from dataclasses import dataclass
@@ -297,7 +296,7 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     assert exported.total("tower.looks") > 2
     assert exported.by("otel_gpu.component.health", "component")["lift"] == 0
     assert exported.by("otel_gpu.component.failures", "component")["lift"] == 2
-    names = {span["name"] for span in _spans(tmp_path / "out" / "traces.jsonl")}
+    names = {span.name for span in read_spans(tmp_path / "out")}
     assert names == {"CLIMB", "LAST CLIMB"}
     profiles = read_profiles(tmp_path / "out" / "profiles.jsonl")
     [steps] = profiles
@@ -310,10 +309,3 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     refused = _run(package, tmp_path, wrong)
     assert refused.returncode == 2
     assert "kernel_names processes metrics and profiles; leave it out" in refused.stderr
-
-
-def _spans(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text().splitlines():
-        for resource in json.loads(line)["resourceSpans"]:
-            for scope in resource["scopeSpans"]:
-                yield from scope["spans"]

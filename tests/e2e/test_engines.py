@@ -16,14 +16,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from otel_gpu.signals.spans import Span
+from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e import ground
 from tests.e2e.processes import PATIENCE_S, Agent, Program
 from tests.e2e.requests import Following, until
+from tests.span_reading import read_spans
 
 WARM_UP = 100
 LAUNCHES_OF_STEP = 5
@@ -319,28 +319,23 @@ def test_an_agent_writes_steps_and_requests(tmp_path: Path) -> None:
         with Agent([str(a) for a in arguments], tmp_path) as agent:
             agent.wait_attached()
             # Some requests go by before the server is followed.
-            until(lambda: pair.ask(2) and any(s["links"] for s in written(out)), "no step has links")
+            until(lambda: pair.ask(2) and any(s.links for s in written(out)), "no step has links")
             pair.ask_many(20, rate=50, longest=5)
             agent.stop()
 
         steps = written(out)
-        requests = {(s["traceId"], s["spanId"]) for s in written(out, kind=2)}
+        requests = {(s.context.trace_id, s.context.span_id) for s in written(out, SpanKind.SERVER)}
         for step in steps:
-            assert {(link["traceId"], link["spanId"]) for link in step["links"]} <= requests
-        shares = sum(launches_of(s) for s in written(out, kind=2))
+            assert {(link.context.trace_id, link.context.span_id) for link in step.links} <= requests
+        shares = sum(launches_of(s) for s in written(out, SpanKind.SERVER))
         assert shares == sum(map(launches_of, steps)) > 20 * LAUNCHES_OF_STEP
 
 
-def written(out: Path, kind: int = 1) -> list[dict[str, Any]]:
-    """Return the spans of a kind that an agent wrote: 1 is INTERNAL, 2 is SERVER."""
-    file = out / "traces.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
-    spans = [
-        s for line in lines for r in json.loads(line)["resourceSpans"] for c in r["scopeSpans"] for s in c["spans"]
-    ]
-    return [s for s in spans if s["kind"] == kind and (kind == 2 or s["name"] == "gpu step")]
+def written(out: Path, kind: SpanKind = SpanKind.INTERNAL) -> list[Span]:
+    """Return the spans of a kind that an agent wrote; of those within, the steps."""
+    found = [span for span in read_spans(out) if span.kind is kind]
+    return [span for span in found if kind is SpanKind.SERVER or span.name == "gpu step"]
 
 
-def launches_of(span: dict[str, Any]) -> int:
-    values = {a["key"]: a["value"] for a in span["attributes"]}
-    return int(values.get(_TOTALS["launches"], {"intValue": 0})["intValue"])
+def launches_of(span: Span) -> int:
+    return int(dict(span.attributes).get(_TOTALS["launches"], 0))

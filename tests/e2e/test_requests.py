@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import itertools
-import json
 import signal
 import socket
 import subprocess
@@ -18,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.signals.spans import SpanKind
+from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import PATIENCE_S, Agent, Program
 from tests.e2e.requests import LAUNCHES, UNATTRIBUTED, Following, until
+from tests.span_reading import read_spans
 
 SERVERS = ground.PROGRAMS / "servers"
 CLIENTS = 8
@@ -353,7 +353,7 @@ def test_the_agent_exports_spans_and_what_is_nobodys(tmp_path: Path) -> None:
         program.event("end")
         assert agent.wait() == 0, agent.error_text
 
-    spans = list(_exported(out))
+    spans = read_spans(out)
     assert {n: c for n, c in _charges(spans).items() if n >= 1_000_000} == load.asked
     metrics = read_metrics(out).of(program.pid)
     charged = sum(_charges(spans).values())
@@ -363,24 +363,17 @@ def test_the_agent_exports_spans_and_what_is_nobodys(tmp_path: Path) -> None:
 def _told(load: Load, out: Path) -> Callable[[], bool]:
     def is_told() -> bool:
         load.run(1, clients=1)
-        return (out / "traces.jsonl").exists() and any(_charges(_exported(out)).values())
+        return any(_charges(read_spans(out)).values())
 
     return is_told
 
 
-def _exported(out: Path) -> Iterator[dict[str, object]]:
-    for line in (out / "traces.jsonl").read_text().splitlines():
-        for resource in json.loads(line)["resourceSpans"]:
-            for scope in resource["scopeSpans"]:
-                yield from scope["spans"]
-
-
-def _charges(spans: Iterator[dict[str, object]] | list[dict[str, object]]) -> Counter[int]:
+def _charges(spans: list[Span]) -> Counter[int]:
     found: Counter[int] = Counter()
     for span in spans:
-        attributes = {a["key"]: a["value"] for a in span["attributes"]}  # type: ignore[union-attr, attr-defined]
+        attributes = dict(span.attributes)
         if "url.path" in attributes and LAUNCHES in attributes:
-            found[int(attributes["url.path"]["stringValue"].split("/")[2])] += int(attributes[LAUNCHES]["intValue"])
+            found[_number(span)] += int(attributes[LAUNCHES])
     return found
 
 
