@@ -43,6 +43,21 @@ def vllm_python() -> Path:
     return _path("vllm.sh")
 
 
+def vllm_environment() -> dict[str, str]:
+    """Return what a program that runs vLLM on the mock driver has in its environment."""
+    mock = str(part("mock"))
+    return {
+        # vLLM brings its own runtime, which the test's library path must not replace.
+        "LD_LIBRARY_PATH": mock,
+        "LIBRARY_PATH": mock,
+        "TRITON_LIBCUDA_PATH": mock,
+        "MOCKCUDA_MEM_MB": "2048",
+        # Sampled tokens are read back as 0, and small tensors of ones are ones: else it generates for ever.
+        "MOCKCUDA_DTOH_ZERO": "65536",
+        "MOCKCUDA_FILL": "1",
+    }
+
+
 def packages(name: str) -> Path:
     """Return where the Python packages lie that `torch.sh` or `vllm.sh` installed."""
     return next((_path(f"{name}.sh").parent.parent / "lib").glob("python3*/site-packages"))

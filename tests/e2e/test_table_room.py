@@ -44,6 +44,13 @@ def _largest(parsers: Parsers, pid: int) -> tuple[Region, int]:
     return region, rows
 
 
+def _wait_ready(loader: UnwindLoader, pid: int) -> None:
+    deadline = time.monotonic() + SETTLES_S
+    while not loader.is_ready(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def _holds(file: FileTable, address: int) -> bool:
     return any(part.begin <= address < part.end for part in file.parts.values())
 
@@ -127,10 +134,7 @@ def test_what_all_stacks_need_is_read_before_large_libraries_that_were_mapped_la
         maps, loader = _loader(parsers, 1 << 22, TableCache(tmp_path / "tables"))
         with maps:
             loader.watch(program.pid)
-            deadline = time.monotonic() + SETTLES_S
-            while not loader.is_ready(program.pid):
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            _wait_ready(loader, program.pid)
             large = [r.key for r in regions(parsers, program.pid) if r.path.startswith(str(tmp_path))]
             files = [loader.tables.get(key) for key in large if key is not None]
             whole = [file is not None and file.is_whole for file in files]
@@ -156,10 +160,7 @@ def test_a_program_above_the_vdso_is_waited_for(tmp_path: Path, monkeypatch: pyt
         maps, loader = _loader(parsers, 1 << 20, TableCache(tmp_path / "tables"))
         with maps:
             loader.watch(program.pid)
-            deadline = time.monotonic() + SETTLES_S
-            while not loader.is_ready(program.pid):
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            _wait_ready(loader, program.pid)
             (own,) = (r.key for r in regions(parsers, program.pid) if r.file is not None)
             assert own is not None
             file = loader.tables.get(own)

@@ -23,20 +23,9 @@ MAX_CPU_S, MAX_BYTES = 8.0, 120 << 20
 @pytest.fixture(scope="module", params=["eager", "graphs"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     directory = tmp_path_factory.mktemp(f"vllm_{request.param}")
-    mock = str(ground.part("mock"))
-    environment = {
-        # vLLM brings its own runtime, which the test's library path must not replace.
-        "LD_LIBRARY_PATH": mock,
-        "LIBRARY_PATH": mock,
-        "TRITON_LIBCUDA_PATH": mock,
-        "MOCKCUDA_MEM_MB": "2048",
-        # Sampled tokens are read back as 0, and small tensors of ones are ones: else it generates for ever.
-        "MOCKCUDA_DTOH_ZERO": "65536",
-        "MOCKCUDA_FILL": "1",
-    }
     graphs = ["--graphs"] if request.param == "graphs" else []
     command = [ground.vllm_python(), ground.PROGRAMS / "vllm_generate.py", directory, "--phases", "4", *graphs]
-    with Program(command, directory, environment) as program:
+    with Program(command, directory, ground.vllm_environment()) as program:
         program.ready(STARTS_S)
         yield program
 

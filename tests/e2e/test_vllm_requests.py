@@ -68,18 +68,9 @@ class Server:
 @pytest.fixture(scope="module", params=["eager", "graphs"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp(f"vllm_serve_{request.param}")
-    mock = str(ground.part("mock"))
-    environment = {
-        "LD_LIBRARY_PATH": mock,
-        "LIBRARY_PATH": mock,
-        "TRITON_LIBCUDA_PATH": mock,
-        "MOCKCUDA_MEM_MB": "2048",
-        "MOCKCUDA_DTOH_ZERO": "65536",
-        "MOCKCUDA_FILL": "1",
-    }
     graphs = ["--graphs"] if request.param == "graphs" else []
     command = [ground.vllm_python(), ground.PROGRAMS / "vllm_serve.py", directory, *graphs]
-    with Program(command, directory, environment) as program:
+    with Program(command, directory, ground.vllm_environment()) as program:
         try:
             yield Server(program, directory)
         finally:
