@@ -50,6 +50,14 @@ class Engine:
         self.process.kill()
 
 
+class Server(ThreadingHTTPServer):
+    """A server that many clients may ask at once."""
+
+    daemon_threads = True
+    # With the five of the base class, Linux lets go of what comes at once beyond them.
+    request_queue_size = 1024
+
+
 def message_of(trace_parent: str, body: bytes) -> tuple[str, bytes]:
     """Return a request's id, and what the engine is told of it."""
     asked = json.loads(body)
@@ -181,8 +189,7 @@ def serve_by_threads(arguments: argparse.Namespace) -> None:
 
     engine.input.recv_multipart()  # the engine says that it is there
     threading.Thread(target=take_outputs, daemon=True).start()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
+    with Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever).start()
         say_ready(server.server_address[1], engine)
         sys.stdin.read()

@@ -66,11 +66,18 @@ class Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
 
+class Server(ThreadingHTTPServer):
+    """A server that many clients may ask at once."""
+
+    daemon_threads = True
+    # With the five of the base class, Linux lets go of what comes at once beyond them.
+    request_queue_size = 1024
+
+
 def main() -> None:
     gpu.start()
     gpu.say_launches_at_end()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     stop = threading.Event()
 
     def background() -> None:
