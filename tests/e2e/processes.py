@@ -22,15 +22,6 @@ _ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 60
 
 
-def starved_for_cpu_s() -> float:
-    """Return for how long since the host's start some process has waited for a CPU; 0 where the kernel does not say."""
-    try:
-        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
-    except OSError:
-        return 0.0
-    return int(some.rpartition("total=")[2]) / 1e6
-
-
 class _Child:
     """A child process whose output is read by threads, so that no wait is without end."""
 
