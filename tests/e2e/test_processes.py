@@ -52,7 +52,7 @@ def test_twenty_processes_that_start_and_exit_during_the_run_are_counted_exactly
     assert len({truth.pid for truth in truths}) == 20
     for truth in truths:
         comparison.assert_all(everything.of(truth.pid), truth)
-    comparison.assert_nothing_lost(everything)
+    comparison.assert_nothing_lost(everything, *(truth.pid for truth in truths))
 
 
 def test_an_agent_that_comes_late_counts_from_then_on(tmp_path: Path) -> None:
