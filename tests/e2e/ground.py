@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -77,6 +78,13 @@ def own_driver(directory: Path) -> Path:
     """Make a directory with a copy of the mock driver, which nobody has probed, and return it."""
     directory.mkdir()
     shutil.copy(part("mock") / "libcuda.so.1", directory)
+    return directory
+
+
+def another_driver(directory: Path) -> Path:
+    """Make the same with a driver of which nothing is known from programs that use the mock driver's like."""
+    with (own_driver(directory) / "libcuda.so.1").open("ab") as file:
+        file.write(os.urandom(16))
     return directory
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.exported import Metrics
+from tests.e2e.comparison import LAUNCHES
+from tests.e2e.exported import Metrics, read_metrics
+from tests.e2e.processes import PATIENCE_S
 from tests.e2e.truth import Truth
 
 _HANDLE = re.compile(r"\+0x[0-9a-f]+$")
@@ -29,12 +32,20 @@ class Naming:
 
 def of_launches(exported: Metrics, truth: Truth) -> Naming:
     """Compare direct launches."""
-    return _compare(exported.by("gpu.cuda.kernel.launch.calls", "cuda.kernel.name"), truth.launches)
+    return _compare(exported.by(LAUNCHES, "cuda.kernel.name"), truth.launches)
 
 
 def of_graphs(exported: Metrics, truth: Truth) -> Naming:
     """Compare the kernels that graph launches executed."""
     return _compare(exported.by("gpu.cuda.graph.kernel.calls", "cuda.kernel.name"), truth.graphed)
+
+
+def wait_exported(out: Path, truth: Truth) -> None:
+    """Wait until all launches are exported: those of kernels whose names are looked for are held back for a minute."""
+    deadline = time.monotonic() + 2 * PATIENCE_S
+    while (done := read_metrics(out).of(truth.pid).total(LAUNCHES)) < truth.launches.total():
+        assert time.monotonic() < deadline, f"{done} of {truth.launches.total()} launches were exported"
+        time.sleep(0.05)
 
 
 def _compare(by_name: Counter[str], truth: Counter[str]) -> Naming:

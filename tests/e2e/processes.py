@@ -22,15 +22,6 @@ _ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 60
 
 
-def starved_for_cpu_s() -> float:
-    """Return for how long since the host's start some process has waited for a CPU; 0 where the kernel does not say."""
-    try:
-        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
-    except OSError:
-        return 0.0
-    return int(some.rpartition("total=")[2]) / 1e6
-
-
 class _Child:
     """A child process whose output is read by threads, so that no wait is without end."""
 
@@ -172,10 +163,10 @@ class Agent(_Child):
                 assert time.monotonic() < deadline, f"no {pattern!r} from the agent: {''.join(self.errors)}"
                 self._error_came.wait(0.1)
 
-    def wait_attached(self, timeout: float = PATIENCE_S) -> None:
-        """Wait until the probes are in the mock driver and the rest of the agent is up."""
+    def wait_attached(self, timeout: float = PATIENCE_S, driver: Path | None = None) -> None:
+        """Wait until the probes are in the mock driver, or in a copy in that directory, and the rest is up."""
         self.wait_watching(timeout)
-        self.wait_for(rf"attached \d+ probes to .*{re.escape(str(ground.part('mock')))}/libcuda", timeout)
+        self.wait_for(rf"attached \d+ probes to .*{re.escape(str(driver or ground.part('mock')))}/libcuda", timeout)
 
     def wait_watching(self, timeout: float = PATIENCE_S) -> None:
         """Wait until new processes are noticed."""

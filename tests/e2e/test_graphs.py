@@ -29,7 +29,7 @@ def mix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Metrics, Truth]:
             truth = program.finish()
         agent.stop()
     everything = read_metrics(directory / "out")
-    comparison.assert_nothing_lost(everything)
+    comparison.assert_nothing_lost(everything, truth.pid)
     return everything.of(truth.pid), truth
 
 

@@ -28,7 +28,7 @@ def _first(command: list[str | Path], directory: Path, environment: Mapping[str,
             truth = program.finish()
         agent.stop()
     everything = read_metrics(directory / "out")
-    comparison.assert_nothing_lost(everything)
+    comparison.assert_nothing_lost(everything, truth.pid)
     return everything.of(truth.pid), truth
 
 
@@ -37,6 +37,7 @@ def _late(
     directory: Path,
     environment: Mapping[str, str],
     agents: Mapping[str, str] | None = None,
+    driver: Path | None = None,
 ) -> tuple[Metrics, Truth]:
     """Attach after the first of three phases, in which every kernel was used, and return what happened in the second.
 
@@ -48,10 +49,11 @@ def _late(
         program.ready()
         before = program.truth_now()
         with Agent(["--pid", str(program.pid), *naming.arguments(directory)], directory, agents) as agent:
-            agent.wait_attached()
+            agent.wait_attached(driver=driver)
             program.run_phase(timeout=240)
             program.ready()
             after = program.truth_now()
+            naming.wait_exported(directory / "out", after - before)
             agent.stop()
         program.run_phase(timeout=240)
         program.finish()
@@ -121,18 +123,27 @@ def _kernels(phases: int, *options: str) -> list[str | Path]:
     return [ground.part("programs") / "late_kernels", str(phases), *options]
 
 
+def _with_driver(driver: Path, **more: str) -> dict[str, str]:
+    """Return the environment of a program of that driver: what others of this host show of theirs says nothing of it."""
+    return {"LD_LIBRARY_PATH": f"{driver}:{ground.library_path()}", **more}
+
+
 def _show(
-    directory: Path, environment: Mapping[str, str], agents: Mapping[str, str], *, leads_to_names: bool = True
+    directory: Path,
+    environment: Mapping[str, str],
+    agents: Mapping[str, str],
+    driver: Path,
+    *,
+    leads_to_names: bool = True,
 ) -> None:
     """Let an agent see a program from its start, which lives until its driver's records have led to names, or could have."""
-    mock = {"LD_LIBRARY_PATH": str(ground.part("mock"))}
-    with Agent(naming.arguments(directory), directory, {**mock, **agents}) as agent:
-        agent.wait_attached()
+    with Agent(naming.arguments(directory), directory, {"LD_LIBRARY_PATH": str(driver), **agents}) as agent:
+        agent.wait_attached(driver=driver)
         with Program(_kernels(2, "8"), directory, environment) as program:
             program.ready()
             program.run_phase()
             if leads_to_names:
-                agent.wait_for(r"names of kernels in \S*libcuda\S*: \[")
+                agent.wait_for(rf"names of kernels in {driver}/libcuda\S*: \[")
             else:
                 time.sleep(2)
             program.ready()
@@ -160,38 +171,39 @@ def test_two_kernels_alone_are_named_by_device_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_what_one_program_showed_of_a_driver_names_the_next_ones_kernels(record: str, tmp_path: Path) -> None:
-    environment = {"MOCKCUDA_RECORD": record}
+    driver = ground.another_driver(tmp_path / "driver")
+    environment = _with_driver(driver, MOCKCUDA_RECORD=record)
     (first := tmp_path / "first").mkdir()
-    _show(first, environment, _cache(tmp_path))
+    _show(first, environment, _cache(tmp_path), driver)
 
     # Of one kernel alone nothing could be concluded.
     (second := tmp_path / "second").mkdir()
-    exported, truth = _late(_kernels(3, "1", "one"), second, environment, _cache(tmp_path))
+    exported, truth = _late(_kernels(3, "1", "one"), second, environment, _cache(tmp_path), driver)
 
     assert len(truth.launches) == 1
     assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})
 
 
 def test_where_no_record_leads_to_a_name_there_is_none(tmp_path: Path) -> None:
-    environment = {"MOCKCUDA_RECORD": "hidden"}
+    driver = ground.another_driver(tmp_path / "driver")
+    environment = _with_driver(driver, MOCKCUDA_RECORD="hidden")
     (first := tmp_path / "first").mkdir()
-    _show(first, environment, _cache(tmp_path), leads_to_names=False)
+    _show(first, environment, _cache(tmp_path), driver, leads_to_names=False)
 
     for number, cache in enumerate((tmp_path, tmp_path / "other")):
         (late := tmp_path / f"late{number}").mkdir()
-        exported, truth = _late(_kernels(3, "8"), late, environment, _cache(cache))
+        exported, truth = _late(_kernels(3, "8"), late, environment, _cache(cache), driver)
         assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), 0, {})
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known driver", "unknown driver"])
-@pytest.mark.parametrize("pause_s", [2, 0], ids=["later", "at once"])
-def test_a_handle_that_is_given_out_again_gets_the_new_kernels_name(
-    pause_s: float, known: bool, tmp_path: Path
-) -> None:
-    environment = {"MOCKCUDA_REUSE": "1"}
+@pytest.mark.parametrize("later", [True, False], ids=["later", "at once"])
+def test_a_handle_that_is_given_out_again_gets_the_new_kernels_name(later: bool, known: bool, tmp_path: Path) -> None:
+    driver = ground.another_driver(tmp_path / "driver")
+    environment = _with_driver(driver, MOCKCUDA_REUSE="1")
     if known:
         (first := tmp_path / "first").mkdir()
-        _show(first, environment, _cache(tmp_path))
+        _show(first, environment, _cache(tmp_path), driver)
 
     (late := tmp_path / "late").mkdir()
     with Program(_kernels(4, "8", "replace"), late, environment) as program:
@@ -200,13 +212,15 @@ def test_a_handle_that_is_given_out_again_gets_the_new_kernels_name(
         program.ready()
         before = program.truth_now()
         with Agent(["--pid", str(program.pid), *naming.arguments(late)], late, _cache(tmp_path)) as agent:
-            agent.wait_attached()
+            agent.wait_attached(driver=driver)
             program.run_phase()
-            time.sleep(pause_s)
             program.ready()
+            if later:
+                naming.wait_exported(late / "out", program.truth_now() - before)
             program.run_phase()
             program.ready()
             after = program.truth_now()
+            naming.wait_exported(late / "out", after - before)
             agent.stop()
         program.run_phase()
         program.finish()
@@ -216,7 +230,7 @@ def test_a_handle_that_is_given_out_again_gets_the_new_kernels_name(
     named = naming.of_launches(exported, truth)
     assert named.wrong == {}
     # What was unloaded before its record could be read stays without a name.
-    assert named.share == 1 if pause_s else named.named >= sum(n + 1 for n in range(8))
+    assert named.share == 1 if later else named.named >= sum(n + 1 for n in range(8))
 
 
 def test_names_are_demangled_where_nobody_asks_otherwise(tmp_path: Path) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import comparison, ground, naming
 from tests.e2e.exported import Metrics, read_metrics
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import Agent, Program
 from tests.e2e.truth import Truth
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
@@ -47,7 +46,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Metrics, Truth]:
             truth = program.finish()
         agent.stop()
     everything = read_metrics(directory / "out")
-    comparison.assert_nothing_lost(everything)
+    comparison.assert_nothing_lost(everything, truth.pid)
     return everything.of(truth.pid), truth
 
 
@@ -69,14 +68,6 @@ def test_every_call_and_byte_is_counted(first: tuple[Metrics, Truth]) -> None:
     comparison.assert_totals(exported, truth)
     comparison.assert_memory(exported, truth)
     assert exported.total("gpu.cuda.graph.kernel.calls") == truth.graph_kernels == truth.graphed.total()
-
-
-def _wait_counted(out: Path, truth: Truth) -> None:
-    """Wait until all launches are exported: those of kernels whose names are looked for are held back."""
-    deadline = time.monotonic() + PATIENCE_S
-    while read_metrics(out).total("gpu.cuda.kernel.launch.calls") < truth.launches.total():
-        assert time.monotonic() < deadline, "not all launches were exported"
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +93,7 @@ def test_launches_are_named_when_the_agent_comes_late(
             program.run_phase()
             program.ready()
             after = program.truth_now()
-            _wait_counted(tmp_path / "out", after - before)
+            naming.wait_exported(tmp_path / "out", after - before)
             agent.stop(SETTLES_S)
         program.run_phase()
         program.finish()

@@ -1,7 +1,7 @@
 """Hangs: threads that wait for what does not come, and one for a device that does not get done.
 
 Says "ready" when its threads hang; after a line of its input it gives the device work and waits for it, which takes as
-long as MOCKCUDA_KERNEL_RULES says, and says so before.
+long as MOCKCUDA_KERNEL_RULES says, and says before when it did.
 """
 
 import os
@@ -28,8 +28,9 @@ def reads_nothing():
 
 
 def waits_for_the_device(work):
+    launched = time.monotonic_ns()
     work.launch("takes_5ms")
-    print('{"event": "waiting"}', flush=True)
+    print(f'{{"event": "waiting", "launched": {launched}}}', flush=True)
     work.wait()
 
 

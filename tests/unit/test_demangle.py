@@ -81,10 +81,10 @@ def test_a_name_that_stands_for_gigabytes_stays_mangled_and_is_cheap(levels: int
         sequence = digits[number % 36] if number < 36 else digits[number // 36 - 1] + digits[number % 36]
         mangled += f"S_IS{sequence}_S{sequence}_E"
 
-    started = time.monotonic()
+    started = time.thread_time()
     text = demangle(mangled)
 
-    assert time.monotonic() - started < 0.5
+    assert time.thread_time() - started < 0.5
     assert len(text) <= 128 << 10
 
 

@@ -275,21 +275,21 @@ def test_other_machines_and_files_without_eh_frame_are_refused() -> None:
 
 def test_a_long_hostile_chain_of_restores_ends_soon() -> None:
     program = bytes([0x0A]) + bytes([0x0B, 0x0A, 0x41]) * 60_000
-    started = time.process_time()
+    started = time.thread_time()
 
     table = table_of((CODE, CODE_SIZE, program))
 
     assert table.functions == 1
-    assert time.process_time() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_a_section_of_terminators_ends_soon() -> None:
-    started = time.process_time()
+    started = time.thread_time()
 
     table = compile_table(ElfFile.from_bytes(image(bytes(8 << 20))))
 
     assert not table.rows.size
-    assert time.process_time() - started < 1
+    assert time.thread_time() - started < 1
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

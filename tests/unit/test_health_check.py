@@ -17,6 +17,7 @@ from otel_gpu.config.settings import HealthCheckSettings
 from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.service.health_check import HealthCheck, Report
 from otel_gpu.supervision import Health
+from tests.fair_clock import fair_s
 
 GOOD, BAD = Health("collect", 0), Health("cuda", 3, "MemoryError")
 PATIENCE_S = 20
@@ -130,11 +131,11 @@ def test_clients_that_say_nothing_do_not_hold_up_others(make: Make) -> None:
             client = stack.enter_context(socket.create_connection(check.address, PATIENCE_S))
             client.sendall(b"GET / HT")
 
-        began = time.monotonic()
+        began = fair_s()
         assert ask(check)[0] == 200
 
         # At most a second, which is for how long too many a second are left waiting.
-        assert time.monotonic() - began < 3
+        assert fair_s() - began < 3
 
 
 def test_a_silent_client_is_sent_away(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,16 +155,17 @@ def test_a_flood_takes_little_of_the_agent(make: Make) -> None:
 
     floods = [threading.Thread(target=flood) for _ in range(4)]
     thread = next(t for t in threading.enumerate() if t.name == "otel-gpu-health_check")
-    began = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+    clock = time.pthread_getcpuclockid(thread.ident)
+    began, used_before_s = time.monotonic(), time.clock_gettime(clock)
     for one in floods:
         one.start()
     time.sleep(3)
-    used_s = time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) - began
+    used_s, elapsed_s = time.clock_gettime(clock) - used_before_s, time.monotonic() - began
     over.set()
     for one in floods:
         one.join()
 
-    assert used_s < 0.6
+    assert used_s < 0.2 * elapsed_s
     assert ask(check)[0] == 200
     assert len(os.listdir("/proc/self/fd")) < descriptors + 70
 
@@ -172,11 +174,11 @@ def test_it_stops_at_once_whoever_is_connected(make: Make) -> None:
     check = make()
     with socket.create_connection(check.address, PATIENCE_S) as client:
         client.sendall(b"GET")
-        began = time.monotonic()
+        began = fair_s()
         check.close()
         check.close()
 
-        assert time.monotonic() - began < 2
+        assert fair_s() - began < 2
 
 
 def test_a_port_that_is_taken_is_one_clear_line(make: Make) -> None:

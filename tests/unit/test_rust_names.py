@@ -178,10 +178,10 @@ def test_short_names_have_no_generic_arguments(name: str, short: str) -> None:
     ],
 )
 def test_a_name_that_stands_for_gigabytes_is_cheap(name: str) -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     text = demangle(name)
 
-    assert time.monotonic() - started < 0.5
+    assert time.thread_time() - started < 0.5
     assert len(text) <= 128 << 10
 
 

@@ -45,12 +45,12 @@ def image(code: bytes, functions: tuple[int, ...] = (0,), kind: int = ET_DYN, va
 def test_code_that_is_made_to_cost_time_costs_little(piece: bytes) -> None:
     function = (piece * ((1 << 20) // len(piece)))[: (1 << 20) - 32] + LEA_RDI_CODE + MOV_R8D_ONES
     code = function.ljust(1 << 20, b"\x90") * 2
-    started = time.process_time()
+    started = time.thread_time()
 
     found = read_stub_map(image(code, tuple(range(0, len(code), 1 << 20))))
 
     assert len(found) == 0
-    assert time.process_time() - started < 20
+    assert time.thread_time() - started < 20
 
 
 def test_what_is_left_out_for_its_cost_is_told() -> None:
