@@ -49,6 +49,9 @@ static __always_inline void begin_call(const struct caller *who, u64 function, u
 	}
 	if (left)
 		take_out(&verbs_calls, TABLE_VERBS_CALLS, left->tgid, left->incarnation, &key);
+	/* A program that was there before has its first entry here. */
+	if (!program_of(who))
+		meet();
 	if (!PUT_IN(verbs_calls, TABLE_VERBS_CALLS, who, &key, &call))
 		lose(LOSS_CALLS_FULL);
 }

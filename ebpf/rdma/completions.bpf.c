@@ -93,7 +93,7 @@ static __always_inline u64 since(u64 now, u64 then)
 	return now > then ? now - then : 0;
 }
 
-static __always_inline void complete(struct poll *p, struct queue_pair *pair, const struct verbs_wc *wc)
+static __noinline int complete(struct poll *p, struct queue_pair *pair, const struct verbs_wc *wc)
 {
 	struct match m = { .ring = ring_of(pair), .wr_id = wc->wr_id, .end = pair->posted, .any = wc->status != 0 };
 	u32 why = RDMA_UNMATCHED_BEFORE;
@@ -101,8 +101,8 @@ static __always_inline void complete(struct poll *p, struct queue_pair *pair, co
 	struct posted *slot;
 
 	if (!m.ring) {
-		add_row(&p->who, pair->id, RDMA_ROW_UNMATCHED, 0, RDMA_UNMATCHED_DEEP, 0);
-		return;
+		ADD_ROW(&p->who, pair->id, RDMA_ROW_UNMATCHED, 0, RDMA_UNMATCHED_DEEP, 0);
+		return 0;
 	}
 	if (pair->window != p->window) {
 		pair->window = p->window;
@@ -110,8 +110,8 @@ static __always_inline void complete(struct poll *p, struct queue_pair *pair, co
 		pair->last_done_ns = 0;
 	}
 	if (!find_posted(pair, &m, &at, &why)) {
-		add_row(&p->who, pair->id, RDMA_ROW_UNMATCHED, 0, why, 0);
-		return;
+		ADD_ROW(&p->who, pair->id, RDMA_ROW_UNMATCHED, 0, why, 0);
+		return 0;
 	}
 	slot = &m.ring->posted[at & (RING - 1)];
 	when = slot->when & ~POSTED_BITS;
@@ -123,12 +123,13 @@ static __always_inline void complete(struct poll *p, struct queue_pair *pair, co
 		u8 operation = slot->when & (RDMA_OPERATIONS - 1);
 		u64 latency = since(p->now, when);
 
-		add_row(&p->who, pair->id, RDMA_ROW_LATENCY, operation, duration_bucket(latency), latency);
+		ADD_ROW(&p->who, pair->id, RDMA_ROW_LATENCY, operation, duration_bucket(latency), latency);
 		began = when > pair->last_done_ns ? when : pair->last_done_ns;
 		latency = since(p->now, began);
-		add_row(&p->who, pair->id, RDMA_ROW_SERVICE, operation, duration_bucket(latency), latency);
+		ADD_ROW(&p->who, pair->id, RDMA_ROW_SERVICE, operation, duration_bucket(latency), latency);
 	}
 	pair->last_done_ns = p->now;
+	return 0;
 }
 
 ROUND(take_completion)(u32 i, struct poll *p)
@@ -144,11 +145,11 @@ ROUND(take_completion)(u32 i, struct poll *p)
 	if (!pair)
 		return 0;
 	if (!wc.status && wc.opcode & WC_RECEIVE) {
-		add_row(&p->who, pair->id, RDMA_ROW_RECEIVED, wc.opcode & 1, 0, wc.byte_len);
+		ADD_ROW(&p->who, pair->id, RDMA_ROW_RECEIVED, wc.opcode & 1, 0, wc.byte_len);
 		return 0;
 	}
 	if (wc.status) {
-		add_row(&p->who, pair->id, RDMA_ROW_ERROR, 0, wc.status < 255 ? wc.status : 255, 0);
+		ADD_ROW(&p->who, pair->id, RDMA_ROW_ERROR, 0, wc.status < 255 ? wc.status : 255, 0);
 		pair->state = QP_ERROR;
 		/* Which side failed its opcode does not say. */
 		if (p->queue == pair->receive_queue && p->queue != pair->send_queue)
@@ -198,20 +199,30 @@ int poll_cq(struct pt_regs *ctx)
 	return 0;
 }
 
+static __always_inline int end_poll(struct poll *p)
+{
+	struct verbs_call call;
+
+	if (!end_call(&p->who, VERBS_POLL, &call))
+		return 0;
+	p->queue = call.a;
+	p->wc = call.b;
+	p->window = call.c;
+	return 1;
+}
+
 SEC("uprobe")
 int poll_cq_done(struct pt_regs *ctx)
 {
 	struct verbs_program *program;
-	struct verbs_call call;
-	struct caller who;
-	struct poll p;
+	struct poll p = {};
 
-	if (!identify(&who) || !end_call(&who, VERBS_POLL, &call) || RESULT(ctx) <= 0)
+	if (!identify(&p.who) || !end_poll(&p) || RESULT(ctx) <= 0)
 		return 0;
-	program = verbs_of(&who);
+	program = verbs_of(&p.who);
 	if (program)
 		__sync_fetch_and_add(&program->useful, 1);
-	p = (struct poll){ .who = who, .queue = call.a, .wc = call.b, .window = call.c, .found = RESULT(ctx) };
+	p.found = RESULT(ctx);
 	if (!read_user(&p.context, sizeof(p.context), p.queue))
 		return 0;
 	p.now = bpf_ktime_get_ns();

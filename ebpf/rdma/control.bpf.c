@@ -127,34 +127,58 @@ int modify_qp(struct pt_regs *ctx)
 	return 0;
 }
 
-static __always_inline void tell_extended(const struct caller *who, u64 qp)
+static __noinline int tell_extended(const struct caller *who, u64 qp)
 {
 	struct verbs_program *program = verbs_of(who);
-	u64 functions[VERBS_FUNCTIONS - 4], sum = 0;
 	struct verbs_event *event;
+	u64 sum = 0;
 
-	if (!program || bpf_probe_read_user(functions, sizeof(functions), (void *)(qp + QP_EX_FUNCTIONS)))
-		return;
-#pragma unroll
-	for (int i = 0; i < VERBS_FUNCTIONS - 4; i++)
-		sum = sum * 31 + functions[i];
-	/* Its beginning and end, a write and a send: every provider has these. */
-	if (!functions[17] || !functions[18] || program->extended == sum)
-		return;
+	if (!program)
+		return 0;
 	event = event_of(who, program, VERBS_EXTENDED);
 	if (!event)
-		return;
-	program->extended = sum;
+		return 0;
+	if (bpf_probe_read_user(event->functions, QP_EX_COUNT * sizeof(u64), (void *)(qp + QP_EX_FUNCTIONS))) {
+		bpf_ringbuf_discard(event, 0);
+		program->told--;
+		return 0;
+	}
 #pragma unroll
-	for (int i = 0; i < VERBS_FUNCTIONS - 4; i++)
-		event->functions[i] = functions[i];
+	for (int i = 0; i < QP_EX_COUNT; i++)
+		sum = sum * 31 + event->functions[i];
+	/* How a batch begins and ends: whatever has functions of its own has these. */
+	if (!event->functions[QP_EX_START] || !event->functions[QP_EX_COMPLETE] || program->extended == sum) {
+		bpf_ringbuf_discard(event, 0);
+		program->told--;
+		return 0;
+	}
+	program->extended = sum;
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+static __always_inline void note_address(struct queue_pair *pair, u64 attr, u32 mask)
+{
+	u8 port = 0;
+
+	if (mask & ATTR_PORT)
+		read_user(&pair->port, sizeof(pair->port),
+			  attr + __builtin_offsetof(struct verbs_qp_attr, initial_port));
+	if (!(mask & ATTR_AV))
+		return;
+	read_user(pair->gid, sizeof(pair->gid), attr + __builtin_offsetof(struct verbs_qp_attr, dgid));
+	read_user(&pair->gid_index, 1, attr + __builtin_offsetof(struct verbs_qp_attr, sgid_index));
+	read_user(&pair->has_gid, 1, attr + __builtin_offsetof(struct verbs_qp_attr, is_global));
+	read_user(&pair->destination, 2, attr + __builtin_offsetof(struct verbs_qp_attr, dlid));
+	read_user(&port, 1, attr + __builtin_offsetof(struct verbs_qp_attr, port_num));
+	if (port)
+		pair->port = port;
 }
 
 SEC("uprobe")
 int modify_qp_done(struct pt_regs *ctx)
 {
-	struct verbs_qp_attr attr;
+	struct verbs_attr_head attr;
 	struct queue_pair *pair;
 	struct verbs_call call;
 	struct caller who;
@@ -170,24 +194,15 @@ int modify_qp_done(struct pt_regs *ctx)
 	if (!pair)
 		return 0;
 	pair->type = qp.qp_type;
-	if (mask & ATTR_PORT)
-		pair->port = attr.initial_port;
 	if (mask & ATTR_PATH_MTU)
 		pair->mtu = attr.path_mtu;
 	if (mask & ATTR_DEST_QPN)
 		pair->remote_qpn = attr.dest_qp_num;
-	if (mask & ATTR_AV) {
-		__builtin_memcpy(pair->gid, attr.dgid, sizeof(pair->gid));
-		pair->gid_index = attr.sgid_index;
-		pair->has_gid = attr.is_global != 0;
-		pair->destination = attr.dlid;
-		if (attr.port_num)
-			pair->port = attr.port_num;
-	}
+	note_address(pair, call.b, mask);
 	if (!(mask & ATTR_STATE))
 		return 0;
 	pair->state = attr.qp_state < STATE_UNKNOWN ? attr.qp_state : STATE_UNKNOWN;
-	add_row(&who, pair->id, RDMA_ROW_STATE, 0, pair->state, 0);
+	ADD_ROW(&who, pair->id, RDMA_ROW_STATE, 0, pair->state, 0);
 	if (attr.qp_state == QP_RESET || attr.qp_state == QP_INIT) {
 		begin_anew(&who, pair);
 		if (attr.qp_state == QP_INIT)
@@ -254,16 +269,16 @@ int register_mr_done(struct pt_regs *ctx)
 	if (!identify(&who) || !end_call(&who, VERBS_REGISTER, &call) || !verbs_of(&who))
 		return 0;
 	if (!made) {
-		add_row(&who, 0, RDMA_ROW_REFUSED, 0, 0, 0);
+		ADD_ROW(&who, 0, RDMA_ROW_REFUSED, 0, 0, 0);
 		return 0;
 	}
 	took = bpf_ktime_get_ns() - call.start_ns;
-	add_row(&who, 0, RDMA_ROW_REGISTRATION, 0, duration_bucket(took), took);
+	ADD_ROW(&who, 0, RDMA_ROW_REGISTRATION, 0, duration_bucket(took), took);
 	if (!read_user(&bytes, sizeof(bytes), made + MR_LENGTH_AT))
 		return 0;
 	key = (struct memory_region_key){ who.tgid, who.incarnation, made };
 	if (PUT_IN(memory_regions, TABLE_MEMORY_REGIONS, &who, &key, &bytes))
-		add_row(&who, 0, RDMA_ROW_REGISTERED, 0, 0, bytes);
+		ADD_ROW(&who, 0, RDMA_ROW_REGISTERED, 0, 0, bytes);
 	else
 		lose(LOSS_RDMA_FULL);
 	return 0;
@@ -296,7 +311,7 @@ int deregister_mr_done(struct pt_regs *ctx)
 		return 0;
 	bytes = *found;
 	if (TAKE_OUT(memory_regions, TABLE_MEMORY_REGIONS, &who, &key))
-		add_row(&who, 0, RDMA_ROW_DEREGISTERED, 0, 0, bytes);
+		ADD_ROW(&who, 0, RDMA_ROW_DEREGISTERED, 0, 0, bytes);
 	return 0;
 }
 
@@ -325,6 +340,6 @@ int get_event_done(struct pt_regs *ctx)
 	if (!identify(&who) || !end_call(&who, VERBS_GET_EVENT, &call) || RESULT(ctx) || !verbs_of(&who))
 		return 0;
 	if (read_user(&event, sizeof(event), call.a))
-		add_row(&who, 0, RDMA_ROW_ASYNC, 0, event.type < 255 ? event.type : 255, 0);
+		ADD_ROW(&who, 0, RDMA_ROW_ASYNC, 0, event.type < 255 ? event.type : 255, 0);
 	return 0;
 }

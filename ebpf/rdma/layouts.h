@@ -35,6 +35,9 @@ _Static_assert(__builtin_offsetof(struct verbs_qp, qp_num) == 52, "struct ibv_qp
 /* struct ibv_qp_ex */
 #define QP_EX_WR_ID 168
 #define QP_EX_FUNCTIONS 184
+#define QP_EX_COUNT 20
+#define QP_EX_START 17
+#define QP_EX_COMPLETE 18
 
 struct verbs_wr {
 	u64 wr_id;
@@ -75,6 +78,16 @@ struct verbs_qp_init {
 };
 _Static_assert(__builtin_offsetof(struct verbs_qp_init, qp_type) == 52, "struct ibv_qp_init_attr");
 
+/* The beginning of struct ibv_qp_attr, */
+struct verbs_attr_head {
+	u32 qp_state;
+	u32 cur_qp_state;
+	u32 path_mtu;
+	u32 numbers[4];
+	u32 dest_qp_num; /* 28 */
+};
+
+/* and all of it that matters. */
 struct verbs_qp_attr {
 	u32 qp_state;
 	u32 cur_qp_state;

@@ -92,21 +92,40 @@ struct {
 	__type(value, u64);
 } last_id SEC(".maps");
 
-/* Where what is too large for the stack is made. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct queue_pair);
-} made_pair SEC(".maps");
-
 static const struct work_ring no_ring = {};
+static const struct queue_pair no_pair = { .state = STATE_UNKNOWN };
 static const struct verbs_program no_verbs = {};
 static const struct rdma_row no_rdma_row = {};
 
 #define MOST_EVENTS 4096 /* of a program: it opens no more devices than that */
 
-static __always_inline struct verbs_program *verbs_of(const struct caller *who)
+/* Puts in an entry of a queue pair that has none, with a number of its own. */
+static __noinline struct queue_pair *put_pair(const struct caller *who, const struct queue_pair_key *key)
+{
+	struct queue_pair *made;
+	u32 zero = 0;
+	u64 *last = bpf_map_lookup_elem(&last_id, &zero);
+
+	if (!last || !PUT_IN(queue_pairs, TABLE_QUEUE_PAIRS, who, key, &no_pair))
+		return NULL;
+	made = bpf_map_lookup_elem(&queue_pairs, key);
+	if (made) {
+		made->id = __sync_fetch_and_add(last, 1) + 1;
+		made->key = *key;
+	}
+	return made;
+}
+
+static __noinline int put_none(const struct caller *who)
+{
+	struct queue_pair_key none = { who->tgid, who->incarnation, 0, QPN_NONE, 0 };
+
+	return put_pair(who, &none) != NULL;
+}
+
+/* What is known of a program that uses verbs, made where there is nothing yet: with it comes the entry of its queue pairs
+ * that will find no room, as long as there is some. */
+static __noinline struct verbs_program *verbs_of(const struct caller *who)
 {
 	struct program_key key = { who->tgid, who->incarnation };
 	struct verbs_program *found = bpf_map_lookup_elem(&verbs_programs, &key);
@@ -114,11 +133,12 @@ static __always_inline struct verbs_program *verbs_of(const struct caller *who)
 	if (found)
 		return found;
 	meet();
-	if (!KEEP_IN(verbs_programs, TABLE_VERBS_PROGRAMS, who, &key, &no_verbs)) {
+	if (PUT_IN(verbs_programs, TABLE_VERBS_PROGRAMS, who, &key, &no_verbs))
+		put_none(who);
+	found = bpf_map_lookup_elem(&verbs_programs, &key);
+	if (!found)
 		lose(LOSS_RDMA_FULL);
-		return NULL;
-	}
-	return bpf_map_lookup_elem(&verbs_programs, &key);
+	return found;
 }
 
 static __always_inline struct verbs_event *event_of(const struct caller *who, struct verbs_program *program, u32 kind)
@@ -140,30 +160,35 @@ static __always_inline struct verbs_event *event_of(const struct caller *who, st
 	return event;
 }
 
-static __always_inline void add_row(const struct caller *who, u64 id, u8 kind, u8 operation, u8 bucket, u64 sum)
+#define ROW_OF(kind, operation, bucket) ((u32)(kind) | (u32)(u8)(operation) << 8 | (u32)(u8)(bucket) << 16)
+
+static __noinline int add_to_row(const struct caller *who, u64 id, u32 what, u64 sum)
 {
 	struct rdma_row_key key = {
 		.tgid = who->tgid,
 		.incarnation = who->incarnation,
 		.id = id,
-		.kind = kind,
-		.operation = operation,
-		.bucket = bucket,
+		.kind = what,
+		.operation = what >> 8,
+		.bucket = what >> 16,
 	};
 	struct rdma_row *row = bpf_map_lookup_elem(&rdma_rows, &key);
 
 	if (!row) {
 		if (!KEEP_IN(rdma_rows, TABLE_RDMA_ROWS, who, &key, &no_rdma_row)) {
 			lose(LOSS_RDMA_FULL);
-			return;
+			return 0;
 		}
 		row = bpf_map_lookup_elem(&rdma_rows, &key);
 		if (!row)
-			return;
+			return 0;
 	}
 	__sync_fetch_and_add(&row->count, 1);
 	__sync_fetch_and_add(&row->sum, sum);
+	return 0;
 }
+
+#define ADD_ROW(who, id, kind, operation, bucket, sum) add_to_row(who, id, ROW_OF(kind, operation, bucket), sum)
 
 static __always_inline struct poll_window *window_of(const struct caller *who)
 {
@@ -172,40 +197,37 @@ static __always_inline struct poll_window *window_of(const struct caller *who)
 	return bpf_map_lookup_elem(&poll_windows, &key);
 }
 
-/* The entry of a queue pair, made where there is none: of one that finds no room, that of all such. */
+static __noinline int put_ring(const struct caller *who, struct queue_pair *pair)
+{
+	struct work_ring_key key = { who->tgid, who->incarnation, pair->id };
+
+	if (!PUT_IN(work_rings, TABLE_WORK_RINGS, who, &key, &no_ring)) {
+		lose(LOSS_RDMA_FULL);
+		pair->is_lost = 1;
+	}
+	return 0;
+}
+
+/* The entry of a queue pair, made where there is none; NULL where there is no room. */
 static __noinline struct queue_pair *make_pair(const struct caller *who, u64 context, u32 qpn)
 {
 	struct queue_pair_key key = { who->tgid, who->incarnation, context, qpn, 0 };
-	struct queue_pair *new, *found;
-	struct work_ring_key ring;
-	u32 zero = 0;
-	u64 *last = bpf_map_lookup_elem(&last_id, &zero), device = 0;
+	struct queue_pair *made;
+	u64 device = 0;
 
-	new = bpf_map_lookup_elem(&made_pair, &zero);
-	if (!new || !last || !verbs_of(who))
+	if (!verbs_of(who))
 		return NULL;
-	__builtin_memset(new, 0, sizeof(*new));
-	new->state = STATE_UNKNOWN;
-	new->id = __sync_fetch_and_add(last, 1) + 1;
-	if (qpn != QPN_NONE) {
-		if (!bpf_probe_read_user(&device, sizeof(device), (void *)context))
-			bpf_probe_read_user_str(new->device, sizeof(new->device), (void *)(device + DEVICE_NAME_AT));
+	made = put_pair(who, &key);
+	if (!made) {
+		made = bpf_map_lookup_elem(&queue_pairs, &key);
+		if (!made)
+			lose(LOSS_RDMA_FULL);
+		return made;
 	}
-	new->key = key;
-	if (!PUT_IN(queue_pairs, TABLE_QUEUE_PAIRS, who, &key, new)) {
-		found = bpf_map_lookup_elem(&queue_pairs, &key);
-		if (found)
-			return found;
-		lose(LOSS_RDMA_FULL);
-		return NULL;
-	}
-	ring = (struct work_ring_key){ who->tgid, who->incarnation, new->id };
-	found = bpf_map_lookup_elem(&queue_pairs, &key);
-	if (found && qpn != QPN_NONE && !PUT_IN(work_rings, TABLE_WORK_RINGS, who, &ring, &no_ring)) {
-		lose(LOSS_RDMA_FULL);
-		found->is_lost = 1;
-	}
-	return found;
+	if (!bpf_probe_read_user(&device, sizeof(device), (void *)context))
+		bpf_probe_read_user_str(made->device, sizeof(made->device), (void *)(device + DEVICE_NAME_AT));
+	put_ring(who, made);
+	return made;
 }
 
 static __always_inline struct queue_pair *find_pair(const struct caller *who, u64 context, u32 qpn)
@@ -227,9 +249,7 @@ static __always_inline struct queue_pair *any_pair(const struct caller *who, u64
 {
 	struct queue_pair *found = pair_of(who, context, qpn);
 
-	if (!found)
-		found = pair_of(who, 0, QPN_NONE);
-	return found;
+	return found ? found : find_pair(who, 0, QPN_NONE);
 }
 
 static __always_inline struct work_ring *ring_of(const struct queue_pair *pair)

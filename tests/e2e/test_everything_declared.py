@@ -25,8 +25,9 @@ from tests.e2e.test_hip import built  # noqa: F401
 
 NEEDS_HARDWARE: dict[str, str] = {}
 """Metrics that no stand-in gives, and why; one in here that is emitted all the same fails the test too."""
-NEEDS_RECEIVER = {spec.name for spec in telemetry.GROUPS["Requests"]}
-"""Metrics of requests, which no agent measures yet; `tests/unit/test_serving_metrics.py` shows those that are made."""
+NEEDS_RECEIVER = {spec.name for group in ("Requests", "RDMA") for spec in telemetry.GROUPS[group]}
+"""Metrics of receivers that this agent has not: `tests/unit/test_serving_metrics.py` shows those of requests that are made,
+`test_rdma.py` those of RDMA."""
 NEEDS_PYTORCH = {t.name for t in test_torch_profiles.TYPES}
 """Types of profiles that tests record which are run where PyTorch is (`make test-torch`)."""
 _TYPES = [choice for choice in CHOICES if choice != "tensor"]

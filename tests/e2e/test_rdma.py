@@ -267,7 +267,7 @@ def test_a_forged_table_has_no_probe_where_no_function_begins(running: Running) 
     refused = running.observed.receiver.placing.probes()[1]
 
     assert refused.get("an address where no function begins", 0) >= 1
-    program.do("point", 0xFFFFFFFF)
+    program.do("point", 1)
     program.do("pairs", 0, 1, 16, 0, 0)
     assert program.process.poll() is None
 
@@ -367,7 +367,8 @@ def test_an_agent_that_begins_anew_says_the_same_of_what_comes(where: Path, tmp_
 
 def test_only_gpu_processes_are_looked_at_unless_all_are_asked_for(where: Path, tmp_path: Path) -> None:
     mock = ground.part("mock") / "libcuda.so.1"
-    with Verbs(where, LD_PRELOAD=str(mock)) as gpu, Verbs(where) as other:
+    with ExitStack() as stack:
+        gpu, other = stack.enter_context(Verbs(where, LD_PRELOAD=str(mock))), stack.enter_context(Verbs(where))
         with observing(tmp_path / "out", gpu, other, processes="observed") as observed:
             observed.until_placed(gpu)
             for program in (gpu, other):

@@ -20,6 +20,7 @@ import pytest
 from otel_gpu.config.model import Config
 from otel_gpu.config.settings import Discovery
 from otel_gpu.exporters.settings import FileSettings
+from otel_gpu.receivers.cuda.settings import CudaSettings
 from otel_gpu.receivers.rdma.receiver import RdmaReceiver
 from otel_gpu.receivers.rdma.settings import RdmaSettings
 from otel_gpu.receivers.self.settings import SelfSettings
@@ -55,7 +56,8 @@ class Verbs:
         )
         self.pid = self.process.pid
         self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         assert self._said()["event"] == "ready"
 
     def __enter__(self) -> Verbs:
@@ -66,6 +68,10 @@ class Verbs:
     ) -> None:
         self.process.kill()
         self.process.wait()
+        self._reader.join(PATIENCE_S)
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
 
     def do(self, *words: object) -> int:
         """Have it do something, and return what came of it."""
@@ -163,7 +169,11 @@ class Points:
 def observing(directory: Path, *programs: Verbs, **settings: object) -> Iterator[Observed]:
     """Observe programs, and no others."""
     config = Config(
-        receivers={"rdma": RdmaSettings(**{"processes": "all", "ports": False, **settings}), "self": SelfSettings()},
+        receivers={
+            "cuda": CudaSettings(),
+            "rdma": RdmaSettings(**{"processes": "all", "ports": False, **settings}),
+            "self": SelfSettings(),
+        },
         exporters={"file": FileSettings(str(directory))},
         discovery=Discovery(pids=tuple(p.pid for p in programs)),
         interval_s=3600.0,

@@ -182,7 +182,7 @@ SPECS = (
 
 ATTRIBUTES = (
     AttributeSpec("network.io.direction", "From the host's view.", ("transmit", "receive")),
-    AttributeSpec("network.peer.address", "The other side's IP address, where its GID is one."),
+    AttributeSpec("network.peer.address", "The other end of the connection."),
     AttributeSpec("rdma.async.event", "As libibverbs calls it, without `IBV_EVENT_`, in small letters."),
     AttributeSpec("rdma.completion.status", "As libibverbs calls it, without `IBV_WC_`, in small letters."),
     AttributeSpec(

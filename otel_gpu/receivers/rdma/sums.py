@@ -114,8 +114,8 @@ class PairTotals:
             [
                 pairs["posted"],
                 pairs["awaited"],
-                pairs["operations"].reshape(len(pairs), -1),
-                pairs["bytes"].reshape(len(pairs), -1),
+                pairs["operations"].reshape(len(pairs), len(Operation)),
+                pairs["bytes"].reshape(len(pairs), len(Operation)),
             ]
         ).astype(np.int64)
         before = np.zeros_like(now)

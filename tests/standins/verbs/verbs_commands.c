@@ -215,8 +215,8 @@ int main(void)
 		} else if (!strcmp(what, "lie"))
 			lie(a[0], a[1]);
 		else if (!strcmp(what, "point")) {
-			/* Another device, whose functions are where it says. */
-			uintptr_t at = (uintptr_t)contexts[0]->ops.post_send + a[0];
+			/* What posts is another function, or none, until it says so again. */
+			uintptr_t at = (uintptr_t)contexts[0]->ops.post_send ^ a[0];
 			memcpy(&contexts[0]->ops.post_send, &at, sizeof(at));
 		} else if (!strcmp(what, "pause"))
 			usleep(a[0] * 1000);
