@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from otel_gpu.exporters.encode import MetricsEncoder
-from otel_gpu.exporters.encode_json import JsonMetricsEncoder
-from otel_gpu.exporters.otlp_json import request_type, to_json
+from otel_gpu.exporters.wire.metrics_json import JsonMetricsEncoder
+from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
+from otel_gpu.exporters.wire.request_json import request_type, to_json
 from otel_gpu.signals.metrics import (
     Attributes,
     Buckets,

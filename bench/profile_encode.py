@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from otel_gpu.exporters.profile_otlp import encode_profiles, profile_payloads
+from otel_gpu.exporters.wire.profiles_protobuf import encode_profiles, profile_payloads
 from otel_gpu.reporters.folded import encode_folded
 from otel_gpu.reporters.html import encode_html
 from otel_gpu.reporters.pprof import encode_pprof

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from otel_gpu import heap
-from otel_gpu.exporters.span_otlp import span_payloads
+from otel_gpu.exporters.wire.spans_protobuf import span_payloads
 from otel_gpu.receivers.inference.assembly import Assembly, Seen
 from otel_gpu.receivers.inference.request import Endpoint, GpuTotals, GpuWork, Request, WorkKind
 from otel_gpu.receivers.inference.server_spans import spans_of

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .exporters.settings import Signal
 from .processors import Processor
 from .receivers import GivesMetrics, GivesProfiles, GivesSpans, LibraryReceiver, Receiver, SelfMeasuring, Supervised
+from .signals import Signal
 from .signals.metrics import (
     Attributes,
     Buckets,

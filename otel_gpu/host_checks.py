@@ -17,8 +17,8 @@ from .bpf.link_mode import usable_mode
 from .bpf.perf_event import PARANOID, right
 from .config.model import Config
 from .errors import LoadError, UnsupportedKernelError
-from .exporters.endpoint import target
-from .exporters.settings import OtlpSettings
+from .exporters.otlp.endpoint import target
+from .exporters.otlp.settings import OtlpSettings
 from .privileges import Capability, held
 from .receivers.cuda.settings import CudaSettings
 from .rights import LOAD, SERVICE

@@ -11,7 +11,8 @@ from .bpf.link_mode import LinkMode, usable_mode
 from .config.factories import receiver_factory
 from .config.model import Config
 from .disk_cache import default_directory
-from .exporters.settings import FileSettings, OtlpSettings
+from .exporters.file.settings import FileSettings
+from .exporters.otlp.settings import OtlpSettings
 from .privileges import Capability, held, without
 from .receivers.cuda.settings import CudaSettings
 from .receivers.nvml.settings import NvmlSettings

@@ -35,8 +35,7 @@ from opentelemetry.trace import SpanContext as SdkSpanContext
 from . import __version__
 from .errors import ConfigError
 from .exporters import PartlyRejected
-from .exporters.identity import SCHEMA_URL, SCOPE_NAME
-from .exporters.sdk_spans import (
+from .exporters.sdk.spans import (
     parent_context,
     sdk_attributes,
     sdk_context,
@@ -45,7 +44,8 @@ from .exporters.sdk_spans import (
     sdk_resource,
     sdk_status,
 )
-from .exporters.utf8 import utf8
+from .exporters.wire.identity import SCHEMA_URL, SCOPE_NAME
+from .exporters.wire.utf8 import utf8
 from .signals.metrics import Resource
 from .signals.spans import Span
 

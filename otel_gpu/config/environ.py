@@ -12,8 +12,10 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError
-from ..exporters.settings import Compression, OtlpSettings, Protocol, Signal, Temporality
+from ..exporters.otlp.settings import Compression, OtlpSettings, Protocol
+from ..exporters.settings import Temporality
 from ..redaction import endpoint_without_credentials
+from ..signals import Signal
 from .values import nearest, parse_pairs
 
 _TEMPORALITIES: dict[str, Temporality] = {"cumulative": "cumulative", "delta": "delta", "lowmemory": "delta"}

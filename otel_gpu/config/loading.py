@@ -9,14 +9,16 @@ from typing import Any, TypeVar
 
 from .. import registry
 from ..errors import ConfigError
-from ..exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, Protocol, Signal
+from ..exporters.console.settings import ConsoleSettings
+from ..exporters.file.settings import FileSettings
+from ..exporters.otlp.settings import OtlpSettings, Protocol
+from ..signals import SIGNALS, Signal
 from .environ import Environment
 from .file import read
 from .schema import FileSection, OtlpSection, PipelineSection, SdkSection, parse
 from .settings import (
     DEFAULT_INTERVAL_S,
     EXTENSIONS,
-    SIGNALS,
     Discovery,
     ExporterSettings,
     HealthCheckSettings,

@@ -15,16 +15,19 @@ from types import MappingProxyType
 
 from .. import registry
 from ..errors import ConfigError
-from ..exporters.endpoint import target
-from ..exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
+from ..exporters.console.settings import ConsoleSettings
+from ..exporters.file.settings import FileSettings
+from ..exporters.otlp.endpoint import target
+from ..exporters.otlp.settings import OtlpSettings
+from ..exporters.sdk.settings import SdkSettings
 from ..processors.kernel_names.settings import KernelNamesSettings
 from ..receivers.cuda.settings import CudaSettings
 from ..receivers.nvml.settings import NvmlSettings
 from ..receivers.self.settings import SelfSettings
+from ..signals import SIGNALS, Signal
 from .factories import processor_factory, receiver_factory
 from .settings import (
     DEFAULT_INTERVAL_S,
-    SIGNALS,
     Discovery,
     ExporterSettings,
     HealthCheckSettings,

@@ -18,7 +18,10 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from ..errors import ConfigError
-from ..exporters.settings import MAX_REQUEST_BYTES, Compression, OtlpSettings, RetrySettings, SdkSettings, Temporality
+from ..exporters.delivery.settings import RetrySettings
+from ..exporters.otlp.settings import Compression, OtlpSettings
+from ..exporters.sdk.settings import SdkSettings
+from ..exporters.settings import MAX_REQUEST_BYTES, Temporality
 from .values import Duration, nearest, parse_duration
 
 _Section = TypeVar("_Section")

@@ -8,7 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..errors import ConfigError
-from ..exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
+from ..exporters.console.settings import ConsoleSettings
+from ..exporters.file.settings import FileSettings
+from ..exporters.otlp.settings import OtlpSettings
+from ..exporters.sdk.settings import SdkSettings
 
 DEFAULT_INTERVAL_S = 10.0
 
@@ -70,7 +73,6 @@ ProcessorSettings = object
 ExporterSettings = OtlpSettings | FileSettings | ConsoleSettings | SdkSettings | object
 """Ours, or those of other packages' components."""
 
-SIGNALS: tuple[Signal, ...] = ("metrics", "traces", "profiles")
 EXTENSIONS: dict[str, type[HealthCheckSettings]] = {"health_check": HealthCheckSettings}
 """Settings by component type; those of exporters are in `config_load`."""
 

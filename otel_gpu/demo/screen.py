@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..exporters.quantities import quantity
+from ..exporters.console.quantities import quantity
 from ..printable import one_line
 from .figures import Figures, Kernel, Sum
 

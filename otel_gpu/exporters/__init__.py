@@ -7,15 +7,15 @@ except `shutdown`, which says for how long.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+from ..signals import Signal
 from ..signals.metrics import Point, SeriesStore
 from ..signals.profiles import Profile
 from ..signals.spans import Span
 from ..supervision import Worker
-from .settings import Signal
-from .statistics import ExporterStats
+from .delivery.statistics import ExporterStats
+from .payload import Payload
 
 __all__ = [
     "Exporter",
@@ -26,18 +26,6 @@ __all__ = [
     "SignalExporter",
     "SpansExporter",
 ]
-
-Body = TypeVar("Body")
-
-
-@dataclass(frozen=True, slots=True)
-class Payload(Generic[Body]):
-    """One request, ready to be sent: made once, however often it is tried."""
-
-    body: Body
-    points: int
-    """Data points, spans or samples within, for the statistics."""
-    size_bytes: int
 
 
 @runtime_checkable

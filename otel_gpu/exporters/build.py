@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from .. import registry
 from ..errors import ConfigError
+from ..signals import Signal
 from ..supervision import Component, Health
 from . import ExporterStats, MetricsExporter, SignalExporter, SpansExporter
+from .console.settings import ConsoleSettings
+from .file.settings import FileSettings
 from .objects import ObjectExporter, wrapped, wrapped_one
-from .settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings, Signal
+from .otlp.settings import OtlpSettings
+from .sdk.settings import SdkSettings
 from .span_sink import SpanSink
 
 if TYPE_CHECKING:
@@ -140,23 +144,23 @@ class _Made:
 def _made_of(settings: object, name: str, signal: Signal) -> AnyExporter:
     match settings:
         case OtlpSettings():
-            from .otlp import OtlpExporter
+            from .otlp.exporter import OtlpExporter
 
             return OtlpExporter(settings, name)
         case FileSettings():
-            from .file import FileExporter
+            from .file.exporter import FileExporter
 
             return FileExporter(settings, name)
         case ConsoleSettings():
-            from .console import ConsoleExporter
+            from .console.exporter import ConsoleExporter
 
             return ConsoleExporter(settings, name)
         case SdkSettings() if signal == "traces":
-            from .sdk_spans import SdkSpanExporter
+            from .sdk.spans import SdkSpanExporter
 
             return SdkSpanExporter.installed(settings, name)
         case SdkSettings():
-            from .sdk import SdkExporter
+            from .sdk.metrics import SdkExporter
 
             return SdkExporter.installed(settings, name)
     if (factory := registry.find("exporters", name.partition("/")[0])) is not None:

@@ -13,13 +13,14 @@ from ..redaction import without_credentials
 from ..signals.metrics import SeriesStore, points
 from ..signals.profiles import Profile
 from ..signals.spans import Span
-from . import Exporter, PartlyRejected, Payload
-from .queued import QueuedExporter
-from .sender import Accepted, Refused
+from . import Exporter, PartlyRejected
+from .delivery.queued import QueuedExporter
+from .delivery.sender import Accepted, Refused
+from .payload import Payload
 
 if TYPE_CHECKING:
-    from .sdk import SdkExporter
-    from .sdk_spans import SdkSpanExporter
+    from .sdk.metrics import SdkExporter
+    from .sdk.spans import SdkSpanExporter
 
 _TIMEOUT_S = 30.0
 _QUEUE_SIZE = 10
@@ -102,11 +103,11 @@ def wrapped_one(exporter: object, name: str, *, is_ours: bool = False) -> AnyWra
     """
     check([exporter])
     if _is_of_metrics(exporter):
-        from .sdk import SdkExporter
+        from .sdk.metrics import SdkExporter
 
         return SdkExporter(exporter, name, is_ours=is_ours)  # type: ignore[arg-type]
     if _is_of_spans(exporter):
-        from .sdk_spans import SdkSpanExporter
+        from .sdk.spans import SdkSpanExporter
 
         return SdkSpanExporter(exporter, name, is_ours=is_ours)  # type: ignore[arg-type]
     return ObjectExporter(exporter, name)  # type: ignore[arg-type]

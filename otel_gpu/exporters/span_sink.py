@@ -8,7 +8,7 @@ from ..signals.spans import Span
 from ..supervision import Component, Health
 from . import SignalExporter, SpansExporter
 from .settings import MAX_REQUEST_BYTES
-from .span_requests import Encoded
+from .wire.span_requests import Encoded
 
 
 class SpanSink:
@@ -25,7 +25,7 @@ class SpanSink:
         self._by_request = [e for e in unique if not isinstance(e, SpansExporter)]
         self._component = Component("export traces")
         if self._by_request:
-            from .span_otlp import span_encoder
+            from .wire.spans_protobuf import span_encoder
 
             limit = min([e.max_request_bytes for e in self._by_request], default=MAX_REQUEST_BYTES)
             self._encoder = span_encoder(limit, self._component.note)

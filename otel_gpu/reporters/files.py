@@ -126,8 +126,8 @@ def _encoder(suffix: str) -> Callable[[Sequence[Profile]], bytes]:
 
         return encode_pprof
     if suffix == ".otlp.json":
-        from ..exporters.otlp_json import to_json
-        from ..exporters.profile_otlp import encode_profiles
+        from ..exporters.wire.profiles_protobuf import encode_profiles
+        from ..exporters.wire.request_json import to_json
 
         return lambda profiles: (to_json(encode_profiles(profiles)) + "\n").encode()
     if suffix == ".html":

@@ -19,7 +19,8 @@ from ..discovery.procfs import is_alive
 from ..errors import OtelGpuError
 from ..exporters.build import Exporters, build
 from ..exporters.objects import ObjectExporter, check
-from ..exporters.settings import MAX_REQUEST_BYTES, OtlpSettings
+from ..exporters.otlp.settings import OtlpSettings
+from ..exporters.settings import MAX_REQUEST_BYTES
 from ..processors import Processor
 from ..processors.kernel_names.settings import KernelNamesSettings
 from ..receivers import GivesMetrics, GivesProfiles, GivesSpans

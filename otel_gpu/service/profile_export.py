@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..exporters import Payload, SignalExporter
+from ..exporters import SignalExporter
 from ..exporters.objects import ObjectExporter
-from ..exporters.profile_otlp import profile_payloads
+from ..exporters.payload import Payload
+from ..exporters.wire.profiles_protobuf import profile_payloads
 from ..signals.profiles import Profile
 from ..supervision import Component
 

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
-from otel_gpu.exporters.settings import Protocol
+from otel_gpu.exporters.otlp.settings import Protocol
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
 

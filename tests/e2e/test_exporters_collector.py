@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.exporters.file import FileExporter
-from otel_gpu.exporters.otlp import OtlpExporter
-from otel_gpu.exporters.settings import Compression, FileSettings, OtlpSettings, Protocol, Temporality
+from otel_gpu.exporters.file.exporter import FileExporter
+from otel_gpu.exporters.file.settings import FileSettings
+from otel_gpu.exporters.otlp.exporter import OtlpExporter
+from otel_gpu.exporters.otlp.settings import Compression, OtlpSettings, Protocol
+from otel_gpu.exporters.settings import Temporality
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from tests.e2e.collector import Collector
 

@@ -13,7 +13,7 @@ import pytest
 
 from otel_gpu import Agent, Config
 from otel_gpu.bpf.ringbuf import RingReader
-from otel_gpu.exporters.file import FileExporter
+from otel_gpu.exporters.file.exporter import FileExporter
 from otel_gpu.processors.kernel_names.processor import KernelNames
 from otel_gpu.receivers.cuda.events import CudaEvents
 from otel_gpu.receivers.cuda.receiver import CudaReceiver

@@ -10,7 +10,7 @@ import pytest
 from otel_gpu.bpf.features import probe
 from otel_gpu.config.model import Config
 from otel_gpu.config.settings import Discovery
-from otel_gpu.exporters.settings import FileSettings
+from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.receivers.cuda import loading
 from otel_gpu.service.agent import Agent
 from tests.e2e import comparison, ground

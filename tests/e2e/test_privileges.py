@@ -17,7 +17,7 @@ from otel_gpu.bpf.features import probe
 from otel_gpu.bpf.link_mode import LinkMode
 from otel_gpu.config.model import Config
 from otel_gpu.config.settings import HealthCheckSettings
-from otel_gpu.exporters.settings import OtlpSettings
+from otel_gpu.exporters.otlp.settings import OtlpSettings
 from otel_gpu.privileges import Capability
 from otel_gpu.receivers.self.settings import SelfSettings
 from otel_gpu.rights import LOAD, PART, READ, SERVICE, of_run

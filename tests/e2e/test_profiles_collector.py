@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from otel_gpu.exporters.otlp import OtlpExporter
-from otel_gpu.exporters.profile_otlp import profile_payloads
-from otel_gpu.exporters.settings import Compression, OtlpSettings, Protocol
+from otel_gpu.exporters.otlp.exporter import OtlpExporter
+from otel_gpu.exporters.otlp.settings import Compression, OtlpSettings, Protocol
+from otel_gpu.exporters.wire.profiles_protobuf import profile_payloads
 from otel_gpu.reporters.files import write_profile
 from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.profiles import CPU, GPU_INUSE_SPACE, OFF_CPU, Profile, merge

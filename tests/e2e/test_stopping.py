@@ -19,8 +19,8 @@ from otel_gpu.bpf.linker import ObjectLinker
 from otel_gpu.bpf.links import Link
 from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.discovery.watch import Watcher
-from otel_gpu.exporters.sender import Sender
-from otel_gpu.exporters.settings import FileSettings
+from otel_gpu.exporters.delivery.sender import Sender
+from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.kernel_names.resolver import KernelNameResolver
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver

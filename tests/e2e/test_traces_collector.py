@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.exporters.file import FileExporter
-from otel_gpu.exporters.otlp import OtlpExporter
-from otel_gpu.exporters.sdk_spans import SdkSpanExporter
-from otel_gpu.exporters.settings import Compression, FileSettings, OtlpSettings, Protocol, SdkSettings
+from otel_gpu.exporters.file.exporter import FileExporter
+from otel_gpu.exporters.file.settings import FileSettings
+from otel_gpu.exporters.otlp.exporter import OtlpExporter
+from otel_gpu.exporters.otlp.settings import Compression, OtlpSettings, Protocol
+from otel_gpu.exporters.sdk.settings import SdkSettings
+from otel_gpu.exporters.sdk.spans import SdkSpanExporter
 from otel_gpu.exporters.span_sink import SpanSink
 from otel_gpu.signals.spans import Span
 from tests.e2e.collector import Collector

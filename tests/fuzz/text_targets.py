@@ -14,9 +14,9 @@ from otel_gpu.discovery.kfd import AmdGpu
 from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.resource import identify
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, said
-from otel_gpu.exporters.responses import accepted
-from otel_gpu.exporters.retry import retry_after_s
-from otel_gpu.exporters.rpc_status import read_status
+from otel_gpu.exporters.delivery.retry import retry_after_s
+from otel_gpu.exporters.otlp.responses import accepted
+from otel_gpu.exporters.otlp.rpc_status import read_status
 from otel_gpu.kernel_names.kernels import printable
 from otel_gpu.kernel_names.stubs import MAX_NAME, clean_name
 from otel_gpu.printable import MAX_SHOWN, escaped, one_line

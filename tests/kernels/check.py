@@ -11,7 +11,7 @@ import time
 from otel_gpu.bpf.features import probe
 from otel_gpu.config.model import Config
 from otel_gpu.errors import OtelGpuError
-from otel_gpu.exporters.settings import FileSettings
+from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.service.agent import Agent
 from otel_gpu.service.recording import Recording
 from otel_gpu.signals.metrics import Buckets

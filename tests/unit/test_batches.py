@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from otel_gpu.exporters import ExporterStats, Payload
-from otel_gpu.exporters.settings import Signal
+from otel_gpu.exporters import ExporterStats
+from otel_gpu.exporters.payload import Payload
 from otel_gpu.service.batches import Batches, BatchPipeline
 from otel_gpu.service.profile_export import ProfileExport
+from otel_gpu.signals import Signal
 from otel_gpu.signals.metrics import Resource
 from otel_gpu.signals.profiles import Profile
 from otel_gpu.supervision import Component, Worker

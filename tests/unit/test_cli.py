@@ -16,7 +16,7 @@ from otel_gpu.cli import VERBS, main
 from otel_gpu.cli.inspect import render
 from otel_gpu.cli.signals import stop_signals
 from otel_gpu.config.model import Config
-from otel_gpu.exporters.settings import OtlpSettings
+from otel_gpu.exporters.otlp.settings import OtlpSettings
 from otel_gpu.host_checks import check_host
 from otel_gpu.inspection import InspectedProbe
 

@@ -18,7 +18,10 @@ from otel_gpu.config.schema import OtlpSection, SdkSection
 from otel_gpu.config.settings import Discovery, Pipeline
 from otel_gpu.config.values import expand, parse_duration, parse_pairs
 from otel_gpu.errors import ConfigError
-from otel_gpu.exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings
+from otel_gpu.exporters.console.settings import ConsoleSettings
+from otel_gpu.exporters.file.settings import FileSettings
+from otel_gpu.exporters.otlp.settings import OtlpSettings
+from otel_gpu.exporters.sdk.settings import SdkSettings
 from otel_gpu.processors.kernel_names.settings import KernelNamesSettings
 from otel_gpu.receivers.cuda.settings import CudaSettings
 from otel_gpu.receivers.inference.settings import InferenceSettings

@@ -19,13 +19,16 @@ from otel_gpu.config.settings import Pipeline
 from otel_gpu.errors import ConfigError
 from otel_gpu.exporters import Exporter
 from otel_gpu.exporters.build import build
-from otel_gpu.exporters.console import ConsoleExporter
-from otel_gpu.exporters.file import FileExporter
+from otel_gpu.exporters.console.exporter import ConsoleExporter
+from otel_gpu.exporters.console.settings import ConsoleSettings
+from otel_gpu.exporters.file.exporter import FileExporter
+from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.exporters.objects import ObjectExporter
-from otel_gpu.exporters.otlp import OtlpExporter
-from otel_gpu.exporters.sdk import SdkExporter
-from otel_gpu.exporters.sdk_spans import SdkSpanExporter
-from otel_gpu.exporters.settings import ConsoleSettings, FileSettings, OtlpSettings, SdkSettings
+from otel_gpu.exporters.otlp.exporter import OtlpExporter
+from otel_gpu.exporters.otlp.settings import OtlpSettings
+from otel_gpu.exporters.sdk.metrics import SdkExporter
+from otel_gpu.exporters.sdk.settings import SdkSettings
+from otel_gpu.exporters.sdk.spans import SdkSpanExporter
 from otel_gpu.signals.spans import Span
 from tests.span_reading import read_spans
 from tests.unit.span_examples import family

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from otel_gpu.exporters.encode import MetricsEncoder
+from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
 from otel_gpu.signals.metrics import (
     AttributeValue,
     Buckets,

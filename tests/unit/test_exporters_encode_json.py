@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from otel_gpu.exporters.encode import MetricsEncoder
-from otel_gpu.exporters.encode_json import JsonMetricsEncoder
-from otel_gpu.exporters.otlp_json import to_json
+from otel_gpu.exporters.wire.metrics_json import JsonMetricsEncoder
+from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
+from otel_gpu.exporters.wire.request_json import to_json
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 
 START, NOW = 1_000, 2_000

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from otel_gpu.errors import ConfigError
-from otel_gpu.exporters.endpoint import target
-from otel_gpu.exporters.settings import OtlpSettings
+from otel_gpu.exporters.otlp.endpoint import target
+from otel_gpu.exporters.otlp.settings import OtlpSettings
 
 
 @pytest.mark.parametrize(

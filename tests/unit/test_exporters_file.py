@@ -17,10 +17,10 @@ from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 i
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_gpu.errors import OtelGpuError
-from otel_gpu.exporters import Payload
-from otel_gpu.exporters.file import FileExporter
-from otel_gpu.exporters.line_file import LineFile
-from otel_gpu.exporters.settings import FileSettings, RotationSettings
+from otel_gpu.exporters.file.exporter import FileExporter
+from otel_gpu.exporters.file.line_file import LineFile
+from otel_gpu.exporters.file.settings import FileSettings, RotationSettings
+from otel_gpu.exporters.payload import Payload
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from otel_gpu.trusted_paths import open_directory
 from tests.faults import failing

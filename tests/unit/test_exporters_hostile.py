@@ -20,14 +20,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from otel_gpu.exporters import Payload
 from otel_gpu.exporters.build import Exporters
-from otel_gpu.exporters.connections import Connections
-from otel_gpu.exporters.grpc_relay import Relay
-from otel_gpu.exporters.otlp import OtlpExporter
-from otel_gpu.exporters.sender import Accepted, Sender
-from otel_gpu.exporters.settings import OtlpSettings, RetrySettings
-from otel_gpu.exporters.tls import shown_certificate
+from otel_gpu.exporters.delivery.sender import Accepted, Sender
+from otel_gpu.exporters.delivery.settings import RetrySettings
+from otel_gpu.exporters.otlp.connections import Connections
+from otel_gpu.exporters.otlp.exporter import OtlpExporter
+from otel_gpu.exporters.otlp.grpc_relay import Relay
+from otel_gpu.exporters.otlp.settings import OtlpSettings
+from otel_gpu.exporters.otlp.tls import shown_certificate
+from otel_gpu.exporters.payload import Payload
 
 TIMEOUT_S = 0.25
 ENOUGH_S = 6.0

@@ -8,10 +8,10 @@ from google.protobuf import any_pb2, duration_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.exporters.responses import accepted
-from otel_gpu.exporters.retry import retry_after_s, waits
-from otel_gpu.exporters.rpc_status import MAX_STATUS_BYTES, read_status
-from otel_gpu.exporters.settings import RetrySettings
+from otel_gpu.exporters.delivery.retry import retry_after_s, waits
+from otel_gpu.exporters.delivery.settings import RetrySettings
+from otel_gpu.exporters.otlp.responses import accepted
+from otel_gpu.exporters.otlp.rpc_status import MAX_STATUS_BYTES, read_status
 
 
 def test_waits_grow_to_a_limit() -> None:

@@ -13,9 +13,10 @@ from opentelemetry.sdk.metrics import Counter, Histogram, UpDownCounter
 from opentelemetry.sdk.metrics import export as sdk
 
 from otel_gpu.errors import ConfigError
-from otel_gpu.exporters.encode import MetricsEncoder
-from otel_gpu.exporters.sdk import Deltas, SdkExporter, metrics_data
-from otel_gpu.exporters.settings import SdkSettings, Temporality
+from otel_gpu.exporters.sdk.metrics import Deltas, SdkExporter, metrics_data
+from otel_gpu.exporters.sdk.settings import SdkSettings
+from otel_gpu.exporters.settings import Temporality
+from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
 from otel_gpu.signals.metrics import (
     Buckets,
     Instrument,

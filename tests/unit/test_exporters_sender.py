@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from otel_gpu.exporters import ExporterStats, Payload
-from otel_gpu.exporters.sender import Accepted, Refused, Sender
-from otel_gpu.exporters.settings import RetrySettings
+from otel_gpu.exporters import ExporterStats
+from otel_gpu.exporters.delivery.sender import Accepted, Refused, Sender
+from otel_gpu.exporters.delivery.settings import RetrySettings
+from otel_gpu.exporters.payload import Payload
 
 FAST = RetrySettings(initial_interval_s=0.001, max_interval_s=0.002, max_elapsed_time_s=5)
 DOWN = Refused("connection refused", retryable=True)

@@ -14,8 +14,8 @@ from otel_gpu.cli import logs, main
 from otel_gpu.cli.doctor import render as render_check
 from otel_gpu.cli.inspect import render as render_library
 from otel_gpu.errors import ElfError
-from otel_gpu.exporters.console import ConsoleExporter
-from otel_gpu.exporters.settings import ConsoleSettings
+from otel_gpu.exporters.console.exporter import ConsoleExporter
+from otel_gpu.exporters.console.settings import ConsoleSettings
 from otel_gpu.host_checks import Check
 from otel_gpu.inspection import InspectedProbe
 from otel_gpu.printable import escaped, one_line

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from otel_gpu.cli import main
 from otel_gpu.errors import ConfigError, OtelGpuError
-from otel_gpu.exporters.profile_otlp import encode_profiles
+from otel_gpu.exporters.wire.profiles_protobuf import encode_profiles
 from otel_gpu.profiles import diff, read
 from otel_gpu.reporters import reading as profile_read
 from otel_gpu.reporters.files import SUFFIXES, check_output, check_suffix, write_difference, write_profile
@@ -385,7 +385,7 @@ def test_a_damaged_pprof_is_read_or_refused(tmp_path_factory, at, byte, length):
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_otlp_with_any_index_wrong_is_read_or_refused(tmp_path_factory, data):
-    from otel_gpu.exporters.otlp_json import to_json
+    from otel_gpu.exporters.wire.request_json import to_json
 
     request = encode_profiles([training()])
     sample = data.draw(st.sampled_from(list(request.resource_profiles[0].scope_profiles[0].profiles[0].samples)))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
 
-from otel_gpu.exporters.profile_otlp import encode_profiles, profile_payloads
+from otel_gpu.exporters.wire.profiles_protobuf import encode_profiles, profile_payloads
 from otel_gpu.signals.metrics import attributes
 from otel_gpu.signals.profiles import (
     CPU,

@@ -21,12 +21,12 @@ from opentelemetry.trace.status import StatusCode
 
 from otel_gpu import __version__
 from otel_gpu.errors import ConfigError
-from otel_gpu.exporters.identity import SCHEMA_URL
 from otel_gpu.exporters.objects import wrapped, wrapped_one
-from otel_gpu.exporters.sdk_spans import BATCH, SdkSpanExporter, readable_spans, trace_state
-from otel_gpu.exporters.settings import SdkSettings
-from otel_gpu.exporters.span_otlp import span_payloads
+from otel_gpu.exporters.sdk.settings import SdkSettings
+from otel_gpu.exporters.sdk.spans import BATCH, SdkSpanExporter, readable_spans, trace_state
 from otel_gpu.exporters.span_sink import SpanSink
+from otel_gpu.exporters.wire.identity import SCHEMA_URL
+from otel_gpu.exporters.wire.spans_protobuf import span_payloads
 from tests.span_reading import spans_of_bytes
 from tests.unit.span_examples import family, hostile, many, request
 

@@ -14,13 +14,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 from otel_gpu import __version__
-from otel_gpu.exporters.attribute_values import add_attributes
-from otel_gpu.exporters.identity import SCHEMA_URL
-from otel_gpu.exporters.otlp_json import to_json
-from otel_gpu.exporters.span_attributes import SpanAttributes
-from otel_gpu.exporters.span_json import span_line_encoder
-from otel_gpu.exporters.span_otlp import span_encoder, span_payloads
-from otel_gpu.exporters.span_requests import MAX_SHORTENED, SpanRequests
+from otel_gpu.exporters.wire.attribute_values import add_attributes
+from otel_gpu.exporters.wire.identity import SCHEMA_URL
+from otel_gpu.exporters.wire.request_json import to_json
+from otel_gpu.exporters.wire.span_attributes import SpanAttributes
+from otel_gpu.exporters.wire.span_requests import MAX_SHORTENED, SpanRequests
+from otel_gpu.exporters.wire.spans_json import span_line_encoder
+from otel_gpu.exporters.wire.spans_protobuf import span_encoder, span_payloads
 from otel_gpu.signals.metrics import Attributes, Resource
 from otel_gpu.signals.spans import Link, Span, SpanContext, SpanKind, SpanStatus
 from tests.span_reading import spans_of_bytes, spans_of_lines

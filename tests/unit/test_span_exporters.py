@@ -17,18 +17,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from otel_gpu.exporters import Exporter, ExporterStats, PartlyRejected
-from otel_gpu.exporters.console import ConsoleExporter
-from otel_gpu.exporters.file import FileExporter
+from otel_gpu.exporters.console.exporter import ConsoleExporter
+from otel_gpu.exporters.console.settings import ConsoleSettings
+from otel_gpu.exporters.delivery.settings import RetrySettings
+from otel_gpu.exporters.file.exporter import FileExporter
+from otel_gpu.exporters.file.settings import FileSettings, RotationSettings
 from otel_gpu.exporters.objects import ObjectExporter
-from otel_gpu.exporters.otlp import OtlpExporter
-from otel_gpu.exporters.settings import (
-    ConsoleSettings,
-    FileSettings,
-    OtlpSettings,
-    Protocol,
-    RetrySettings,
-    RotationSettings,
-)
+from otel_gpu.exporters.otlp.exporter import OtlpExporter
+from otel_gpu.exporters.otlp.settings import OtlpSettings, Protocol
 from otel_gpu.exporters.span_sink import SpanSink
 from otel_gpu.signals.metrics import SeriesStore
 from otel_gpu.signals.spans import Span

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from otel_gpu.exporters import ExporterStats
-from otel_gpu.exporters.encode import MetricsEncoder
-from otel_gpu.exporters.file import FileExporter
-from otel_gpu.exporters.sdk import metrics_data
-from otel_gpu.exporters.settings import FileSettings
+from otel_gpu.exporters.file.exporter import FileExporter
+from otel_gpu.exporters.file.settings import FileSettings
+from otel_gpu.exporters.sdk.metrics import metrics_data
+from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
 from otel_gpu.service.timeline import Timeline
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from tests.unit.graphs import one_pipeline

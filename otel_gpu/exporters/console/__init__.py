@@ -1,0 +1,1 @@
+"""What does a person at a terminal see?"""

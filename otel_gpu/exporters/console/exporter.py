@@ -1,0 +1,183 @@
+"""What does a person at a terminal see? A table for each export; plain text when nobody is at the terminal."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, TextIO
+from weakref import WeakKeyDictionary
+
+from ...printable import one_line
+from ...signals.metrics import Buckets, Instrument
+from ...supervision import Worker
+from .. import ExporterStats
+from ..delivery.statistics import Tally
+from .quantities import quantity
+from .spans import spans_as_text
+from .terminal import write_text
+from .titles import title
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ...signals.metrics import ResourceSeries, Series, SeriesStore
+    from ...signals.spans import Span
+    from .settings import ConsoleSettings
+
+_log = logging.getLogger(__name__)
+
+_HEADINGS = ("metric", "attributes", "total", "per second", "count")
+_MAX_ATTRIBUTE = 60
+_PATIENCE_S = 1.0
+"""How long a table waits for somebody to read it; the agent waits as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One series as it is shown: every cell is ready to be printed."""
+
+    metric: str
+    attributes: str
+    total: str
+    rate: str
+    count: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.metric, self.attributes, self.total, self.rate, self.count
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The table before."""
+
+    totals: Mapping[Series, float] = field(default_factory=dict)
+    when_ns: int = 0
+
+
+class ConsoleExporter:
+    """Prints the series of every process, the largest first, and their rates since the table before; and spans, one a line."""
+
+    def __init__(self, settings: ConsoleSettings, name: str = "console", stream: TextIO | None = None) -> None:
+        self._rows_per_metric = settings.rows_per_metric or sys.maxsize
+        self._name = name
+        self._spans_per_interval = settings.spans_per_interval or sys.maxsize
+        self._stream = sys.stdout if stream is None else stream
+        self._lock = threading.Lock()  # signals come from different threads
+        self._tally = Tally("export to the console", _log)
+        self._before: WeakKeyDictionary[SeriesStore, _Before] = WeakKeyDictionary()
+        """What was printed last of each pipeline."""
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def takes_spans(self) -> bool:
+        return True
+
+    def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
+        """Print the tables of now."""
+        began = time.monotonic()
+        points = len(store)
+        before = self._before.get(store, _Before())
+        tables = [(title(owner.resource), list(self._rows(owner, before, now_ns))) for owner in store if owner.series]
+        self._before[store] = _Before({s: _total(s) for owner in store for s in owner.series.values()}, now_ns)
+        at = time.strftime("%H:%M:%S", time.localtime(now_ns / 1e9))
+        self._print(lambda: _rich(at, tables) if self._stream.isatty() else _plain(at, tables), points, began)
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Print spans, one a line."""
+        if not spans:
+            return
+        began = time.monotonic()
+        self._print(
+            lambda: spans_as_text(spans, self._spans_per_interval, in_color=self._stream.isatty()), len(spans), began
+        )
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Do nothing: what was exported is printed."""
+
+    def stats(self) -> ExporterStats:
+        return self._tally.snapshot()
+
+    def workers(self) -> list[Worker]:
+        return []
+
+    def _print(self, text: Callable[[], str], points: int, began: float) -> None:
+        try:
+            with self._lock:
+                write_text(self._stream, text(), _PATIENCE_S)
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
+            self._tally.down(getattr(error, "strerror", None) or str(error))
+            return
+        self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
+        self._tally.up()
+
+    def _rows(self, owner: ResourceSeries, before: _Before, now_ns: int) -> Iterator[Row]:
+        by_size = sorted(owner.series.values(), key=lambda s: (s.metric.name, -_total(s), s.attributes))
+        for _, group in groupby(by_size, key=lambda s: s.metric.name):
+            series = list(group)
+            for one in series[: self._rows_per_metric]:
+                yield self._row(one, before, now_ns)
+            if (more := len(series) - self._rows_per_metric) > 0:
+                yield Row("", f"… {more:,} more", "", "", "")
+
+    def _row(self, series: Series, before: _Before, now_ns: int) -> Row:
+        metric, value = series.metric, series.value
+        shown = " ".join(
+            f"{one_line(key, _MAX_ATTRIBUTE)}={one_line(str(v), _MAX_ATTRIBUTE)}" for key, v in series.attributes
+        )
+        rate = ""
+        seconds = (now_ns - before.when_ns) / 1e9
+        if metric.instrument in (Instrument.COUNTER, Instrument.HISTOGRAM) and before.when_ns and seconds > 0:
+            per_second = (_total(series) - before.totals.get(series, 0)) / seconds
+            # Seconds each second are a share of time.
+            rate = f"{per_second:.1%}" if metric.unit == "s" else quantity(per_second, metric.unit) + "/s"
+        if isinstance(value, Buckets):
+            return Row(metric.name, shown, quantity(value.sum, metric.unit), rate, f"{value.count:,}")
+        return Row(metric.name, shown, quantity(value, metric.unit), rate, "")
+
+
+def _total(series: Series) -> float:
+    return series.value.sum if isinstance(series.value, Buckets) else series.value
+
+
+def _plain(at: str, tables: list[tuple[str, list[Row]]]) -> str:
+    lines = []
+    for name, rows in tables:
+        cells = [_HEADINGS, *(row.cells for row in rows)]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
+        lines.append(f"{at} {name}")
+        for row in cells:
+            left = [text.ljust(width) for text, width in zip(row[:2], widths[:2], strict=True)]
+            right = [text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True)]
+            lines.append("  " + "  ".join(left + right).rstrip())
+        lines.append("")
+    return "\n".join([*lines, ""]) if lines else f"{at} nothing observed yet\n"
+
+
+def _rich(at: str, tables: list[tuple[str, list[Row]]]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, highlight=False)
+    if not tables:
+        console.print(Text(f"{at} nothing observed yet", style="dim"))
+    for name, rows in tables:
+        table = Table(title=Text(f"{at} {name}"), title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for heading, style in zip(_HEADINGS, ("cyan", "", "bold", "green", "dim"), strict=True):
+            table.add_column(heading, style=style, justify="left" if heading in _HEADINGS[:2] else "right")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row.cells))  # as Text: names hold brackets, not markup
+        console.print(table)
+        console.print()
+    return text.getvalue()

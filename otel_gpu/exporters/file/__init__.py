@@ -1,0 +1,1 @@
+"""How does everything end up in files?"""

@@ -1,0 +1,175 @@
+"""How does everything end up in files? One OTLP/JSON export request a line, as the Collector writes them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, get_args
+from weakref import WeakKeyDictionary
+
+from ...errors import OtelGpuError
+from ...printable import escaped
+from ...signals import Signal
+from ...supervision import Component, Worker
+from ...trusted_paths import check_file, open_directory
+from .. import ExporterStats
+from ..delivery.statistics import Tally
+from ..payload import Payload
+from ..settings import MAX_REQUEST_BYTES
+from ..wire.metrics_json import JsonMetricsEncoder
+from ..wire.spans_json import span_line_encoder
+from .line_file import LineFile
+from .settings import FileSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ...signals.metrics import SeriesStore
+    from ...signals.spans import Span
+
+_log = logging.getLogger(__name__)
+_MODE = 0o755
+
+
+class FileExporter:
+    """Appends metrics, traces and profiles to `DIR/metrics.jsonl`, `traces.jsonl` and `profiles.jsonl`.
+
+    What was handed over is in the file when the method returns, whole or not at all: what could be
+    written only in part, on a full disk, is taken back.
+    """
+
+    def __init__(self, settings: FileSettings, name: str = "file") -> None:
+        """Make the directory; raises OtelGpuError when that cannot be, or when a stranger has prepared a file in it."""
+        self._path = settings.path
+        self._name = name
+        self._temporality = settings.temporality
+        self._encoders: WeakKeyDictionary[SeriesStore, JsonMetricsEncoder] = WeakKeyDictionary()
+        """By pipeline: what was built of the series of each is kept."""
+        self._tally = Tally(f"export to {escaped(self._path)}", _log)
+        self._spans = span_line_encoder(note=Component(f"spans to {escaped(self._path)}").note)
+        self._lock = threading.Lock()  # signals come from different threads
+        self._files = {
+            signal: LineFile(f"{signal}.jsonl", settings.rotation, append=settings.append)
+            for signal in get_args(Signal)
+        }
+        self._directory: int | None = None
+        try:
+            self._directory = open_directory(self._path, make=_MODE)
+            for file in self._files.values():
+                check_file(file.name, self._directory)
+        except OSError as error:
+            where = "" if self._directory is None else f"{error.filename}: "
+            self.shutdown(0)
+            raise OtelGpuError(
+                f"the output directory {self._path!r} cannot be used: {where}{error.strerror}; name another one"
+            ) from error
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def max_request_bytes(self) -> int:
+        return MAX_REQUEST_BYTES
+
+    @property
+    def takes_spans(self) -> bool:
+        return True
+
+    def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
+        """Append the state of every series."""
+        encoder = self._encoders.get(store)
+        if encoder is None:
+            encoder = self._encoders[store] = JsonMetricsEncoder(self._temporality)
+        if self._append_lines("metrics", encoder.encode(store, now_ns)):
+            # Deltas that could not be written come with the next export, but not when others of this one were.
+            encoder.commit()
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Append spans."""
+        encoded = self._spans.encode(spans)
+        if encoded.lost:
+            self._tally.add(failed=encoded.lost)
+        self._append_lines("traces", encoded.payloads)
+
+    def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
+        """Append one serialized `Export…ServiceRequest` of the signal."""
+        from ..wire.request_json import request_type, to_json  # metrics do without protobuf
+
+        line = to_json(request_type(signal).FromString(payload.body)) + "\n"
+        self._write(signal, line.encode(), payload.points)
+
+    def count_failed(self, signal: Signal, points: int) -> None:  # noqa: ARG002 - all signals are counted together
+        """Count what could not be encoded."""
+        self._tally.add(failed=points)
+
+    def shutdown(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is waiting to be written
+        """Close the files."""
+        with self._lock:
+            for file in self._files.values():
+                file.close()
+            self._close_directory()
+
+    def stats(self) -> ExporterStats:
+        return self._tally.snapshot()
+
+    def workers(self) -> list[Worker]:
+        return []
+
+    def _append_lines(self, signal: Signal, lines: list[Payload[bytes]]) -> int:
+        """Append lines, as many at once as may stand in one file; return how many could be written."""
+        written = 0
+        for some in self._portions(signal, lines):
+            if not self._write(signal, b"".join([line.body for line in some]), sum(line.points for line in some)):
+                self._tally.add(failed=sum(line.points for line in lines[written + len(some) :]))
+                break
+            written += len(some)
+        return written
+
+    def _portions(self, signal: Signal, lines: list[Payload[bytes]]) -> Iterator[list[Payload[bytes]]]:
+        """Yield all lines at once; where files are to stay small, as many as may stand in one."""
+        limit = self._files[signal].max_bytes
+        some: list[Payload[bytes]] = []
+        size = 0
+        for line in lines:
+            if some and limit is not None and size + line.size_bytes > limit:
+                yield some
+                some, size = [], 0
+            some.append(line)
+            size += line.size_bytes
+        if some:
+            yield some
+
+    def _write(self, signal: Signal, lines: bytes, points: int) -> bool:
+        began = time.monotonic()
+        file = self._files[signal]
+        try:
+            with self._lock:
+                self._append(file, lines)
+        except OSError as error:
+            self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
+            self._tally.down(f"{file.name} cannot be written: {error.strerror}")
+            return False
+        self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
+        self._tally.up()
+        if file.trouble is not None:
+            self._tally.complain(f"{file.name}: {file.trouble}")
+        return True
+
+    def _append(self, file: LineFile, lines: bytes) -> None:
+        if self._directory is not None:
+            try:
+                file.write(lines, self._directory)
+            except FileNotFoundError:  # the directory was removed
+                self._close_directory()
+            else:
+                return
+        self._directory = open_directory(self._path, make=_MODE)
+        file.write(lines, self._directory)
+
+    def _close_directory(self) -> None:
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            os.close(directory)

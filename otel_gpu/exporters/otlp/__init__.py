@@ -1,0 +1,1 @@
+"""How does everything leave as OTLP, over gRPC or HTTP?"""

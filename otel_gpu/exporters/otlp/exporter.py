@@ -1,0 +1,113 @@
+"""How does everything leave as OTLP? One sender per signal, so that a slow one holds up no other."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from ...redaction import endpoint_without_credentials
+from ...signals import Signal
+from ...supervision import Worker
+from .. import ExporterStats
+from ..delivery.sender import Sender
+from ..payload import Payload
+from ..wire.metrics_protobuf import MetricsEncoder
+from .endpoint import Target, target
+from .settings import OtlpSettings
+
+if TYPE_CHECKING:
+    from ...signals.metrics import SeriesStore
+    from ..delivery.sender import Transport
+
+
+class OtlpExporter:
+    """Sends metrics, traces and profiles to an OTLP receiver over gRPC or HTTP."""
+
+    def __init__(self, settings: OtlpSettings, name: str = "otlp") -> None:
+        """Check the settings; raises ConfigError. Connections are made when a signal is first sent."""
+        self._settings = settings
+        self._name = name
+        # What is wrong with an endpoint, a header or a certificate is said now, not at the first export.
+        for signal in ("metrics", "traces", "profiles"):
+            target(settings, signal)
+        self._encoders: WeakKeyDictionary[SeriesStore, MetricsEncoder] = WeakKeyDictionary()
+        """By pipeline: what was built of the series of each is kept."""
+        self._lock = threading.Lock()  # signals come from different threads
+        self._senders: dict[Signal, Sender[bytes]] = {"metrics": self._sender("metrics")}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def max_request_bytes(self) -> int:
+        return self._settings.max_request_bytes
+
+    def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
+        """Encode the store and queue the requests."""
+        encoder = self._encoders.get(store)
+        if encoder is None:
+            encoder = MetricsEncoder(self._settings.temporality, max_bytes=self._settings.max_request_bytes)
+            self._encoders[store] = encoder
+        for payload in encoder.encode(store, now_ns):
+            self.submit("metrics", payload)
+        encoder.commit()  # in the queue: delivered or counted as lost from here on
+
+    def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
+        """Queue one serialized `Export…ServiceRequest` of the signal."""
+        self._sender_of(signal).submit(payload)
+
+    def count_failed(self, signal: Signal, points: int) -> None:
+        """Count what could not be encoded."""
+        self._sender_of(signal).count_failed(points)
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Deliver what is queued within the time given, every signal at once."""
+        senders = list(self._senders.values())
+        for sender in senders:
+            sender.close_after(timeout_s)
+        for sender in senders:
+            sender.join()
+
+    def stats(self) -> ExporterStats:
+        """Return the statistics of all signals together."""
+        return functools.reduce(ExporterStats.__add__, [s.stats() for s in list(self._senders.values())])
+
+    def workers(self) -> list[Worker]:
+        """Return the threads of all signals."""
+        return [s.worker for s in list(self._senders.values())]
+
+    def signal_stats(self, signal: Signal) -> ExporterStats:
+        sender = self._senders.get(signal)
+        return sender.stats() if sender is not None else ExporterStats()
+
+    def _sender_of(self, signal: Signal) -> Sender[bytes]:
+        with self._lock:
+            sender = self._senders.get(signal)
+            if sender is None:
+                sender = self._senders[signal] = self._sender(signal)
+        return sender
+
+    def _sender(self, signal: Signal) -> Sender[bytes]:
+        settings = self._settings
+        to = target(settings, signal)
+        return Sender(
+            f"{signal} to {endpoint_without_credentials(to.address)}",
+            _transport(to, settings),
+            timeout_s=settings.timeout_s,
+            retry=settings.retry,
+            queue_size=settings.queue_size,
+        )
+
+
+def _transport(to: Target, settings: OtlpSettings) -> Transport[bytes]:
+    # Each costs 15 MB or so of memory to import: only the one that is used.
+    if settings.protocol == "grpc":
+        from .grpc_transport import GrpcTransport
+
+        return GrpcTransport(to, settings)
+    from .http_transport import HttpTransport
+
+    return HttpTransport(to, settings)

@@ -1,0 +1,1 @@
+"""How does what was observed reach exporters of the OpenTelemetry SDK?"""

@@ -1,0 +1,1 @@
+"""How does what was observed look in OTLP, as protobuf and as JSON?"""
