@@ -19,7 +19,7 @@ import pytest
 
 from otel_gpu.config.model import Config
 from otel_gpu.config.settings import Discovery
-from otel_gpu.exporters.settings import FileSettings
+from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.receivers.cuda.settings import CudaSettings
 from otel_gpu.receivers.rdma.receiver import RdmaReceiver
 from otel_gpu.receivers.rdma.settings import RdmaSettings
