@@ -159,6 +159,7 @@ class Loss(enum.IntEnum):
     PROGRAMS_FULL = 12
     IMPLAUSIBLE = 13
     REQUESTS_FULL = 14
+    RDMA_FULL = 15
 
 
 class Table(enum.IntEnum):
@@ -192,6 +193,13 @@ class Table(enum.IntEnum):
     ENGINES = 25
     STEPS = 26
     MESSAGES = 27
+    QUEUE_PAIRS = 28
+    GONE_PAIRS = 29
+    WORK_RINGS = 30
+    RDMA_ROWS = 31
+    MEMORY_REGIONS = 32
+    VERBS_CALLS = 33
+    VERBS_PROGRAMS = 34
 
 
 _KINDS_OF_TOTAL = (
@@ -226,7 +234,7 @@ PROGRAM = np.dtype(
         ("holds_graphs", "u1"),
         ("pad", "<u2"),
         ("parent", "<u4"),
-        ("used", "<u4", (len(Table),)),
+        ("used", "<u4", ((len(Table) + 1) // 2 * 2,)),
         ("lost", "<u8", (len(Loss),)),
         ("profile_lost", "<u8", (len(Loss),)),
         ("events", _RING_USE),

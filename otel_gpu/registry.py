@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 Kind = Literal["receivers", "processors", "exporters"]
 
 _OWN: dict[Kind, dict[str, str]] = {
-    "receivers": {"cuda": "cuda", "nvml": "nvml", "self": "self", "profile": "profiles", "inference": "inference"},
+    "receivers": {
+        "cuda": "cuda",
+        "nvml": "nvml",
+        "self": "self",
+        "profile": "profiles",
+        "inference": "inference",
+        "rdma": "rdma",
+    },
     "processors": {"kernel_names": "kernel_names"},
     "exporters": {
         "otlp": "otlp",

@@ -16,6 +16,7 @@ from . import registry, telemetry_spans
 from .errors import ConfigError
 from .receivers.inference import metrics as inference_metrics
 from .receivers.nvml import metrics as nvml_metrics
+from .receivers.rdma import metrics as rdma_metrics
 from .signals import hip
 from .signals.metrics import Instrument, MetricSpec
 from .signals.profiles import CHOICES
@@ -34,6 +35,7 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         *(AttributeSpec(*declared) for declared in nvml_metrics.ATTRIBUTES),
         *hip.ATTRIBUTES,
         *inference_metrics.ATTRIBUTES,
+        *rdma_metrics.ATTRIBUTES,
         AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
         AttributeSpec("bpf.map.name", "The BPF map."),
         AttributeSpec(
@@ -310,6 +312,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
     "HIP": hip.SPECS,
     "Requests": inference_metrics.SPECS,
     "Hardware": nvml_metrics.SPECS,
+    "RDMA": rdma_metrics.SPECS,
     "The agent itself": (
         EVENTS_LOST,
         PROCESS_EVENTS_LOST,

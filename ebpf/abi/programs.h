@@ -30,6 +30,7 @@ enum loss {
 	LOSS_PROGRAMS_FULL, /* there was no room for the program: nothing of the call was counted */
 	LOSS_IMPLAUSIBLE,   /* a size that no memory has was taken for none */
 	LOSS_REQUESTS_FULL, /* a request, a connection or a context could not be followed, or whose work was whose */
+	LOSS_RDMA_FULL,	    /* a queue pair, its work, its memory or a call of it could not be remembered */
 	LOSS_COUNT,
 };
 
@@ -63,6 +64,13 @@ enum table {
 	TABLE_ENGINES,
 	TABLE_STEPS,
 	TABLE_MESSAGES,
+	TABLE_QUEUE_PAIRS,
+	TABLE_GONE_PAIRS,
+	TABLE_WORK_RINGS,
+	TABLE_RDMA_ROWS,
+	TABLE_MEMORY_REGIONS,
+	TABLE_VERBS_CALLS,
+	TABLE_VERBS_PROGRAMS,
 	TABLE_COUNT,
 };
 
@@ -103,7 +111,7 @@ struct program {
 	u8 holds_graphs; /* it built graphs in which work waits for the host */
 	u16 pad;
 	u32 parent; /* its process's parent when it showed itself; 0 when that is not to be seen from here */
-	u32 used[TABLE_COUNT];
+	u32 used[(TABLE_COUNT + 1) / 2 * 2]; /* by table; what follows is aligned */
 	u64 lost[LOSS_COUNT];
 	u64 profile_lost[LOSS_COUNT]; /* likewise, of profile.bpf.c */
 	struct ring_use events;

@@ -8,6 +8,7 @@
 #include "abi/rows.h"
 #include "inference/owner.bpf.h"
 #include "lib/arguments.bpf.h"
+#include "lib/buckets.bpf.h"
 #include "lib/shares.bpf.h"
 
 /* The count table. Written here, per CPU; read by the agent, which removes the rows of ended processes.
@@ -28,39 +29,6 @@ struct {
 	__type(key, struct row_key);
 	__type(value, struct row);
 } overflow SEC(".maps");
-
-/* 1 for anything but 0, without a branch: the empty asm keeps clang from making one, and branches multiply what
- * the verifier has to walk. */
-static __always_inline u64 is_set(u64 value)
-{
-	u64 sign = -value;
-
-	asm volatile("" : "+r"(sign));
-	sign = (sign | value) >> 63;
-	asm volatile("" : "+r"(sign));
-	return sign;
-}
-
-/* The bucket of a value, see struct row_key: how many bits value-1 has, plus 1; 0 for 0. */
-static __always_inline u8 bucket(u64 value)
-{
-	u64 rest = value - 1, bits = 1, step;
-
-#pragma unroll
-	for (int half = 32, log = 5; half; half >>= 1, log--) {
-		step = is_set(rest >> half) << log;
-		rest >>= step;
-		bits += step;
-	}
-	return (bits + rest) * is_set(value);
-}
-
-/* The bucket of a duration, in units of 2^-30 s, so that its edges are powers of two of a second: OTLP's bucket
- * is 30 lower. 2^22 * 2^30 / 10^9 = 4503599.6; longer than 36 minutes, precision gives way to range. */
-static __always_inline u8 duration_bucket(u64 ns)
-{
-	return bucket(ns >> 41 ? (ns >> 22) * 4503600 : ns * 4503600 >> 22);
-}
 
 /* Adds to a row. Per-CPU rows still need atomic additions: a program may be preempted by another task's
  * probe on the same CPU. */

@@ -20,6 +20,7 @@
 #define REGISTER_ARGUMENTS 6
 #define STACK_SKIP 8 /* the return address */
 #define RESULT(ctx) ((s32)(ctx)->ax)
+#define LONG_RESULT(ctx) ((ctx)->ax)
 #define STACK_POINTER(ctx) ((ctx)->sp)
 #define FRAME_POINTER(ctx) ((ctx)->bp)
 #define INSTRUCTION(ctx) ((ctx)->ip)
@@ -44,6 +45,7 @@ static __always_inline u64 register_argument(struct pt_regs *ctx, u32 n)
 #define REGISTER_ARGUMENTS 8
 #define STACK_SKIP 0
 #define RESULT(ctx) ((s32)(ctx)->regs[0])
+#define LONG_RESULT(ctx) ((ctx)->regs[0])
 #define STACK_POINTER(ctx) ((ctx)->sp)
 #define FRAME_POINTER(ctx) ((ctx)->regs[29])
 #define INSTRUCTION(ctx) ((ctx)->pc)

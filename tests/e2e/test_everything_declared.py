@@ -44,6 +44,8 @@ NEEDS_HTTP2 = {
 """Attributes of remote calls, and a metric: HTTP/2 is parsed (`tests/unit/test_http2.py`), and not followed in the kernel."""
 NEEDS_BODIES = {"gen_ai.request.model"}
 """No setting lets an agent look into bodies; `tests/unit/test_assembly.py` shows what comes of it."""
+OF_RDMA = {spec.name for spec in telemetry.GROUPS["RDMA"]}
+"""Metrics of a receiver that neither agent has: `test_rdma.py` shows them."""
 NEEDS_PYTORCH = {t.name for t in test_torch_profiles.TYPES}
 """Types of profiles that tests record which are run where PyTorch is (`make test-torch`)."""
 _TYPES = [choice for choice in CHOICES if choice != "tensor"]
@@ -245,7 +247,7 @@ def test_every_metric_of_requests_is_emitted(requests: Path) -> None:
 def test_every_metric_is_emitted(out: Path) -> None:
     emitted = {sample.name for sample in read_metrics(out).samples}
 
-    assert set(telemetry.ALL) - emitted == set(NEEDS_HARDWARE) | OF_REQUESTS
+    assert set(telemetry.ALL) - emitted == set(NEEDS_HARDWARE) | OF_REQUESTS | OF_RDMA
 
 
 def test_every_metric_has_only_attributes_that_are_declared(out: Path, requests: Path) -> None:

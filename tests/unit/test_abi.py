@@ -8,6 +8,7 @@ import pytest
 from otel_gpu import abi
 from otel_gpu.eh_frame import rows
 from otel_gpu.receivers.inference import engine_events, records
+from otel_gpu.receivers.rdma import records as rdma
 from otel_gpu.unwind import loader
 from tests.btf import Btf
 
@@ -36,6 +37,11 @@ TYPES = {
     "followed": records.FOLLOWED,
     "engine_event": engine_events.ENGINE_EVENT,
     "step": engine_events.STEP,
+    "queue_pair_key": rdma.PAIR_KEY,
+    "queue_pair": rdma.PAIR,
+    "rdma_row_key": rdma.ROW_KEY,
+    "rdma_row": rdma.ROW,
+    "verbs_program": rdma.VERBS_PROGRAM,
     "unwind_mapping": loader.MAPPING,
     "unwind_row": rows.ROW,
 }

@@ -17,6 +17,7 @@ from otel_gpu.cpython import process as python_process
 from otel_gpu.eh_frame import rows
 from otel_gpu.receivers.cuda import kernel_handles
 from otel_gpu.receivers.inference import engine_events, records
+from otel_gpu.receivers.rdma import records as rdma
 from otel_gpu.symbols import stacks
 from otel_gpu.unwind import loader
 
@@ -46,6 +47,10 @@ _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "submitted": abi.Submitted,
     "engine_event_kind": engine_events.EngineEvent,
     "step_state": engine_events.StepState,
+    "rdma_operation": rdma.Operation,
+    "rdma_row_kind": rdma.RowKind,
+    "rdma_unmatched": rdma.Unmatched,
+    "verbs_event_kind": rdma.EventKind,
     "PY_EACH": python_layout.EntryRule,
     "THREAD_STATE_NONE": {"SLOT": python_process.SLOT, "DTV": python_process.DTV},
     # The first total of each family; what follows are its kinds.
@@ -66,6 +71,7 @@ _COUNTS = {
     "STOP_COUNT": len(stacks.Stop),
     "SUBMITTED_COUNT": len(abi.Submitted),
     "NO_OWNER_COUNT": len(records.NoOwner),
+    "RDMA_OPERATIONS": len(rdma.Operation),
     "SAMPLE_TYPES": max(abi.SampleType) + 1,
 }
 _CONSTANTS = {
@@ -84,6 +90,10 @@ _CONSTANTS = {
     "IDENTITY_ARGUMENTS": abi.IDENTITY_ARGUMENTS,
     "IDENTITY_ENVIRONMENT": abi.IDENTITY_ENVIRONMENT,
     "KERNEL_FORGOTTEN": kernel_handles._FORGOTTEN,
+    "QPN_NONE": rdma.QPN_NONE,
+    "STATE_UNKNOWN": rdma.STATE_UNKNOWN,
+    "DEVICE_NAME": rdma.DEVICE_NAME,
+    "VERBS_FUNCTIONS": rdma.FUNCTIONS,
     "ARGUMENT_NONE": abi.ARGUMENT_NONE,
     "MAPPING_MADE": loader._MADE,
     "MAPPING_NO_TABLE": loader._NO_TABLE,
@@ -129,6 +139,8 @@ _SIZES = {
     "origin": abi.ORIGIN.size,
     "running": abi.RUNNING.size,
     "py_layout": 80,
+    "poll_window": rdma.WINDOW.size,
+    "verbs_event": rdma.EVENT.size,
     "unwind_process": loader._PROCESS.size,
 }
 

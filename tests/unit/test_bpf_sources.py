@@ -20,6 +20,7 @@ _FOLDERS = {
     "lib": frozenset({"abi"}),
     "unwind": frozenset({"abi", "lib"}),
     "inference": frozenset({"abi", "lib"}),
+    "rdma": frozenset({"abi", "lib"}),
     "cuda": frozenset({"abi", "lib", "inference"}),
     "profile": frozenset({"abi", "lib", "unwind", "cuda"}),
 }

@@ -1,0 +1,288 @@
+"""What do programs do with their RDMA devices? Followed in the kernel, in the processes that use libibverbs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ... import abi, telemetry
+from ...abi import Table
+from ...bpf.features import probe
+from ...bpf.link_mode import LinkMode
+from ...bpf.linker import ObjectLinker
+from ...bpf.object import BpfObject
+from ...bpf.ringbuf import RingReader
+from ...discovery.processes import Process, ProcessTable
+from ...errors import UnsupportedKernelError
+from ...probes.sites import SiteRules
+from ...process.parsers import Parsers
+from ...program_id import ProgramId
+from ...signals.metrics import Attributes, Measurement, MetricSpec, Resource, SelfReading, attributes
+from ...supervision import Component, Health
+from .. import LibraryReceiver
+from ..cuda.owners import Removal, are_of, by_key, by_value, programs_of
+from ..cuda.programs import SharedTables
+from . import metrics as m
+from .placing import VerbsProcesses
+from .ports import PortReader
+from .records import EVENT, OWNED_KEY, PAIR, PAIR_KEY, ROW, ROW_KEY, VERBS_PROGRAM, RowKind
+from .settings import RdmaSettings
+from .sums import PairTotals, RdmaSums, RowDelta, connected, device_of, levels, program_of
+
+if TYPE_CHECKING:
+    from ..cuda.receiver import RequestTables
+
+_log = logging.getLogger(__name__)
+
+_NOT_UPROBES = frozenset({"release_entries"})
+_SHARED = ("programs", "used_by_all", "events", "losses")
+_TABLES = (
+    Table.QUEUE_PAIRS,
+    Table.GONE_PAIRS,
+    Table.WORK_RINGS,
+    Table.RDMA_ROWS,
+    Table.MEMORY_REGIONS,
+    Table.VERBS_PROGRAMS,
+)
+_ALL_SEEN = 0.999
+_Level = tuple[ProgramId, MetricSpec, Attributes]
+
+
+class RdmaReceiver(LibraryReceiver):
+    """Follows the RDMA of programs, and reads the ports of this host."""
+
+    def __init__(
+        self,
+        processes: ProcessTable,
+        parsers: Parsers,
+        tables: RequestTables,
+        settings: RdmaSettings,
+        host: Resource,
+        *,
+        only: Iterable[int] = (),
+        rules: SiteRules,
+        link: LinkMode = "auto",
+        table_share: float = 1.0,
+        ports: PortReader | None = None,
+    ) -> None:
+        """Load the programs; UnsupportedKernelError below kernel 5.17."""
+        if not probe().bpf_loop:
+            raise UnsupportedKernelError(
+                "this kernel cannot follow RDMA (bpf_loop); run 5.17 or later, or leave the receiver rdma out"
+            )
+        self._processes = processes
+        self._settings = settings
+        self._kernel = tables.kernel
+        self._ports = ports or PortReader(host)
+        self._object = BpfObject("rdma")
+        self.linker = ObjectLinker(self._object, link)
+        try:
+            self._object.set_variables({"observe_all": 1, **abi.pid_namespace()})
+            for name in _SHARED:
+                self._object.share_map(name, tables.maps[name])
+            self._object.load(
+                attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
+                share=table_share,
+            )
+            self._shared = SharedTables(self._object, self._removals(), tables.kernel.states)
+        except BaseException:
+            self._object.close()
+            raise
+        self._component = Component("rdma")
+        self._lock = threading.RLock()
+        self._pairs = PairTotals()
+        self._rows: dict[bytes, tuple[int, int]] = {}
+        self._levels: Counter[_Level] = Counter()
+        self._measured: list[Measurement] = []
+        self._active: set[ProgramId] = set()
+        self._covered: dict[ProgramId, str] = {}
+        self.placing = VerbsProcesses(
+            parsers,
+            self.linker,
+            tables.kernel,
+            self._object.map("poll_windows"),
+            rules,
+            polls=settings.polls,
+            everybody=settings.processes == "all",
+            only=only,
+        )
+        """In which processes programs are placed."""
+        self._ring = RingReader(self._object.map("verbs_events"), self._told)
+
+    def _removals(self) -> dict[Table, Removal]:
+        """Return how the entries of programs that have ended are taken out of the tables."""
+        taken_by = {table: by_key(self._object.map(table.name.lower())) for table in _TABLES}
+        return {**taken_by, Table.VERBS_CALLS: by_value(self._object.map("verbs_calls"), 0)}
+
+    def close(self) -> None:
+        """Detach and unload; idempotent."""
+        self.detach_all()
+        self._ring.close()
+        self._object.close()
+
+    def observe(self, pid: int) -> None:
+        """Look at a process that has mapped code."""
+        self.placing.observe(pid)
+
+    def place_no_more(self) -> None:
+        """Place no further programs, without a wait; those that are in place go on."""
+        self.placing.place_no_more()
+
+    def detach_all(self) -> None:
+        """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
+        self.placing.close()
+
+    def collect(self) -> list[Measurement]:
+        """Return what was measured since the last call."""
+        self._ring.drain()
+        with self._lock:
+            if self._settings.ports:
+                with self._component:
+                    self._measured += self._ports.collect()
+            self._take()
+            self._measured += self._covers()
+            taken, self._measured = self._measured, []
+        return taken
+
+    def finish(self, ended: Collection[Process]) -> None:
+        """Take in the last of processes that have ended, and forget them."""
+        programs = programs_of(ended)
+        if not programs:
+            return
+        with self._lock, self._component:
+            self._take()
+            self._levels = Counter({level: n for level, n in self._levels.items() if level[0] not in programs})
+            self._active -= programs
+            self._covered = {program: how for program, how in self._covered.items() if program not in programs}
+            wanted = dict.fromkeys(programs)
+            self._rows = {
+                key: row for key, row in self._rows.items() if program_of(np.frombuffer(key, ROW_KEY)[0]) not in wanted
+            }
+        with self._component:
+            self.placing.forget(programs)
+            self._shared.forget(programs)
+
+    def readings(self) -> Iterator[SelfReading]:
+        """Yield how full the tables are, and how many probes there are."""
+        for name, (entries, capacity) in self.fill().items():
+            yield SelfReading(telemetry.MAP_ENTRIES, entries, {"bpf.map.name": name})
+            yield SelfReading(telemetry.MAP_CAPACITY, capacity, {"bpf.map.name": name})
+        placed, refused = self.placing.probes()
+        for reason, count in refused.items():
+            yield SelfReading(telemetry.PROBES, count, {"state": "failed", "error.type": f"rdma: {reason}"})
+        yield SelfReading(telemetry.PROBES, placed, {"state": "attached", "error.type": "rdma: none"})
+
+    def health(self) -> list[Health]:
+        """Say how the threads are that place programs and read what the kernel tells."""
+        return [*(w.health() for w in (self._ring.worker, *self.placing.workers)), self._component.health()]
+
+    def fill(self) -> dict[str, tuple[int, int]]:
+        """Return entries and capacity of the tables."""
+        used = [state.used for state in self._kernel.states().values()]
+        return {
+            t.name.lower(): (sum(u[t] for u in used), self._object.map(t.name.lower()).max_entries)
+            for t in (*_TABLES, Table.VERBS_CALLS)
+        }
+
+    def _told(self, record: bytes) -> None:
+        kind, tgid, incarnation, _, *functions = EVENT.unpack_from(record)
+        self.placing.told(kind, ProgramId(tgid, incarnation), tuple(functions))
+
+    def _take(self) -> None:
+        """Read what the kernel counted."""
+        live = self._object.map("queue_pairs").read(PAIR_KEY, PAIR)[1]
+        gone_keys, gone = self._object.map("gone_pairs").read(OWNED_KEY, PAIR)
+        both = np.concatenate([gone, live])
+        # One that went meanwhile may be there twice: what it did in the end is where those are that are gone.
+        _, first = np.unique(both["id"], return_index=True)
+        pairs = both[first]
+        sums = RdmaSums(self._settings.queue_pairs, self._ports.gid)
+        grown = self._pairs.since(pairs)
+        self._active |= {program_of(pairs[at]["key"]) for at in np.flatnonzero(grown[:, :2].any(axis=1)).tolist()}
+        sums.add_pairs(pairs, grown)
+        keys = self._read_rows(sums)
+        self._measured += sums.measurements(self._resource)
+        self._take_levels(live[~np.isin(live["id"], gone["id"])])
+        if len(gone):
+            self._remove(gone_keys, keys)
+
+    def _read_rows(self, sums: RdmaSums) -> np.ndarray:
+        keys, rows = self._object.map("rdma_rows").read(ROW_KEY, ROW)
+        seen: dict[bytes, tuple[int, int]] = {}
+        raw, size = keys.tobytes(), ROW_KEY.itemsize
+        for at, now in enumerate(rows.tolist()):
+            key = raw[at * size : (at + 1) * size]
+            seen[key] = now
+            before = self._rows.get(key, (0, 0))
+            if now != before:
+                k = keys[at]
+                delta = RowDelta(
+                    program_of(k),
+                    int(k["id"]),
+                    RowKind(int(k["kind"])),
+                    int(k["operation"]),
+                    int(k["bucket"]),
+                    now[0] - before[0],
+                    now[1] - before[1],
+                )
+                self._component.each([delta], sums.add_row)
+        self._rows = seen
+        return keys
+
+    def _take_levels(self, live: np.ndarray) -> None:
+        now = levels(live, self.placing.open_windows(), self._ports.gid)
+        for level in now.keys() | self._levels.keys():
+            if delta := now[level] - self._levels[level]:
+                program, spec, attrs = level
+                self._measured.append(Measurement(self._resource(program), spec, attrs, delta))
+        self._levels = now
+        self._live = live
+
+    def _remove(self, gone_keys: np.ndarray, row_keys: np.ndarray) -> None:
+        """Take out the pairs that are gone and were read, and their rows."""
+        dead = row_keys[np.isin(row_keys["id"], gone_keys["id"])]
+        for name, table, keys in (
+            ("rdma_rows", Table.RDMA_ROWS, dead),
+            ("gone_pairs", Table.GONE_PAIRS, gone_keys),
+        ):
+            for program in {program_of(key) for key in keys}:
+                mine = keys[are_of({program}, keys)]
+                self._shared.release_entries(table, program, self._object.map(name).delete_many(mine))
+        for key in dead:
+            self._rows.pop(key.tobytes(), None)
+        self._pairs.forget(gone_keys["id"].tolist())
+
+    def _covers(self) -> Iterator[Measurement]:
+        """Yield how much is seen of each process."""
+        keys, values = self._object.map("verbs_programs").read(abi.PROGRAM_KEY, VERBS_PROGRAM)
+        polled = {program_of(key) for key, polls in zip(keys, values["polls"].tolist(), strict=True) if polls}
+        ready: dict[ProgramId, list[np.void]] = {}
+        for pair in connected(self._live):
+            ready.setdefault(program_of(pair["key"]), []).append(pair)
+        sees_posts = self.placing.sees_posts()
+        for program, ratio in self.placing.take_ratios().items():
+            how = "full" if ratio >= _ALL_SEEN else "sampled"
+            if program not in self._active and program not in polled:
+                how = "idle"
+                mine = ready.get(program, [])
+                if mine and (not sees_posts.get(program) or any(map(self._moves, mine))):
+                    how = "control-only"
+            resource = self._resource(program)
+            before = self._covered.get(program)
+            if before is not None and before != how:
+                yield Measurement(resource, m.COVERAGE, attributes({"rdma.probe.coverage": before}), 0)
+            self._covered[program] = how
+            yield Measurement(resource, m.COVERAGE, attributes({"rdma.probe.coverage": how}), 1)
+            yield Measurement(resource, m.SAMPLING_RATIO, (), ratio)
+
+    def _moves(self, pair: np.void) -> bool:
+        device = device_of(pair)
+        return device is not None and self._ports.packets_sent(device, int(pair["port"])) > 0
+
+    def _resource(self, program: ProgramId) -> Resource:
+        return self._processes.owner(program).resource

@@ -1,0 +1,369 @@
+"""Where do programs go that see a process's RDMA? Worked out by a child, from its libraries and its memory.
+
+Functions of libibverbs are exported. Those of a provider are found in its table of operations, as it stands in the file, in
+what a process said when it opened a device, or in its memory. What a process says is a claim: a program goes only where a
+function begins, by the file's own frame descriptions or symbols, and in that process alone.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...eh_frame.index import FrameIndex
+from ...eh_frame.records import FrameSection
+from ...elf import STT_FUNC, ElfFile, Symbol
+from ...errors import ElfError, OtelGpuError
+from ...probes.prologue import Cost
+from ...probes.sites import SiteRules, site_for_symbol
+from ...process.confinement import Limits
+from ...process.memory import MemoryFault, MemoryFiles
+from ...process.work import OpenFile, work
+from .verbs_tables import index_of, operations
+
+LOOKING = Limits(answer_s=20.0, cpu_s=30, memory_bytes=1 << 30, answer_bytes=4 << 20)
+
+POLL, POST_SEND, POST_RECV = "poll_cq", "post_send", "post_recv"
+_LIBRARY: dict[str, tuple[str, str | None, int]] = {
+    "ibv_open_device": ("device_opened", None, 0),
+    "ibv_create_qp": ("create_qp", "create_qp_done", 0),
+    "ibv_cmd_create_qp": ("command_create_qp", "command_create_qp_done", 1),
+    "ibv_cmd_create_qp_ex": ("command_create_qp", "command_create_qp_done", 0),
+    "ibv_cmd_create_qp_ex2": ("command_create_qp", "command_create_qp_done", 0),
+    "ibv_modify_qp": ("modify_qp", "modify_qp_done", 0),
+    "ibv_destroy_qp": ("destroy_qp", "destroy_qp_done", 0),
+    "ibv_reg_mr": ("register_mr", "register_mr_done", 0),
+    "ibv_reg_mr_iova": ("register_mr", "register_mr_done", 0),
+    "ibv_reg_mr_iova2": ("register_mr", "register_mr_done", 0),
+    "ibv_reg_dmabuf_mr": ("register_mr", "register_mr_done", 0),
+    "ibv_dereg_mr": ("deregister_mr", "deregister_mr_done", 0),
+    "ibv_get_async_event": ("get_event", "get_event_done", 0),
+}
+"""Exported functions: the programs at entry and return, and the cookie. Of `ibv_open_device` the return alone."""
+AT_RETURN_ONLY = frozenset({"device_opened"})
+_POST, _DATA = "extended_post", "extended_data"
+EXTENDED: dict[int, tuple[str, int]] = {
+    0: (_POST, 5),
+    1: (_POST, 6),
+    2: (_POST, 7),
+    3: (_POST, 7),
+    4: (_POST, 4),
+    5: (_POST, 0),
+    6: (_POST, 1),
+    7: (_POST, 2),
+    8: (_POST, 3),
+    9: (_POST, 7),
+    10: (_POST, 7),
+    13: (_DATA, 1),
+    14: (_DATA, 2),
+    15: (_DATA, 0),
+    16: (_DATA, 2),
+}
+"""Functions of a queue pair by their place from wr_atomic_cmp_swp on: the program, and the operation or the form of lengths."""
+_POLL_AT, _SEND_AT, _RECV_AT = 11, 25, 26
+"""Of the words of ibv_context.ops."""
+_MOST_PIECE, _MOST_MEMORY = 64 << 20, 512 << 20
+_MOST_CONTEXTS = 256
+_HIDDEN = 0x8000
+
+
+@dataclass(frozen=True, slots=True)
+class VerbsImage:
+    """A file that a process has mapped executable."""
+
+    start: int
+    end: int
+    offset: int
+    path: bytes
+    is_library: bool
+    """libibverbs itself."""
+    is_provider: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a process says is a function of a provider."""
+
+    program: str
+    cookie: int
+    address: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerbsRequest:
+    """What is looked at: images in the order of the files behind the three that show the memory."""
+
+    rules: SiteRules
+    images: tuple[VerbsImage, ...]
+    claims: tuple[Claim, ...]
+    scan: bool
+    """Look for devices that the process has open already."""
+    version: int = 0
+    """Of rdma-core, by the name of libibverbs; 0 where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerbsSite:
+    """Where a program goes."""
+
+    image: int
+    program: str
+    return_program: str | None
+    cookie: int
+    offset: int
+    is_claimed: bool
+    """The process says so: no other process is to have a probe there."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerbsAnswer:
+    """What is known of a process."""
+
+    sites: tuple[VerbsSite, ...]
+    contexts: int
+    """Devices that were open already."""
+    refused: tuple[tuple[str, int], ...]
+    """What was not placed, by reason."""
+
+
+@work(VerbsRequest, VerbsAnswer)
+def look_for_verbs(files: Sequence[OpenFile], request: VerbsRequest) -> Iterator[VerbsAnswer]:
+    """Yield where the programs go in one process: its memory's files, then its images."""
+    shown, opened = files[:3], files[3:]
+    refused: Counter[str] = Counter()
+    images: list[_Image] = []
+    for number, (file, image) in enumerate(zip(opened, request.images, strict=True)):
+        if file.descriptor >= 0:
+            try:
+                images.append(_Image(number, image, ElfFile.of(file, file.path), request.rules, refused))
+            except (OtelGpuError, struct.error, ValueError):
+                refused["a file that cannot be read"] += 1
+        else:
+            refused["a file that cannot be opened"] += 1
+    sites: list[VerbsSite] = []
+    for one in images:
+        try:
+            if one.image.is_library:
+                sites += one.exported()
+            elif one.image.is_provider:
+                sites += one.tables(request.version)
+        except (OtelGpuError, struct.error, ValueError):
+            refused["a file that cannot be read"] += 1
+    claims, contexts = list(request.claims), 0
+    if request.scan:
+        try:
+            found, contexts = _Scan(MemoryFiles.opened(shown), images).claims()
+            claims += found
+        except OtelGpuError:
+            refused["memory that cannot be read"] += 1
+    for claim in dict.fromkeys(claims):
+        owner = next((i for i in images if i.image.start <= claim.address < i.image.end), None)
+        if owner is None:
+            refused["a function in no file that is known"] += 1
+        elif not owner.image.is_library:
+            sites += owner.claimed(claim)
+    yield VerbsAnswer(tuple(dict.fromkeys(sites)), contexts, tuple(refused.items()))
+
+
+def sites_of_file(elf: ElfFile, path: bytes, rules: SiteRules, version: int, *, is_library: bool) -> list[VerbsSite]:
+    """Return the sites of one file that no process has to have mapped."""
+    image = _Image(0, VerbsImage(0, 0, 0, path, is_library, not is_library), elf, rules, Counter(), is_mapped=False)
+    return list(image.exported() if is_library else image.tables(version))
+
+
+class _Image:
+    """One mapped file."""
+
+    def __init__(
+        self,
+        number: int,
+        image: VerbsImage,
+        elf: ElfFile,
+        rules: SiteRules,
+        refused: Counter[str],
+        *,
+        is_mapped: bool = True,
+    ) -> None:
+        self.number, self.image = number, image
+        self._elf, self._rules, self._refused = elf, rules, refused
+        self._bias = image.start - elf.code_vaddr(image.offset) if is_mapped else 0
+        self._starts: npt.NDArray[np.int64] | None = None
+
+    def exported(self) -> Iterator[VerbsSite]:
+        """Yield the sites of libibverbs' own functions, of the version that programs are linked with."""
+        taken = set()
+        for symbol in _default_exports(self._elf):
+            if symbol.name in _LIBRARY and symbol.value not in taken:
+                taken.add(symbol.value)
+                program, at_return, cookie = _LIBRARY[symbol.name]
+                yield from self._site(program, at_return, cookie, symbol, is_claimed=False)
+
+    def tables(self, version: int) -> Iterator[VerbsSite]:
+        """Yield the sites of a provider's functions, by its tables."""
+        if (index := index_of(version or None, self.image.path)) is None:
+            self._refused["a provider of an unknown version"] += 1
+            return
+        for table in operations(self._elf, index):
+            for program, vaddr in ((POLL, table.poll_cq), (POST_SEND, table.post_send), (POST_RECV, table.post_recv)):
+                if vaddr:
+                    yield from self._function(program, 0, vaddr, is_claimed=False)
+
+    def claimed(self, claim: Claim) -> Iterator[VerbsSite]:
+        """Yield the site of a function that the process says is one."""
+        yield from self._function(claim.program, claim.cookie, claim.address - self._bias, is_claimed=True)
+
+    def _function(self, program: str, cookie: int, vaddr: int, *, is_claimed: bool) -> Iterator[VerbsSite]:
+        starts = self._function_starts()
+        at = int(np.searchsorted(starts, vaddr))
+        if at >= starts.size or starts[at] != vaddr:
+            self._refused["an address where no function begins"] += 1
+            return
+        size = int(starts[at + 1]) - vaddr if at + 1 < starts.size else 0
+        at_return = "poll_cq_done" if program == POLL else None
+        symbol = Symbol(f"{program}@{vaddr:#x}", vaddr, size, STT_FUNC, is_global=False)
+        yield from self._site(program, at_return, cookie, symbol, is_claimed=is_claimed)
+
+    def _site(
+        self, program: str, at_return: str | None, cookie: int, symbol: Symbol, *, is_claimed: bool
+    ) -> Iterator[VerbsSite]:
+        site = site_for_symbol(self._elf, symbol, self._rules)
+        if site.cost is Cost.NONE:
+            self._refused["an instruction that cannot be probed"] += 1
+            return
+        try:
+            offset = self._elf.to_offset(symbol.value + site.offset)
+        except ElfError:
+            self._refused["an address where no function begins"] += 1
+            return
+        yield VerbsSite(self.number, program, at_return, cookie, offset, is_claimed)
+
+    def _function_starts(self) -> npt.NDArray[np.int64]:
+        if self._starts is None:
+            self._starts = self._read_starts()
+        return self._starts
+
+    def _read_starts(self) -> npt.NDArray[np.int64]:
+        try:
+            index = FrameIndex.of(self._elf, FrameSection.of(self._elf))
+        except OtelGpuError:
+            index = None
+        found = [] if index is None else [index.starts]
+        for table in (".dynsym", ".symtab"):
+            values = [s.value for s in self._elf.symbols(table) if s.type == STT_FUNC]
+            found.append(np.array(values, np.int64))
+        return np.unique(np.concatenate(found))
+
+    def code(self) -> tuple[int, int]:
+        """Return the addresses between which its code is mapped."""
+        return self.image.start, self.image.end
+
+
+class _Scan:
+    """A process's memory, looked through for devices that it has open: each has its table of operations in it."""
+
+    def __init__(self, shown: MemoryFiles, images: Sequence[_Image]) -> None:
+        self._shown = shown
+        self._code = [i.code() for i in images if i.image.is_provider]
+        self._libraries = [i.code() for i in images if i.image.is_library]
+
+    def claims(self) -> tuple[list[Claim], int]:
+        """Return what the tables say are functions, and how many devices are open."""
+        found: list[Claim] = []
+        contexts: list[int] = []
+        pieces = list(self._pieces())
+        for address, words in pieces:
+            is_code = self._in(words, self._code)
+            last = len(words) - _RECV_AT
+            if last <= 1:
+                continue
+            mine = is_code[_POLL_AT : _POLL_AT + last] & is_code[_SEND_AT : _SEND_AT + last]
+            mine &= is_code[_RECV_AT : _RECV_AT + last]
+            for at in np.flatnonzero(mine[1:])[:_MOST_CONTEXTS].tolist():
+                first = at + 1
+                if self._is_device(int(words[first - 1])) and len(contexts) < _MOST_CONTEXTS:
+                    contexts.append(address + 8 * (first - 1))
+                    found += (
+                        Claim(POLL, 0, int(words[first + _POLL_AT])),
+                        Claim(POST_SEND, 0, int(words[first + _SEND_AT])),
+                        Claim(POST_RECV, 0, int(words[first + _RECV_AT])),
+                    )
+        for _, words in pieces if contexts else ():
+            found += self._of_pairs(words, contexts)
+        return list(dict.fromkeys(found)), len(contexts)
+
+    def _of_pairs(self, words: npt.NDArray[np.uint64], contexts: Sequence[int]) -> Iterator[Claim]:
+        """Yield the functions of queue pairs that have their own: those of their beginning and end are a provider's."""
+        first, begin, end = 184 // 8, 320 // 8, 328 // 8
+        if len(words) <= end:
+            return
+        is_code = self._in(words, self._code)
+        last = len(words) - end
+        mine = np.isin(words[:last], np.array(contexts, np.uint64)) & is_code[begin : begin + last]
+        mine &= is_code[end : end + last]
+        for at in np.flatnonzero(mine)[:_MOST_CONTEXTS].tolist():
+            for place, (program, cookie) in EXTENDED.items():
+                if is_code[at + first + place]:
+                    yield Claim(program, cookie, int(words[at + first + place]))
+
+    def _pieces(self) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
+        left = _MOST_MEMORY
+        for mapping in self._shown.mappings():
+            size = (mapping.end - mapping.start) // 8 * 8
+            is_data = mapping.permissions.startswith(b"rw") and mapping.is_private
+            if not is_data or mapping.name not in (b"", b"[heap]") or size > min(_MOST_PIECE, left):
+                continue
+            left -= size
+            try:
+                yield mapping.start, np.frombuffer(self._shown.memory.read(mapping.start, size), np.uint64)
+            except MemoryFault:
+                continue
+
+    def _is_device(self, address: int) -> bool:
+        try:
+            name = self._shown.memory.read(address + 24, 64).split(b"\0", 1)[0]
+        except MemoryFault:
+            return False
+        return 0 < len(name) < 64 and all(32 < c < 127 for c in name)
+
+    @staticmethod
+    def _in(words: npt.NDArray[np.uint64], ranges: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+        inside = np.zeros(len(words), bool)
+        for start, end in ranges:
+            inside |= (words >= np.uint64(start)) & (words < np.uint64(end))
+        return inside
+
+
+def _default_exports(elf: ElfFile) -> Iterator[Symbol]:
+    """Yield the exported functions of which there is one version, and of those with several the default one."""
+    versions = elf.section(".gnu.version")
+    hidden = b"" if versions is None else elf.section_data(versions)
+    dynsym = elf.section(".dynsym")
+    if dynsym is None or dynsym.link >= len(elf.sections):
+        return
+    strings, data = elf.section_data(elf.sections[dynsym.link]), elf.section_data(dynsym)
+    for number in range(len(data) // 24):
+        name, info, _other, section, value, size = struct.unpack_from("<IBBHQQ", data, 24 * number)
+        version = int.from_bytes(hidden[2 * number : 2 * number + 2], "little")
+        if section and not version & _HIDDEN:
+            end = strings.find(b"\0", name)
+            text = strings[name : end if end >= 0 else None][:64]
+            yield Symbol(text.decode("utf-8", "replace"), value, size, info & 15, info >> 4 != 0, section)
+
+
+def is_library(path: bytes) -> bool:
+    """Tell whether a mapped file is libibverbs, by its name."""
+    return os.path.basename(path).startswith(b"libibverbs.so")
+
+
+def is_provider(path: bytes) -> bool:
+    """Tell whether a mapped file is a provider, by its name: those that are not, are told when a device is opened."""
+    name = os.path.basename(path)
+    return b"-rdmav" in name or name.startswith(
+        (b"libmlx5.so", b"libmlx4.so", b"libefa.so", b"libhns.so", b"libmana.so")
+    )

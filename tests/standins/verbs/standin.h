@@ -1,0 +1,19 @@
+/* What the stand-ins of libibverbs and of a provider say to each other, and programs that test to them. */
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <infiniband/verbs.h>
+
+#define OPS_ENTRIES 96
+
+/* As rdma-core 35 to 58 has it: poll_cq, post_recv and post_send are entries 53 to 55 of struct verbs_context_ops. */
+enum { OPS_POLL_CQ = 53, OPS_POST_RECV, OPS_POST_SEND };
+
+struct ibv_context *standin_alloc_context(struct ibv_device *device);
+struct ibv_qp *standin_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+void verbs_set_ops(struct ibv_context *context, void *const *ops);
+
+/* As if the other side had sent something: what is received next. */
+void standin_deliver(struct ibv_qp *qp, uint32_t bytes, int with_immediate);
+
+#endif
