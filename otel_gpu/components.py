@@ -14,7 +14,7 @@ this package are; its metrics stand in `python -m otel_gpu.telemetry`. What it r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from .signals.profiles import Frame, FrameKind, Profile, ProfileBuilder, Profile
 from .signals.spans import Link, Span, SpanContext, SpanKind, SpanSpec, SpanStatus
 from .signals.telemetry import AttributeSpec
 from .supervision import Health
+from .variables import Variables
 
 if TYPE_CHECKING:
     from .discovery.processes import ProcessTable
@@ -46,6 +47,7 @@ __all__ = [
     "Attributes",
     "Buckets",
     "Context",
+    "ExporterContext",
     "ExporterFactory",
     "Frame",
     "FrameKind",
@@ -59,6 +61,7 @@ __all__ = [
     "Measurement",
     "MetricSpec",
     "Processor",
+    "ProcessorContext",
     "ProcessorFactory",
     "Profile",
     "ProfileBuilder",
@@ -76,6 +79,8 @@ __all__ = [
     "SpanStatus",
     "Supervised",
     "Value",
+    "Variables",
+    "Written",
     "attributes",
 ]
 
@@ -133,13 +138,50 @@ class ReceiverFactory:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorContext:
+    """What a processor is told of where it stands."""
+
+    name: str
+    """Its id in the configuration."""
+    signal: Signal
+    """Of its pipeline."""
+    host: Resource
+    """What every series of this host carries."""
+    observed: Callable[[], Iterable[Resource]]
+    """The observed processes that run, as their series carry them."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessorFactory:
     """A type of processors. Every pipeline has its own."""
 
     settings: type
-    create: Callable[[Any], Processor]
+    create: Callable[[ProcessorContext, Any], Processor]
+    """From the context and the settings; OtelGpuError where that cannot be."""
     signals: tuple[Signal, ...] = ("metrics",)
     """In pipelines of which it may stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterContext:
+    """What an exporter is told of where it stands."""
+
+    name: str
+    """Its id in the configuration."""
+    signals: frozenset[Signal]
+    """Of the pipelines that it stands in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How the settings of an exporter stand in a configuration, and what stands beside it."""
+
+    keys: frozenset[str]
+    """Those that are there; others have their defaults."""
+    where: str
+    """How an error names the place: `agent.yaml: exporters.otlp`."""
+    variables: Variables
+    """The environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +189,12 @@ class ExporterFactory:
     """A type of exporters: objects with a method of `otel_gpu.exporters.Exporter`, or exporters of the SDK."""
 
     settings: type
-    create: Callable[[Any], object]
+    """A frozen dataclass: the keys of the configuration."""
+    create: Callable[[ExporterContext, Any], object]
+    """From the context and the settings; OtelGpuError where that cannot be. One is made of what several signals share."""
     signals: tuple[Signal, ...] = ("metrics",)
     """What it can carry."""
+    resolve: Callable[[Any, Written], Mapping[Signal, object]] | None = None
+    """What `create` gets for each signal, of settings as they are written; None: these."""
+    check: Callable[[Any, Signal], None] | None = None
+    """Raises ConfigError for what `create` cannot be given for a signal."""

@@ -21,9 +21,17 @@ Kind = Literal["receivers", "processors", "exporters"]
 _OWN: dict[Kind, dict[str, str]] = {
     "receivers": {"cuda": "cuda", "nvml": "nvml", "self": "self", "profile": "profiles", "inference": "inference"},
     "processors": {"kernel_names": "kernel_names"},
-    "exporters": {},
+    "exporters": {
+        "otlp": "otlp",
+        "otlp_grpc": "otlp:GRPC",
+        "otlphttp": "otlp:HTTP",
+        "otlp_http": "otlp:HTTP",
+        "file": "file",
+        "console": "console",
+        "sdk": "sdk",
+    },
 }
-"""By type: the folder whose module `factory` has the `FACTORY`. Settings of exporters depend on the OTEL_* variables."""
+"""By type: the folder whose module `factory` has the factory, `FACTORY` where no other name is said."""
 
 
 def own(kind: Kind) -> list[str]:
@@ -51,9 +59,10 @@ def find(kind: Literal["exporters"], type_: str) -> ExporterFactory | None: ...
 
 def find(kind: Kind, type_: str) -> ReceiverFactory | ProcessorFactory | ExporterFactory | None:
     """Return a factory; None where there is none, ConfigError where it cannot be imported, or is none."""
-    if (folder := _OWN[kind].get(type_)) is not None:
+    if (place := _OWN[kind].get(type_)) is not None:
+        folder, _, name = place.partition(":")
         factory: ReceiverFactory | ProcessorFactory | ExporterFactory
-        factory = import_module(f".{kind}.{folder}.factory", __package__).FACTORY
+        factory = getattr(import_module(f".{kind}.{folder}.factory", __package__), name or "FACTORY")
         return factory
     entry = _installed(kind).get(type_)
     return None if entry is None else _loaded(kind, entry)

@@ -11,13 +11,17 @@ from .signals.telemetry import AttributeSpec
 
 _DIRECTIONS = {"h2d": "from host to device", "d2h": "from device to host", "d2d": "from device to device"}
 
-TOTALS = (
+_LAUNCHES = (
     AttributeSpec("gpu.cuda.kernel.launch.calls", "Kernel launches, as of the metric of this name."),
     AttributeSpec("gpu.cuda.graph.launch.calls", "CUDA graph launches, as of the metric of this name."),
+)
+_COPIES = (
     *(AttributeSpec(f"gpu.cuda.memory.copy.calls.{d}", f"Copies {words}.") for d, words in _DIRECTIONS.items()),
     *(AttributeSpec(f"gpu.cuda.memory.copy.bytes.{d}", f"Bytes copied {words}.") for d, words in _DIRECTIONS.items()),
-    AttributeSpec("gpu.cuda.synchronize.duration", "Seconds that the host waited in blocking calls."),
 )
+_WAITS = (AttributeSpec("gpu.cuda.synchronize.duration", "Seconds that the host waited in blocking calls."),)
+
+TOTALS = (*_LAUNCHES, *_COPIES, *_WAITS)
 """What was done on the GPU: exact or left out, as may be what is zero."""
 
 _ATTRIBUTION = AttributeSpec(
@@ -81,8 +85,6 @@ def _names(*attributes: AttributeSpec) -> tuple[str, ...]:
     return tuple(sorted(a.name for a in attributes))
 
 
-_WORK = _names(*TOTALS, _ATTRIBUTION)
-
 REQUEST = SpanSpec(
     "{METHOD} {route}",
     SpanKind.SERVER,
@@ -94,15 +96,20 @@ GPU_BATCH = SpanSpec(
     "gpu batch",
     SpanKind.INTERNAL,
     "Work on the GPU for a request, from its first launch to the end that the host saw; its child.",
-    _WORK,
+    _names(*_LAUNCHES, _ATTRIBUTION),
 )
 GPU_WAIT = SpanSpec(
     "gpu wait",
     SpanKind.INTERNAL,
     "A blocking call of a request, in which the host waited for the GPU; its child.",
-    _WORK,
+    _names(*_WAITS, _ATTRIBUTION),
 )
-GPU_COPY = SpanSpec("gpu copy", SpanKind.INTERNAL, "A blocking copy of a request; its child.", _WORK)
+GPU_COPY = SpanSpec(
+    "gpu copy",
+    SpanKind.INTERNAL,
+    "A blocking copy of a request; its child.",
+    _names(*_COPIES, *_WAITS, _ATTRIBUTION),
+)
 GPU_STEP = SpanSpec(
     "gpu step",
     SpanKind.INTERNAL,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from .. import registry
 from ..errors import ConfigError
+from ..values import nearest
 from .settings import component_type
-from .values import nearest
 
 if TYPE_CHECKING:
-    from ..components import ProcessorFactory, ReceiverFactory
+    from ..components import ExporterFactory, ProcessorFactory, ReceiverFactory
 
 
 def receiver_factory(component: str) -> ReceiverFactory:
@@ -26,6 +26,14 @@ def processor_factory(component: str) -> ProcessorFactory:
     factory = registry.find("processors", component_type(component))
     if factory is None:
         raise _unknown(component, "processors")
+    return factory
+
+
+def exporter_factory(component: str) -> ExporterFactory:
+    """Return the factory of an exporter; ConfigError where there is none."""
+    factory = registry.find("exporters", component_type(component))
+    if factory is None:
+        raise _unknown(component, "exporters")
     return factory
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from ..errors import ConfigError
-from .values import expand
+from ..values import expand
 
 _MAX_BYTES = 1 << 20
 _MAX_VALUES = 100_000

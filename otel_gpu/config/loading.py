@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from .. import registry
+from ..components import Written
 from ..errors import ConfigError
-from ..exporters.console.settings import ConsoleSettings
-from ..exporters.file.settings import FileSettings
-from ..exporters.otlp.settings import OtlpSettings, Protocol
-from ..signals import SIGNALS, Signal
+from ..values import nearest, parse_duration
 from .environ import Environment
+from .factories import exporter_factory
 from .file import read
-from .schema import FileSection, OtlpSection, PipelineSection, SdkSection, parse
+from .schema import FileSection, PipelineSection, parse
 from .settings import (
     DEFAULT_INTERVAL_S,
     EXTENSIONS,
@@ -25,23 +24,9 @@ from .settings import (
     Pipeline,
     component_type,
 )
-from .values import nearest, parse_duration
 
 Made = TypeVar("Made")
 
-_PLAIN_EXPORTERS: dict[str, type[FileSettings | ConsoleSettings]] = {"file": FileSettings, "console": ConsoleSettings}
-# Both of the Collector's spellings. None: as the variables say, gRPC where they do not.
-_OTLP_EXPORTERS: dict[str, Protocol | None] = {
-    "otlp": None,
-    "otlp_grpc": "grpc",
-    "otlphttp": "http/protobuf",
-    "otlp_http": "http/protobuf",
-}
-_EXPORTERS: dict[str, type[Any]] = {
-    **_PLAIN_EXPORTERS,
-    **dict.fromkeys(_OTLP_EXPORTERS, OtlpSection),
-    "sdk": SdkSection,
-}
 _SHORTEST_INTERVAL_S = 0.01
 
 
@@ -172,7 +157,7 @@ class _Exporters:
         if output in {"console", "otlp"}:
             self.add(output, None)
         elif kind == "file" and argument:
-            self.by_id["file"] = FileSettings(argument)
+            self.add(kind, {"path": argument})
         else:
             shown = f"{kind}:…" if argument else output  # an endpoint, perhaps, with credentials in it
             raise ConfigError(f"--output {shown}: not understood; write file:DIRECTORY, console or otlp")
@@ -180,24 +165,12 @@ class _Exporters:
     def add(self, component: str, value: object) -> None:
         """Add one of the file's exporters."""
         where = f"{self._where}exporters"
-        schema = _settings_of(component, _EXPORTERS, where, "exporters")
-        if schema is SdkSection:
-            self.by_id[component] = parse(SdkSection, value, f"{where}.{component}").settings(f"{where}.{component}")
+        settings: Any = parse(_settings_of(component, {}, where, "exporters"), value, f"{where}.{component}")
+        resolve = exporter_factory(component).resolve
+        if resolve is None:
+            self.by_id[component] = settings
             return
-        if schema is not OtlpSection:
-            self.by_id[component] = parse(schema, value, f"{where}.{component}")
-            return
-        section = parse(OtlpSection, value, f"{where}.{component}")
-        given = frozenset(value) if isinstance(value, dict) else frozenset()
-        for signal in SIGNALS:
-            base = self._base(section, signal, _OTLP_EXPORTERS[component_type(component)])
-            settings = section.settings(base, given, f"{where}.{component}")
-            if signal == "metrics":
-                self.by_id[component] = settings
-            elif settings != self.by_id[component]:
-                self.by_signal[component, signal] = settings
-
-    def _base(self, section: OtlpSection, signal: Signal, protocol: Protocol | None) -> OtlpSettings:
-        if section.endpoint or section.metrics_endpoint or section.traces_endpoint or section.profiles_endpoint:
-            return OtlpSettings(protocol=protocol or "grpc")
-        return self._environment.otlp(signal, protocol)
+        keys = frozenset(value) if isinstance(value, dict) else frozenset()
+        by_signal = resolve(settings, Written(keys, f"{where}.{component}", self._environment))
+        self.by_id[component] = usual = next(iter(by_signal.values()))
+        self.by_signal |= {(component, signal): one for signal, one in by_signal.items() if one != usual}

@@ -13,19 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from .. import registry
 from ..errors import ConfigError
-from ..exporters.console.settings import ConsoleSettings
-from ..exporters.file.settings import FileSettings
-from ..exporters.otlp.endpoint import target
 from ..exporters.otlp.settings import OtlpSettings
-from ..exporters.sdk.settings import SdkSettings
 from ..processors.kernel_names.settings import KernelNamesSettings
 from ..receivers.cuda.settings import CudaSettings
 from ..receivers.nvml.settings import NvmlSettings
 from ..receivers.self.settings import SelfSettings
 from ..signals import SIGNALS, Signal
-from .factories import processor_factory, receiver_factory
+from ..values import nearest
+from .factories import exporter_factory, processor_factory, receiver_factory
 from .settings import (
     DEFAULT_INTERVAL_S,
     Discovery,
@@ -37,7 +33,6 @@ from .settings import (
     ReceiverSettings,
     component_type,
 )
-from .values import nearest
 
 _SIGNALS: dict[str, Signal] = {signal: signal for signal in SIGNALS}
 _IN_BATCHES: dict[Signal, str] = {"profiles": "profile", "traces": "inference"}
@@ -86,7 +81,7 @@ class Config:
             self._check(pipeline_id, pipeline)
         self._check_receivers()
         for component in self.exporters:
-            self._check_endpoints(component)
+            self._check_exporter(component)
 
     def _everything(self) -> dict[str, Pipeline]:
         givers = {signal: self._givers(signal) for signal in SIGNALS}
@@ -116,13 +111,7 @@ class Config:
 
     def carries(self, component: str, signal: Signal) -> bool:
         """Say whether an exporter can carry a signal."""
-        match self.exporters[component]:
-            case OtlpSettings() | FileSettings():
-                return True
-            case ConsoleSettings() | SdkSettings():
-                return signal != "profiles"
-        factory = registry.find("exporters", component_type(component))
-        return factory is not None and signal in factory.signals
+        return signal in exporter_factory(component).signals
 
     def exporters_of(self, signal: Signal) -> tuple[str, ...]:
         """Return the exporters that can carry a signal; ConfigError when there are only others."""
@@ -162,11 +151,13 @@ class Config:
             if not self.carries(component, signal):
                 raise ConfigError(f"{where}.exporters: {component} takes no {signal}; {_ADD}")
 
-    def _check_endpoints(self, component: str) -> None:
+    def _check_exporter(self, component: str) -> None:
+        factory = exporter_factory(component)
+        if (check := factory.check) is None:
+            return
         try:
-            for signal in SIGNALS:
-                if isinstance(settings := self.exporter(component, signal), OtlpSettings):
-                    target(settings, signal)
+            for signal in factory.signals:
+                check(self.exporter(component, signal), signal)
         except ConfigError as e:
             raise ConfigError(f"exporters.{component}: {e}") from None
 

@@ -13,16 +13,12 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from ..errors import ConfigError
-from ..exporters.delivery.settings import RetrySettings
-from ..exporters.otlp.settings import Compression, OtlpSettings
-from ..exporters.sdk.settings import SdkSettings
-from ..exporters.settings import MAX_REQUEST_BYTES, Temporality
-from .values import Duration, nearest, parse_duration
+from ..values import Duration, nearest
 
 _Section = TypeVar("_Section")
 _KINDS = {str: "text", list: "a list", bool: "true or false", int: "a number", float: "a number"}
@@ -80,110 +76,6 @@ def _checked(schema: type, data: object, where: str) -> dict[str, object]:
         elif value is not None or type(None) in typing.get_args(hint):
             cleaned[key] = value
     return cleaned
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSection:
-    """`tls:` as the Collector has it."""
-
-    insecure: bool | None = None
-    insecure_skip_verify: bool = False
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RetrySection:
-    """`retry_on_failure:` as the Collector has it."""
-
-    enabled: bool = True
-    initial_interval: Duration = "1s"
-    max_interval: Duration = "30s"
-    max_elapsed_time: Duration = "5m"
-    multiplier: Annotated[float, msgspec.Meta(ge=1)] = 1.5
-    randomization_factor: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSection:
-    """`sending_queue:` as the Collector has it."""
-
-    queue_size: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class SdkQueueSection:
-    """`sending_queue:` of `sdk:`, short because what waits there is Python objects."""
-
-    queue_size: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
-
-
-@dataclass(frozen=True, slots=True)
-class OtlpSection:
-    """`otlp:` and `otlp_http:` as the Collector has them, and `temporality`."""
-
-    endpoint: str | None = None
-    metrics_endpoint: str | None = None
-    traces_endpoint: str | None = None
-    profiles_endpoint: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    compression: Compression = "gzip"
-    timeout: Duration = "10s"
-    tls: TlsSection = field(default_factory=TlsSection)
-    retry_on_failure: RetrySection = field(default_factory=RetrySection)
-    sending_queue: QueueSection = field(default_factory=QueueSection)
-    temporality: Temporality = "cumulative"
-    max_request_bytes: Annotated[int, msgspec.Meta(ge=4096, le=64 << 20)] = MAX_REQUEST_BYTES
-
-    def settings(self, base: OtlpSettings, given: frozenset[str], where: str) -> OtlpSettings:
-        """Return the exporter's settings: the keys that were `given`, on top of `base`."""
-        retry = self.retry_on_failure
-        tls = self.tls
-        values: dict[str, object] = {
-            "headers": tuple(self.headers.items()),
-            "compression": self.compression,
-            "timeout_s": parse_duration(self.timeout, f"{where}.timeout"),
-            "temporality": self.temporality,
-        }
-        values = {k: v for k, v in values.items() if k.removesuffix("_s") in given}
-        if self.endpoint is not None:
-            values["endpoint"] = self.endpoint
-        if "tls" in given:
-            values |= dataclasses.asdict(tls)
-        signals = {"metrics": self.metrics_endpoint, "traces": self.traces_endpoint, "profiles": self.profiles_endpoint}
-        return dataclasses.replace(
-            base,
-            **values,  # type: ignore[arg-type]
-            max_request_bytes=self.max_request_bytes,
-            queue_size=self.sending_queue.queue_size,
-            retry=RetrySettings(
-                enabled=retry.enabled,
-                initial_interval_s=parse_duration(retry.initial_interval, f"{where}.retry_on_failure.initial_interval"),
-                max_interval_s=parse_duration(retry.max_interval, f"{where}.retry_on_failure.max_interval"),
-                multiplier=retry.multiplier,
-                randomization_factor=retry.randomization_factor,
-                max_elapsed_time_s=parse_duration(retry.max_elapsed_time, f"{where}.retry_on_failure.max_elapsed_time"),
-            ),
-            signal_endpoints=tuple(
-                ({**dict(base.signal_endpoints), **{s: e for s, e in signals.items() if e}}).items()
-            ),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SdkSection:
-    """`sdk:`, an exporter of the OpenTelemetry SDK that another package installed."""
-
-    exporter: str
-    timeout: Duration = "10s"
-    sending_queue: SdkQueueSection = field(default_factory=SdkQueueSection)
-
-    def settings(self, where: str) -> SdkSettings:
-        """Return the exporter's settings."""
-        return SdkSettings(
-            self.exporter, parse_duration(self.timeout, f"{where}.timeout"), self.sending_queue.queue_size
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,95 +1,61 @@
 """Where does what was observed go? Exporters read the series store and speak OTLP, JSON lines or a table.
 
-An exporter is used from the one thread that owns the store; none of its methods waits for the network,
-except `shutdown`, which says for how long.
+A program's own have methods of `Exporter`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 from ..signals import Signal
 from ..signals.metrics import Point, SeriesStore
 from ..signals.profiles import Profile
 from ..signals.spans import Span
 from ..supervision import Worker
+from .batch import Batch
 from .delivery.statistics import ExporterStats
-from .payload import Payload
 
 __all__ = [
     "Exporter",
     "ExporterStats",
-    "MetricsExporter",
     "PartlyRejected",
-    "Payload",
-    "SignalExporter",
-    "SpansExporter",
+    "PipelineExporter",
 ]
 
 
-@runtime_checkable
-class MetricsExporter(Protocol):
-    """What the agent asks of every exporter of metrics."""
+class PipelineExporter:
+    """What the agent asks of every exporter in a pipeline; those of other packages and programs are made one (`objects.py`).
 
-    @property
-    def name(self) -> str: ...
+    None of its methods waits for the network but `shutdown`, which says for how long. Each is called by one thread at a time;
+    signals come from different ones. A failure is counted, and not raised.
+    """
+
+    takes: frozenset[Signal] = frozenset()
+    """The signals whose methods do something."""
+
+    def __init__(self, name: str) -> None:
+        """Take the name by which its statistics go."""
+        self.name = name
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
-        """Hand over the state of every series; a failure is counted, never raised."""
+        """Hand over the state of every series."""
+
+    def export_spans(self, batch: Batch[Span]) -> None:
+        """Hand over spans."""
+
+    def export_profiles(self, batch: Batch[Profile]) -> None:
+        """Hand over profiles."""
 
     def shutdown(self, timeout_s: float) -> None:
         """Finish what was handed over within the time given, and release everything."""
 
-    def stats(self) -> ExporterStats: ...
+    def stats(self) -> ExporterStats:
+        """Say what became of everything."""
+        raise NotImplementedError
 
     def workers(self) -> Sequence[Worker]:
         """Return the threads that deliver what was handed over, where there are any."""
-
-
-@runtime_checkable
-class SignalExporter(Protocol):
-    """What exporters of traces and profiles are handed: serialized OTLP export requests."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def max_request_bytes(self) -> int:
-        """How large a request may be."""
-
-    def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
-        """Hand over one serialized `Export…ServiceRequest` of the signal; a failure is counted, never raised."""
-
-    def count_failed(self, signal: Signal, points: int) -> None:
-        """Count what could not be encoded, and is in no request."""
-
-    def shutdown(self, timeout_s: float) -> None: ...
-
-    def stats(self) -> ExporterStats: ...
-
-    def workers(self) -> Sequence[Worker]: ...
-
-
-@runtime_checkable
-class SpansExporter(Protocol):
-    """What exporters of traces are handed that do not take requests: the spans."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def takes_spans(self) -> bool:
-        """Whether it has a use for them."""
-
-    def export_spans(self, spans: Sequence[Span]) -> None:
-        """Hand over spans; a failure is counted, never raised."""
-
-    def shutdown(self, timeout_s: float) -> None: ...
-
-    def stats(self) -> ExporterStats: ...
-
-    def workers(self) -> Sequence[Worker]: ...
+        return ()
 
 
 class PartlyRejected(Exception):

@@ -5,22 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..printable import one_line
 from ..redaction import without_credentials
+from ..signals import Signal
 from ..signals.metrics import SeriesStore, points
 from ..signals.profiles import Profile
 from ..signals.spans import Span
-from . import Exporter, PartlyRejected
-from .delivery.queued import QueuedExporter
+from . import Exporter, PartlyRejected, PipelineExporter
+from .delivery.payload import Payload
 from .delivery.sender import Accepted, Refused
-from .payload import Payload
+from .queued import QueuedExporter
 
 if TYPE_CHECKING:
-    from .sdk.metrics import SdkExporter
-    from .sdk.spans import SdkSpanExporter
+    from .batch import Batch
 
 _TIMEOUT_S = 30.0
 _QUEUE_SIZE = 10
@@ -32,9 +32,6 @@ _METHODS = ("export_metrics", "export_profiles", "export_spans")
 _Call = Callable[[], None]
 
 
-AnyWrapped: TypeAlias = "ObjectExporter | SdkExporter | SdkSpanExporter"
-
-
 class ObjectExporter(QueuedExporter[_Call]):
     """Hands points, profiles and spans to an object."""
 
@@ -42,6 +39,8 @@ class ObjectExporter(QueuedExporter[_Call]):
         self._metrics = _method(exporter, "export_metrics")
         self._profiles = _method(exporter, "export_profiles")
         self._spans = _method(exporter, "export_spans")
+        given: dict[Signal, object] = {"metrics": self._metrics, "traces": self._spans, "profiles": self._profiles}
+        self.takes = frozenset(signal for signal, method in given.items() if method is not None)
         super().__init__(name, _Calls(), timeout_s=_TIMEOUT_S, queue_size=_QUEUE_SIZE)
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:  # noqa: ARG002 - points say since when
@@ -49,20 +48,17 @@ class ObjectExporter(QueuedExporter[_Call]):
         if self._metrics is not None and (found := list(points(store))):
             self._sender.submit(Payload(partial(self._metrics, found), len(found), len(found) * _POINT_BYTES))
 
-    def export_profiles(self, profiles: Sequence[Profile]) -> None:
-        """Queue profiles."""
-        if self._profiles is not None and profiles:
-            samples = sum(len(profile.samples) for profile in profiles)
-            self._sender.submit(Payload(partial(self._profiles, list(profiles)), samples, samples * _SAMPLE_BYTES))
-
-    @property
-    def takes_spans(self) -> bool:
-        return self._spans is not None
-
-    def export_spans(self, spans: Sequence[Span]) -> None:
+    def export_spans(self, batch: Batch[Span]) -> None:
         """Queue spans."""
-        if self._spans is not None and spans:
-            self._sender.submit(Payload(partial(self._spans, list(spans)), len(spans), len(spans) * _SPAN_BYTES))
+        if self._spans is not None:
+            spans = list(batch.items)
+            self._sender.submit(Payload(partial(self._spans, spans), len(spans), len(spans) * _SPAN_BYTES))
+
+    def export_profiles(self, batch: Batch[Profile]) -> None:
+        """Queue profiles."""
+        if self._profiles is not None:
+            samples = sum(len(profile.samples) for profile in batch.items)
+            self._sender.submit(Payload(partial(self._profiles, list(batch.items)), samples, samples * _SAMPLE_BYTES))
 
 
 class _Calls:
@@ -91,16 +87,18 @@ def check(exporters: Sequence[object]) -> None:
             )
 
 
-def wrapped(exporters: Sequence[object]) -> list[AnyWrapped]:
+def wrapped(exporters: Sequence[object]) -> list[PipelineExporter]:
     """Return what hands on to objects: OpenTelemetry SDK exporters, or whatever has a method of `Exporter`."""
     return [wrapped_one(exporter, f"{type(exporter).__name__}/{number}") for number, exporter in enumerate(exporters)]
 
 
-def wrapped_one(exporter: object, name: str, *, is_ours: bool = False) -> AnyWrapped:
+def wrapped_one(exporter: object, name: str, *, is_ours: bool = False) -> PipelineExporter:
     """Return what hands on to an object under a name; ConfigError where it is no exporter.
 
     An exporter of the SDK that `is_ours` is shut down at the end.
     """
+    if isinstance(exporter, PipelineExporter):
+        return exporter
     check([exporter])
     if _is_of_metrics(exporter):
         from .sdk.metrics import SdkExporter

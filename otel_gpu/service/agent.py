@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,18 +17,19 @@ from ..config.model import Config
 from ..config.settings import Pipeline as PipelineSettings
 from ..discovery.procfs import is_alive
 from ..errors import OtelGpuError
-from ..exporters.build import Exporters, build
-from ..exporters.objects import ObjectExporter, check
-from ..exporters.otlp.settings import OtlpSettings
-from ..exporters.settings import MAX_REQUEST_BYTES
+from ..exporters import PipelineExporter
+from ..exporters.fan_out import FanOut, profiles_to, spans_to
+from ..exporters.objects import check
 from ..processors import Processor
 from ..processors.kernel_names.settings import KernelNamesSettings
 from ..receivers import GivesMetrics, GivesProfiles, GivesSpans
+from ..signals import Signal
 from ..signals.metrics import Point, SelfReading
 from ..supervision import Component, Health, Worker
-from .batches import Batches, BatchPipeline
+from .batches import Batches, BatchPipeline, Item, Reader
 from .durations import Durations
 from .ending import Ending
+from .exporting import Exporters, build
 from .graph import Graph, Pipeline
 from .lateness import Lateness
 from .observation import Observation
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..discovery.processes import Process
-    from ..signals.profiles import Profile
-    from ..signals.spans import Span
     from .health_check import HealthCheck
 
 _log = logging.getLogger(__name__)
@@ -140,19 +139,10 @@ class Agent:
         batches: list[Batches[Any]] = []
         profiling = {name: r.profiles for name, r in receivers.items() if isinstance(r, GivesProfiles)}
         if profiling:
-            component = Component("profiles")
-            asked = self._config.pipelines_of("profiles")
-            pipelines = [self._profiles_pipeline(p, exporters, component) for p in asked]
-            batches.append(Batches(component, profiling, pipelines))
+            batches.append(self._batches("profiles", profiling, exporters, profiles_to, lambda p: p.profiles))
         tracing = {name: r.spans for name, r in receivers.items() if isinstance(r, GivesSpans)}
         if tracing:
-            batches.append(
-                Batches(
-                    Component("traces"),
-                    tracing,
-                    [self._traces_pipeline(p, exporters) for p in self._config.pipelines_of("traces")],
-                )
-            )
+            batches.append(self._batches("traces", tracing, exporters, spans_to, lambda p: p.spans))
         return Graph(
             metrics,
             [self._metrics_pipeline(p, exporters) for p in self._config.pipelines_of("metrics")],
@@ -164,31 +154,38 @@ class Agent:
         settings = [self._config.processors[p] for p in asked.processors]
         return Pipeline(
             asked.receivers,
-            self._processors(asked),
-            [*(exporters.metrics[e] for e in asked.exporters), *exporters.objects],
+            self._processors(asked, "metrics"),
+            exporters.of("metrics", asked.exporters),
             SeriesLimits.for_kernels(max((s.top for s in settings if isinstance(s, KernelNamesSettings)), default=0)),
         )
 
-    def _profiles_pipeline(
-        self, asked: PipelineSettings, exporters: Exporters, component: Component
-    ) -> BatchPipeline[Profile]:
-        from .profile_export import ProfileExport
+    def _batches(
+        self,
+        signal: Signal,
+        readers: Mapping[str, Reader[Item]],
+        exporters: Exporters,
+        to: Callable[[Sequence[PipelineExporter], Component], FanOut[Item]],
+        method: Callable[[Processor], Callable[[list[Item]], list[Item]]],
+    ) -> Batches[Item]:
+        """Return all pipelines of spans, or of profiles."""
+        component = Component(signal)
+        pipelines = [
+            BatchPipeline(
+                asked.receivers,
+                [method(processor) for processor in self._processors(asked, signal)],
+                to(exporters.of(signal, asked.exporters), component).export,
+            )
+            for asked in self._config.pipelines_of(signal)
+        ]
+        return Batches(component, readers, pipelines)
 
-        wanted = [exporters.profiles[e] for e in asked.exporters]
-        wanted += [e for e in exporters.objects if isinstance(e, ObjectExporter)]
-        export = ProfileExport(wanted, self._max_request_bytes(), component)
-        return BatchPipeline(asked.receivers, [p.profiles for p in self._processors(asked)], export.export)
-
-    def _traces_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> BatchPipeline[Span]:
-        sink = exporters.span_sink(asked.exporters)
-        return BatchPipeline(asked.receivers, [p.spans for p in self._processors(asked)], sink.export)
-
-    def _processors(self, asked: PipelineSettings) -> list[Processor]:
-        return [processor_factory(c).create(self._config.processors[c]) for c in asked.processors]
-
-    def _max_request_bytes(self) -> int:
-        wanted = [self._config.exporter(e, "profiles") for e in self._config.exporters]
-        return min([s.max_request_bytes for s in wanted if isinstance(s, OtlpSettings)], default=MAX_REQUEST_BYTES)
+    def _processors(self, asked: PipelineSettings, signal: Signal) -> list[Processor]:
+        return [
+            processor_factory(component).create(
+                self._observation.processor_context(component, signal), self._config.processors[component]
+            )
+            for component in asked.processors
+        ]
 
     def _start_health_checks(self) -> None:
         if not self._config.extensions:

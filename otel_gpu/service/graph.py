@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .. import telemetry
-from ..exporters import MetricsExporter
+from ..exporters import PipelineExporter
 from ..printable import escaped
 from ..processors import Processor
 from ..receivers import GivesMetrics, Preparing
@@ -36,7 +36,7 @@ class Pipeline:
         self,
         receivers: Collection[str],
         processors: Sequence[Processor],
-        exporters: Sequence[MetricsExporter],
+        exporters: Sequence[PipelineExporter],
         limits: SeriesLimits | None = None,
     ) -> None:
         """`receivers` are names; processors are asked in their order."""

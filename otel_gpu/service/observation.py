@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from .. import telemetry
-from ..components import Context
+from ..components import Context, ProcessorContext
 from ..config.factories import receiver_factory
 from ..config.settings import component_type
 from ..discovery.host import host
@@ -23,6 +23,7 @@ from ..process.parsers import Parsers
 from ..processors import Processor
 from ..receivers import LibraryReceiver, Receiver, SelfMeasuring, Supervised
 from ..shortage import require_descriptors
+from ..signals import Signal
 from ..signals.metrics import Resource, SelfReading, attributes
 from ..supervision import Component, Health
 from .ending import Ending
@@ -66,6 +67,7 @@ class Observation:
         """By id, those first that others were made with."""
         self.completed_by: list[Processor] = []
         """What adds to measurements what several receivers know together."""
+        self._host = Resource(attributes({**host(), **shared_attributes}))
         self._context: Context | None = None
         self._refused: set[str] = set()
         self._watcher: Watcher | None = None
@@ -81,9 +83,9 @@ class Observation:
             # While programs are loaded a child gets ready.
             self.parsers.start()
         self._context = Context(
-            host=Resource(attributes({**host(), **self._shared_attributes})),
+            host=self._host,
             agent=agent_resource(self._resource_attributes),
-            observed=lambda: [process.resource for process in self.processes if not process.ended],
+            observed=self._observed,
             processes=self.processes,
             parsers=self.parsers,
             pids=self._pids,
@@ -97,6 +99,13 @@ class Observation:
         # What measures the agent is read when all others have been.
         for component in sorted(self._wanted, key=lambda wanted: component_type(wanted) == "self"):
             self._find_or_make(component, None)
+
+    def processor_context(self, component: str, signal: Signal) -> ProcessorContext:
+        """Return what a processor of a pipeline of a signal is told."""
+        return ProcessorContext(component, signal, self._host, self._observed)
+
+    def _observed(self) -> list[Resource]:
+        return [process.resource for process in self.processes if not process.ended]
 
     @property
     def places_probes(self) -> bool:

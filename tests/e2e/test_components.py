@@ -51,7 +51,7 @@ class RenameSettings:
 
 
 class Rename:
-    def __init__(self, settings):
+    def __init__(self, context, settings):
         self._settings = settings
 
     def metrics(self, measurements):
@@ -71,7 +71,7 @@ class TextSettings:
 
 
 class Text:
-    def __init__(self, settings):
+    def __init__(self, context, settings):
         self._settings = settings
 
     def export_metrics(self, points):
@@ -247,7 +247,7 @@ class UpperSettings:
 
 
 class Upper:
-    def __init__(self, settings):
+    def __init__(self, context, settings):
         pass
 
     def spans(self, spans):

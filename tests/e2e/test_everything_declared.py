@@ -1,4 +1,4 @@
-"""Is everything that is declared emitted? One agent, with all receivers, over programs that do all that is counted.
+"""Is everything that is declared emitted? One agent over programs that do all that is counted, one that follows requests.
 
 Hardware is the stand-ins of the driver, of NVML and of HIP: there is no metric that needs more. One that could not be had
 from them would stand in `NEEDS_HARDWARE`, with the reason.
@@ -6,27 +6,44 @@ from them would stand in `NEEDS_HARDWARE`, with the reason.
 
 from __future__ import annotations
 
+import http.client
+import socket
 import sys
 import time
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from otel_gpu import telemetry
+from otel_gpu import telemetry, telemetry_spans
 from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.metrics import OVERFLOW
 from otel_gpu.signals.profiles import CHOICES, PROFILE_TYPES
+from otel_gpu.signals.spans import Span, SpanKind, SpanSpec
 from tests.e2e import ground, liar, test_torch_profiles
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import PATIENCE_S, Agent, Program
 from tests.e2e.test_busy import CLOCK
+from tests.e2e.test_engines import started
 from tests.e2e.test_hip import built  # noqa: F401
+from tests.e2e.test_requests import server
+from tests.span_reading import read_spans
 
 NEEDS_HARDWARE: dict[str, str] = {}
 """Metrics that no stand-in gives, and why; one in here that is emitted all the same fails the test too."""
-NEEDS_RECEIVER = {spec.name for spec in telemetry.GROUPS["Requests"]}
-"""Metrics of requests, which no agent measures yet; `tests/unit/test_serving_metrics.py` shows those that are made."""
+OF_REQUESTS = {spec.name for spec in telemetry.GROUPS["Requests"]}
+"""Metrics that the other agent emits."""
+NEEDS_HTTP2 = {
+    "rpc.method",
+    "rpc.method_original",
+    "rpc.response.status_code",
+    "rpc.server.call.duration",
+    "rpc.system.name",
+}
+"""Attributes of remote calls, and a metric: HTTP/2 is parsed (`tests/unit/test_http2.py`), and not followed in the kernel."""
+NEEDS_BODIES = {"gen_ai.request.model"}
+"""No setting lets an agent look into bodies; `tests/unit/test_assembly.py` shows what comes of it."""
 NEEDS_PYTORCH = {t.name for t in test_torch_profiles.TYPES}
 """Types of profiles that tests record which are run where PyTorch is (`make test-torch`)."""
 _TYPES = [choice for choice in CHOICES if choice != "tensor"]
@@ -43,6 +60,19 @@ service:
     metrics: {{receivers: [cuda, nvml, self], exporters: [file]}}
     profiles: {{receivers: [profile], exporters: [file]}}
 """
+
+_OF_REQUESTS_CONFIG = """
+receivers: {{cuda: {{}}, inference: {{max_children: 4}}}}
+exporters: {{file: {{path: {out}}}}}
+service:
+  interval: 300ms
+  pipelines:
+    metrics: {{receivers: [cuda, inference], exporters: [file]}}
+    traces: {{receivers: [inference], exporters: [file]}}
+"""
+_WORK = ("launch", "graph", "launch+graph+wait", "h2d", "d2h", "d2d", "wait", "launch+wait+launch+wait+h2d+d2h+d2d")
+_CLIENTS, _TOKENS, _STEP_MS = 150, 10, 300
+"""More requests at once than a span has links, each of as many steps as it takes until all of them are there."""
 
 _MAPS_LATE = """
 import ctypes, sys
@@ -125,15 +155,102 @@ def _wait_for(out: Path, *metrics: str) -> None:
         time.sleep(0.2)
 
 
+@pytest.fixture(scope="module")
+def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what an agent wrote of servers whose requests are all that there are, until nothing new is to be expected."""
+    directory = tmp_path_factory.mktemp("requests")
+    (directory / "agent.yaml").write_text(_OF_REQUESTS_CONFIG.format(out=directory / "out"))
+    out = directory / "out"
+    with (
+        server(directory, "everything") as (program, port),
+        started(directory, "--server", "threads", "--batch", _CLIENTS, "--step-ms", _STEP_MS, "--graphs") as pair,
+    ):
+        pids = program.pid, pair.program.pid, pair.engine
+        arguments = ["--config", directory / "agent.yaml", *(w for pid in pids for w in ("--pid", str(pid)))]
+        with Agent(arguments, directory) as agent:
+            agent.wait_attached()
+            deadline = time.monotonic() + 2 * PATIENCE_S
+            # Some requests go by before the servers are followed; what is missing after a while the tests say.
+            while (missing := _missing(read_spans(out)) | _missing_metrics(out)) and time.monotonic() < deadline:
+                _ask_everything(port)
+                if any(name == "gpu step" for name, _ in missing):
+                    with ThreadPoolExecutor(_CLIENTS) as clients:
+                        list(clients.map(pair.ask, [_TOKENS] * _CLIENTS))
+                time.sleep(0.3)
+            agent.stop()
+    return out
+
+
+def _ask_everything(port: int) -> None:
+    # A connection that begins with a method nobody knows is not taken for HTTP.
+    asked = [[("GET", f"/work/{what}", None)] for what in _WORK]
+    asked += [[("GET", "/fails/at/once", None), ("BREW", "/pot/1", None)]]
+    asked += [[("POST", "/v1/chat/completions", b'{"model": "small"}')]]
+    for of_connection in asked:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
+            for method, path, body in of_connection:
+                connection.request(method, path, body)
+                connection.getresponse().read()
+    post = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(post + b"Content-Length: 100\r\n\r\nhalf")
+    # Of two lengths nobody knows which one holds.
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+        connection.sendall(post + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r")
+        connection.recv(1024)
+
+
+def _missing(spans: list[Span]) -> set[tuple[str, str]]:
+    """Return what is declared of spans and not there, by the span's name and the attribute's."""
+    found = {(spec.name, key) for s in spans if (spec := _spec(s)) is not None for key, _ in s.attributes}
+    declared = {(spec.name, attribute) for spec in telemetry_spans.SPANS for attribute in spec.attributes}
+    return {(name, key) for name, key in declared - found if key not in NEEDS_HTTP2 | NEEDS_BODIES}
+
+
+def _missing_metrics(out: Path) -> set[tuple[str, str]]:
+    emitted = {sample.name for sample in read_metrics(out).samples}
+    return {(name, "") for name in OF_REQUESTS - emitted - NEEDS_HTTP2}
+
+
+def _spec(span: Span) -> SpanSpec | None:
+    if span.kind is SpanKind.SERVER:
+        return telemetry_spans.REQUEST
+    return next((spec for spec in telemetry_spans.SPANS if spec.name == span.name), None)
+
+
+def test_every_span_is_emitted_with_every_attribute(requests: Path) -> None:
+    spans = read_spans(requests)
+
+    assert {spec.name for span in spans if (spec := _spec(span)) is not None} == {s.name for s in telemetry_spans.SPANS}
+    assert _missing(spans) == set()
+
+
+def test_no_span_and_no_attribute_is_emitted_that_is_not_declared(requests: Path) -> None:
+    spans = read_spans(requests)
+
+    more = {
+        s.name: {*dict(s.attributes)} - {*(spec.attributes if (spec := _spec(s)) is not None else ())} for s in spans
+    }
+    assert {name: of for name, of in more.items() if of} == {}
+    assert [span for span in spans if telemetry_spans.declaration(span) is None] == []
+    values = {(key, value) for span in spans for key, value in span.attributes}
+    declared = {a.name: a.values for a in telemetry_spans.ATTRIBUTES if a.values}
+    assert {(key, value) for key, value in values if key in declared and value not in declared[key]} == set()
+
+
+def test_every_metric_of_requests_is_emitted(requests: Path) -> None:
+    assert _missing_metrics(requests) == set()
+
+
 def test_every_metric_is_emitted(out: Path) -> None:
     emitted = {sample.name for sample in read_metrics(out).samples}
 
-    assert set(telemetry.ALL) - emitted == set(NEEDS_HARDWARE) | NEEDS_RECEIVER
+    assert set(telemetry.ALL) - emitted == set(NEEDS_HARDWARE) | OF_REQUESTS
 
 
-def test_every_metric_has_only_attributes_that_are_declared(out: Path) -> None:
+def test_every_metric_has_only_attributes_that_are_declared(out: Path, requests: Path) -> None:
     found: dict[str, set[str]] = {}
-    for sample in read_metrics(out).samples:
+    for sample in (*read_metrics(out).samples, *read_metrics(requests).samples):
         found.setdefault(sample.name, set()).update(sample.attributes)
 
     overflow = {name for name, _ in OVERFLOW}

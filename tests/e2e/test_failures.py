@@ -13,6 +13,7 @@ import pytest
 
 from otel_gpu import Agent, Config
 from otel_gpu.bpf.ringbuf import RingReader
+from otel_gpu.exporters.fan_out import FanOut
 from otel_gpu.exporters.file.exporter import FileExporter
 from otel_gpu.processors.kernel_names.processor import KernelNames
 from otel_gpu.receivers.cuda.events import CudaEvents
@@ -23,7 +24,6 @@ from otel_gpu.receivers.profiles.sums import ProfileSums
 from otel_gpu.receivers.self.receiver import SelfReceiver
 from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.service.graph import Graph
-from otel_gpu.service.profile_export import ProfileExport
 from otel_gpu.signals.profiles import GPU_ALLOC_SPACE, GPU_COPY, GPU_LAUNCHES, merge
 from otel_gpu.symbols.stacks import StackNamer
 from tests.e2e import ground
@@ -55,7 +55,7 @@ _STEPS: tuple[tuple[type, str], ...] = (
     (ProfileReceiver, "_going_on"),
     (ProfileReceiver, "finish"),
     (ProfileSums, "add"),
-    (ProfileExport, "export"),
+    (FanOut, "export"),
     (BlockedThreads, "waits"),
     (StackNamer, "read"),
     (StackNamer, "name"),

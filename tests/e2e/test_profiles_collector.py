@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from otel_gpu.exporters.fan_out import profiles_to
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import Compression, OtlpSettings, Protocol
-from otel_gpu.exporters.wire.profiles_protobuf import profile_payloads
 from otel_gpu.reporters.files import write_profile
 from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.profiles import CPU, GPU_INUSE_SPACE, OFF_CPU, Profile, merge
+from otel_gpu.supervision import Component
 from tests.e2e.collector import Collector
 from tests.unit.profile_examples import hostile, training
 
@@ -23,12 +24,11 @@ def sent_through(
     directory: Path, profiles: list[Profile], protocol: Protocol, compression: Compression, max_bytes: int
 ) -> list[Profile]:
     """Return the profiles in the file of a Collector that we sent these to."""
-    payloads = profile_payloads(profiles, max_bytes)
     with Collector(directory, signal="profiles") as collector:
         endpoint = collector.endpoint(protocol)
-        exporter = OtlpExporter(OtlpSettings(endpoint=endpoint, protocol=protocol, compression=compression))
-        for payload in payloads:
-            exporter.submit("profiles", payload)
+        settings = OtlpSettings(endpoint, protocol, compression=compression, max_request_bytes=max_bytes)
+        exporter = OtlpExporter(settings)
+        profiles_to([exporter], Component("profiles")).export(profiles)
         exporter.shutdown(20)
         stats = exporter.signal_stats("profiles")
         assert (stats.sent_points, stats.failed_points) == (sum(len(p.samples) for p in profiles), 0), stats

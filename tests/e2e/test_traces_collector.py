@@ -15,10 +15,10 @@ from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import Compression, OtlpSettings, Protocol
 from otel_gpu.exporters.sdk.settings import SdkSettings
 from otel_gpu.exporters.sdk.spans import SdkSpanExporter
-from otel_gpu.exporters.span_sink import SpanSink
 from otel_gpu.signals.spans import Span
 from tests.e2e.collector import Collector
 from tests.span_reading import read_spans
+from tests.spans_to import spans_to
 from tests.unit.span_examples import family, hostile, many, request
 
 
@@ -33,7 +33,7 @@ def sent_through(
     endpoint = collector.endpoint(protocol)
     settings = OtlpSettings(endpoint, protocol, compression=compression, max_request_bytes=size)
     exporter = OtlpExporter(settings)
-    SpanSink([exporter]).export(spans)
+    spans_to([exporter]).export(spans)
     exporter.shutdown(30)
     stats = exporter.signal_stats("traces")
     assert (stats.sent_points, stats.failed_points) == (len(spans), 0), stats
@@ -69,7 +69,7 @@ def simplified(tree: object) -> object:
 def test_the_collectors_file_equals_our_own(tmp_path: Path) -> None:
     spans = [*family(), replace(request(30), attributes=(("odd", float("inf")), ("whole", 3.0), ("yes", True)))]
     ours = FileExporter(FileSettings(str(tmp_path)))
-    SpanSink([ours]).export(spans)
+    spans_to([ours]).export(spans)
     ours.shutdown(1)
 
     with Collector(tmp_path / "collector", signal="traces") as collector:
@@ -102,7 +102,7 @@ def test_the_sdks_exporter_sends_what_ours_sends(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         exporter = SdkSpanExporter.installed(SdkSettings(f"otlp_proto_{protocol}"), "sdk")
-        SpanSink([exporter]).export(many(1_200))
+        spans_to([exporter]).export(many(1_200))
         exporter.shutdown(30)
         assert exporter.stats().sent_points == 1_200
         collector.close()

@@ -1,7 +1,7 @@
 """What does a batched engine do? Requests come over ZeroMQ, steps launch for many of them at once, outputs go back.
 
 usage: batched_engine.py INPUT OUTPUT TRUTH [--batch N] [--step-ms N] [--warm-up LAUNCHES]
-                         [--idle-ms N]
+                         [--idle-ms N] [--graphs]
 
 Shaped like vLLM's engine process: one thread takes messages in, the main thread makes all calls of the driver, in steps,
 and another thread sends what each step gave. TRUTH gets one line a step: which requests it served, what it launched and
@@ -69,12 +69,23 @@ class Device:
         driver.cuModuleGetFunction(byref(self._function), module, b"attend")
         driver.cuMemAlloc_v2(byref(self._memory), c_size_t(STAGING))
         self._host = ctypes.create_string_buffer(STAGING)
+        self._graph = c_void_p()
 
     def launch(self, times: int, width: int) -> None:
         one = c_uint(1)
         for _ in range(times):
             grid = c_uint(width), one, one
             self.driver.cuLaunchKernel(self._function, *grid, c_uint(128), one, one, c_uint(0), None, None, None)
+
+    def launch_graph(self) -> None:
+        """Launch an empty graph, and copy within the device."""
+        if not self._graph:
+            graph = c_void_p()
+            self.driver.cuGraphCreate(byref(graph), c_uint(0))
+            self.driver.cuGraphInstantiateWithFlags(byref(self._graph), graph, c_uint64(0))
+        self.driver.cuGraphLaunch(self._graph, None)
+        half = c_size_t(STAGING // 2)
+        self.driver.cuMemcpyDtoDAsync_v2(c_uint64(self._memory.value + half.value), self._memory, half, None)
 
     def step(self, requests: int, pause_s: float) -> dict[str, int]:
         """Run one step and return what it took."""
@@ -126,6 +137,8 @@ def run(device: Device, arguments: argparse.Namespace, arrived: queue.Queue, out
                 request = waiting.pop(0)
                 running[str(request["id"])] = {"left": request["tokens"]}
             began = time.time_ns()
+            if arguments.graphs:
+                device.launch_graph()
             did = device.step(len(running), arguments.step_ms / 1e3)
             truth.write(json.dumps({"ids": list(running), "began": began, "ended": time.time_ns(), **did}) + "\n")
             output = []
@@ -146,6 +159,7 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=2)
     parser.add_argument("--warm-up", type=int, default=100)
     parser.add_argument("--idle-ms", type=float, default=0)
+    parser.add_argument("--graphs", action="store_true", help="each step launches a graph and copies within the device")
     arguments = parser.parse_args()
     ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGKILL)
     device = Device()

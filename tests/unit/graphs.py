@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from otel_gpu.exporters import MetricsExporter
+from otel_gpu.exporters import PipelineExporter
 from otel_gpu.processors import Processor
 from otel_gpu.receivers import Receiver
 from otel_gpu.service.graph import Graph, Pipeline
@@ -15,7 +15,7 @@ from otel_gpu.service.timeline import Timeline
 def one_pipeline(
     receivers: Mapping[str, Receiver],
     processors: Sequence[Processor],
-    exporters: Sequence[MetricsExporter],
+    exporters: Sequence[PipelineExporter],
     *,
     limits: SeriesLimits | None = None,
     timeline: Timeline | None = None,

@@ -2,50 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from otel_gpu.exporters import ExporterStats
-from otel_gpu.exporters.payload import Payload
+from otel_gpu.exporters import PipelineExporter
+from otel_gpu.exporters.batch import Batch
+from otel_gpu.exporters.delivery.payload import Encoded
+from otel_gpu.exporters.fan_out import profiles_to
 from otel_gpu.service.batches import Batches, BatchPipeline
-from otel_gpu.service.profile_export import ProfileExport
-from otel_gpu.signals import Signal
 from otel_gpu.signals.metrics import Resource
 from otel_gpu.signals.profiles import Profile
-from otel_gpu.supervision import Component, Worker
+from otel_gpu.supervision import Component
 from tests.unit.profile_examples import training
 
 
-class Requests:
+class Requests(PipelineExporter):
     """An exporter that keeps what it was handed."""
 
-    name = "requests"
-    max_request_bytes = 1 << 20
-
     def __init__(self) -> None:
-        self.points: list[int] = []
+        super().__init__("requests")
+        self.encoded: list[Encoded] = []
 
-    def submit(self, _signal: Signal, payload: Payload[bytes]) -> None:
-        self.points.append(payload.points)
-
-    def count_failed(self, signal: Signal, points: int) -> None:
-        raise AssertionError(f"{points} {signal} failed")
-
-    def shutdown(self, timeout_s: float) -> None:
-        pass
-
-    def stats(self) -> ExporterStats:
-        return ExporterStats()
-
-    def workers(self) -> Sequence[Worker]:
-        return ()
+    def export_profiles(self, batch: Batch[Profile]) -> None:
+        self.encoded.append(batch.requests(1 << 20))
 
 
 def test_a_profile_that_cannot_be_encoded_is_a_failure_and_the_others_are_handed_on() -> None:
     good = training()
     bad = replace(good, resource=Resource((("key", object()),)))  # type: ignore[arg-type]
     requests, component = Requests(), Component("profiles")
-    export = ProfileExport([requests], 1 << 20, component)
+    export = profiles_to([requests], component)
 
     def read(*, last: bool = False) -> list[Profile]:
         assert not last
@@ -54,7 +39,9 @@ def test_a_profile_that_cannot_be_encoded_is_a_failure_and_the_others_are_handed
     batches = Batches(component, {"profile": read}, [BatchPipeline(("profile",), (), export.export)])
     batches.export()
 
-    assert sum(requests.points) == len(good.samples)
+    [encoded] = requests.encoded
+    assert sum(payload.points for payload in encoded.payloads) == len(good.samples)
+    assert encoded.lost == len(bad.samples)
     [health] = batches.health()
     assert (health.component, health.failures) == ("profiles", 2)  # all of them together, and the one alone
 

@@ -18,7 +18,6 @@ from otel_gpu.config.model import Config
 from otel_gpu.config.settings import Pipeline
 from otel_gpu.errors import ConfigError
 from otel_gpu.exporters import Exporter
-from otel_gpu.exporters.build import build
 from otel_gpu.exporters.console.exporter import ConsoleExporter
 from otel_gpu.exporters.console.settings import ConsoleSettings
 from otel_gpu.exporters.file.exporter import FileExporter
@@ -29,8 +28,10 @@ from otel_gpu.exporters.otlp.settings import OtlpSettings
 from otel_gpu.exporters.sdk.metrics import SdkExporter
 from otel_gpu.exporters.sdk.settings import SdkSettings
 from otel_gpu.exporters.sdk.spans import SdkSpanExporter
+from otel_gpu.service.exporting import build
 from otel_gpu.signals.spans import Span
 from tests.span_reading import read_spans
+from tests.spans_to import spans_to
 from tests.unit.span_examples import family
 
 
@@ -51,12 +52,16 @@ def test_one_that_several_signals_use_alike_is_there_once(tmp_path: Path) -> Non
     )
 
     try:
-        assert isinstance(exporters.traces["otlp"], OtlpExporter)
-        assert isinstance(exporters.traces["file"], FileExporter)
-        assert isinstance(exporters.traces["console"], ConsoleExporter)
+        assert isinstance(exporters.by_signal["traces"]["otlp"], OtlpExporter)
+        assert isinstance(exporters.by_signal["traces"]["file"], FileExporter)
+        assert isinstance(exporters.by_signal["traces"]["console"], ConsoleExporter)
         for name in names:
-            assert exporters.metrics[name] is exporters.traces[name] is exporters.profiles[name]
-        assert exporters.metrics["console"] is exporters.traces["console"]
+            assert (
+                exporters.by_signal["metrics"][name]
+                is exporters.by_signal["traces"][name]
+                is exporters.by_signal["profiles"][name]
+            )
+        assert exporters.by_signal["metrics"]["console"] is exporters.by_signal["traces"]["console"]
         assert list(exporters.stats()) == ["otlp", "file", "console"]
     finally:
         exporters.shutdown(0)
@@ -75,9 +80,10 @@ def test_what_differs_by_signal_is_another_one_of_the_same_name() -> None:
     exporters = build(asked)
 
     try:
-        assert exporters.metrics["otlp"] is not exporters.traces["otlp"]
-        assert isinstance(exporters.metrics["sdk"], SdkExporter)
-        assert isinstance(exporters.traces["sdk"], SdkSpanExporter)
+        assert exporters.by_signal["metrics"]["otlp"] is not exporters.by_signal["traces"]["otlp"]
+        assert exporters.by_signal["metrics"]["sdk"] is exporters.by_signal["traces"]["sdk"]
+        assert exporters.by_signal["traces"]["sdk"].takes == {"metrics", "traces"}
+        assert len(exporters.by_signal["traces"]["sdk"].workers()) == 2
         assert sorted(exporters.stats()) == ["otlp", "sdk"]
     finally:
         exporters.shutdown(0)
@@ -96,14 +102,15 @@ def test_the_sink_hands_spans_to_the_exporters_of_a_pipeline_and_to_objects(tmp_
     files = {name: FileSettings(str(tmp_path / name)) for name in ("file/a", "file/b")}
     exporters = build(config(dict(files), traces=tuple(files)), [own, of_metrics, memory])
 
-    exporters.span_sink().export(family())
-    exporters.span_sink(["file/b"]).export(family()[:2])
+    spans_to(exporters.of("traces", files)).export(family())
+    spans_to(exporters.of("traces", ["file/b"])).export(family()[:2])
     exporters.shutdown(10)
 
     assert [len(read_spans(tmp_path / name)) for name in files] == [5, 7]
     assert len(own.spans) == len(memory.get_finished_spans()) == 7
-    assert {type(one) for one in exporters.objects} == {ObjectExporter, SdkExporter}
-    assert {type(one) for one in exporters.objects_for_spans} == {ObjectExporter, SdkSpanExporter}
+    assert [type(one) for one in exporters.of("metrics", [])] == [SdkExporter]
+    assert [type(one) for one in exporters.of("traces", [])] == [ObjectExporter, SdkSpanExporter]
+    assert exporters.of("profiles", []) == []
     assert {name: stats.sent_points for name, stats in exporters.stats().items()} == {
         "file/a": 5,
         "file/b": 7,
@@ -111,6 +118,10 @@ def test_the_sink_hands_spans_to_the_exporters_of_a_pipeline_and_to_objects(tmp_
         "ConsoleMetricExporter/1": 0,
         "InMemorySpanExporter/2": 7,
     }
+
+
+class OfBoth(Own):
+    def export_metrics(self, points: object) -> None: ...
 
 
 class OfProfiles:
@@ -125,22 +136,25 @@ class Nothing:
 @pytest.fixture
 def vendor(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Exporters of another package, by type."""
-    made: dict[str, object] = {"own": Own(), "spans": InMemorySpanExporter(), "profiles": OfProfiles()}
+    made: dict[str, object] = {"own": OfBoth(), "spans": InMemorySpanExporter(), "profiles": OfProfiles()}
     found = {
-        name: ExporterFactory(Nothing, lambda _, it=it: it, ("metrics", "traces", "profiles"))
+        name: ExporterFactory(Nothing, lambda _context, _settings, it=it: it, ("metrics", "traces", "profiles"))
         for name, it in made.items()
     }
-    monkeypatch.setattr(registry, "find", lambda kind, type_: found.get(type_) if kind == "exporters" else None)
+    find = registry.find
+    monkeypatch.setattr(
+        registry, "find", lambda kind, type_: (found.get(type_) if kind == "exporters" else None) or find(kind, type_)
+    )
     return made
 
 
 def test_an_exporter_of_another_package_gets_spans(vendor: dict[str, object]) -> None:
     exporters = build(config({"own": Nothing(), "spans": Nothing()}, metrics=("own",), traces=("own", "spans")))
 
-    exporters.span_sink().export(family())
+    spans_to(exporters.of("traces", ["own", "spans"])).export(family())
     exporters.shutdown(10)
 
-    assert exporters.metrics["own"] is exporters.traces["own"]
+    assert exporters.by_signal["metrics"]["own"] is exporters.by_signal["traces"]["own"]
     assert isinstance(vendor["own"], Own)
     assert vendor["own"].spans == family()
     assert isinstance(vendor["spans"], InMemorySpanExporter)
@@ -150,10 +164,10 @@ def test_an_exporter_of_another_package_gets_spans(vendor: dict[str, object]) ->
 @pytest.mark.parametrize(
     ("signal", "name", "said"),
     [
-        ("traces", "profiles", "takes no spans"),
+        ("traces", "profiles", "takes no traces"),
         ("metrics", "spans", "takes no metrics"),
-        ("profiles", "spans", "take no profiles"),
-        ("profiles", "console", "take no profiles"),
+        ("profiles", "spans", "takes no profiles"),
+        ("profiles", "console", "takes no profiles"),
     ],
 )
 def test_what_does_not_take_a_signal_is_said_and_leaves_nothing_behind(

@@ -10,20 +10,24 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_gpu.errors import OtelGpuError
+from otel_gpu.exporters.fan_out import profiles_to
 from otel_gpu.exporters.file.exporter import FileExporter
 from otel_gpu.exporters.file.line_file import LineFile
 from otel_gpu.exporters.file.settings import FileSettings, RotationSettings
-from otel_gpu.exporters.payload import Payload
+from otel_gpu.exporters.wire.request_json import to_json
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.signals.profiles import SpanLink
+from otel_gpu.supervision import Component
 from otel_gpu.trusted_paths import open_directory
 from tests.faults import failing
+from tests.unit.profile_examples import training
 
 CALLS = MetricSpec("calls", "{call}", Instrument.COUNTER, "Calls.")
 WAIT = MetricSpec("wait", "s", Instrument.COUNTER, "Waits.", floating=True)
@@ -101,27 +105,33 @@ def test_each_export_appends_a_line(tmp_path: Path) -> None:
     assert later.stats().sent_points == 1
 
 
-def test_ids_are_hexadecimal_and_enums_are_integers(tmp_path: Path) -> None:
-    exporter = FileExporter(FileSettings(str(tmp_path)))
+def test_ids_are_hexadecimal_and_enums_are_integers() -> None:
     traces = ExportTraceServiceRequest()
     span = traces.resource_spans.add().scope_spans.add().spans.add(kind=2, name="s")
     span.trace_id, span.span_id, span.parent_span_id = bytes(range(16)), bytes(range(8)), b"\xff" * 8
     span.links.add(trace_id=b"\xaa" * 16, span_id=b"\xbb" * 8)
     span.attributes.add(key="traceId").value.string_value = "not an id"
-    profiles = ExportProfilesServiceRequest()
-    profiles.resource_profiles.add().scope_profiles.add().profiles.add(profile_id=b"\x01" * 16)
 
-    exporter.submit("traces", Payload(traces.SerializeToString(), 1, 0))
-    exporter.submit("profiles", Payload(profiles.SerializeToString(), 1, 0))
+    written = json.loads(to_json(traces))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
 
-    (request,) = lines(tmp_path / "traces.jsonl")
-    written = request["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     assert (written["traceId"], written["spanId"]) == (bytes(range(16)).hex(), bytes(range(8)).hex())
     assert (written["parentSpanId"], written["kind"]) == ("ff" * 8, 2)
     assert written["links"] == [{"traceId": "aa" * 16, "spanId": "bb" * 8}]
     assert written["attributes"] == [{"key": "traceId", "value": {"stringValue": "not an id"}}]
+
+
+def test_profiles_are_lines_whose_ids_are_hexadecimal(tmp_path: Path) -> None:
+    exporter = FileExporter(FileSettings(str(tmp_path)))
+    link = SpanLink(b"\xaa" * 16, b"\xbb" * 8)
+    linked = replace(training(), samples=tuple(replace(sample, link=link) for sample in training().samples))
+
+    profiles_to([exporter], Component("profiles")).export([linked])
+
     (request,) = lines(tmp_path / "profiles.jsonl")
-    assert request["resourceProfiles"][0]["scopeProfiles"][0]["profiles"][0]["profileId"] == "01" * 16
+    assert {"traceId": "aa" * 16, "spanId": "bb" * 8} in request["dictionary"]["linkTable"]
+    [profile] = request["resourceProfiles"][0]["scopeProfiles"][0]["profiles"]
+    assert len(bytes.fromhex(profile["profileId"])) == 16
+    assert exporter.stats().sent_points == len(linked.samples)
 
 
 def test_directory_that_cannot_be_made_is_an_error_at_once(tmp_path: Path) -> None:

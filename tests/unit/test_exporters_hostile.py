@@ -20,7 +20,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from otel_gpu.exporters.build import Exporters
+from otel_gpu.exporters.delivery.payload import Payload
 from otel_gpu.exporters.delivery.sender import Accepted, Sender
 from otel_gpu.exporters.delivery.settings import RetrySettings
 from otel_gpu.exporters.otlp.connections import Connections
@@ -28,7 +28,7 @@ from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.grpc_relay import Relay
 from otel_gpu.exporters.otlp.settings import OtlpSettings
 from otel_gpu.exporters.otlp.tls import shown_certificate
-from otel_gpu.exporters.payload import Payload
+from otel_gpu.service.exporting import Exporters
 
 TIMEOUT_S = 0.25
 ENOUGH_S = 15.0
@@ -518,7 +518,7 @@ def test_an_exporter_that_never_ends_takes_nobody_elses_time() -> None:
     exporters = [Failing(), Stuck(), Quick(), Stuck(), Quick()]
     began = time.monotonic()
 
-    Exporters({str(n): e for n, e in enumerate(exporters)}, {}).shutdown(0.2)  # type: ignore[misc]
+    Exporters({"metrics": {str(n): e for n, e in enumerate(exporters)}}).shutdown(0.2)  # type: ignore[misc]
 
     assert time.monotonic() - began < ENOUGH_S
     assert all(exporter.told.is_set() for exporter in exporters)

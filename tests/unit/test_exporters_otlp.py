@@ -16,10 +16,10 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 
 from otel_gpu import __version__
 from otel_gpu.errors import ConfigError
+from otel_gpu.exporters.delivery.payload import Payload
 from otel_gpu.exporters.delivery.settings import RetrySettings
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import OtlpSettings
-from otel_gpu.exporters.payload import Payload
 from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from tests.fair_clock import fair_s
 from tests.unit.otlp_sinks import Sink, serve_grpc, serve_http

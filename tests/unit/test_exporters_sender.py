@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from otel_gpu.exporters import ExporterStats
+from otel_gpu.exporters.delivery.payload import Payload
 from otel_gpu.exporters.delivery.sender import Accepted, Refused, Sender
 from otel_gpu.exporters.delivery.settings import RetrySettings
-from otel_gpu.exporters.payload import Payload
 from tests.fair_clock import fair_s
 
 FAST = RetrySettings(initial_interval_s=0.001, max_interval_s=0.002, max_elapsed_time_s=60)

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from otel_gpu.cli import main
 from otel_gpu.config.model import Config
 from otel_gpu.errors import ConfigError, OtelGpuError
+from otel_gpu.exporters.delivery.payload import Payload
 from otel_gpu.exporters.delivery.settings import RetrySettings
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import OtlpSettings
-from otel_gpu.exporters.payload import Payload
 from otel_gpu.host_checks import check_host
 from otel_gpu.redaction import endpoint_without_credentials, without_credentials
 
@@ -273,7 +273,7 @@ def test_what_grpcs_core_says_by_itself_is_not_heard() -> None:
     program = (
         "from otel_gpu.exporters.otlp.exporter import OtlpExporter\n"
         "from otel_gpu.exporters.otlp.settings import OtlpSettings\n"
-        "from otel_gpu.exporters import Payload\n"
+        "from otel_gpu.exporters.delivery.payload import Payload\n"
         "e = OtlpExporter(OtlpSettings(endpoint='http://127.0.0.1:1', timeout_s=1))\n"
         "e.submit('metrics', Payload(b'', 1, 0)); e.shutdown(1)\n"
     )

@@ -24,10 +24,10 @@ from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.objects import wrapped, wrapped_one
 from otel_gpu.exporters.sdk.settings import SdkSettings
 from otel_gpu.exporters.sdk.spans import BATCH, SdkSpanExporter, readable_spans, trace_state
-from otel_gpu.exporters.span_sink import SpanSink
 from otel_gpu.exporters.wire.identity import SCHEMA_URL
 from otel_gpu.exporters.wire.spans_protobuf import span_payloads
 from tests.span_reading import spans_of_bytes
+from tests.spans_to import spans_to
 from tests.unit.span_examples import family, hostile, many, request
 
 
@@ -139,7 +139,7 @@ def test_batches_are_exported_in_its_own_thread_and_their_results_counted(is_our
     exporter = wrapped_one(refusing, "refusing", is_ours=is_ours)
     assert isinstance(exporter, SdkSpanExporter)
 
-    SpanSink([exporter]).export(many(4 * BATCH + 10))
+    spans_to([exporter]).export(many(4 * BATCH + 10))
     exporter.shutdown(20)
 
     assert refusing.sizes == [BATCH] * 4 + [10]
@@ -154,7 +154,7 @@ def test_a_span_that_the_sdk_cannot_have_costs_itself_alone() -> None:
     assert isinstance(exporter, SdkSpanExporter)
     wrong = replace(request(9), name=None)  # type: ignore[arg-type]
 
-    SpanSink([exporter]).export([request(0), wrong, request(1)])
+    spans_to([exporter]).export([request(0), wrong, request(1)])
     exporter.shutdown(20)
 
     assert [span.context.span_id for span in memory.get_finished_spans()] == [1, 2]
@@ -192,7 +192,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modul
 def test_an_installed_exporter_gets_the_spans(installed: ModuleType) -> None:
     exporter = SdkSpanExporter.installed(SdkSettings("vendor"), "sdk")
 
-    exporter.export_spans(family())
+    spans_to([exporter]).export(family())
     exporter.shutdown(10)
 
     [made] = installed.Exporter.made

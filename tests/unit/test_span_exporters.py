@@ -16,21 +16,26 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from otel_gpu.exporters import Exporter, ExporterStats, PartlyRejected
+from otel_gpu.exporters import Exporter, ExporterStats, PartlyRejected, PipelineExporter
+from otel_gpu.exporters.batch import Batch
 from otel_gpu.exporters.console.exporter import ConsoleExporter
 from otel_gpu.exporters.console.settings import ConsoleSettings
+from otel_gpu.exporters.delivery.payload import Encoded
 from otel_gpu.exporters.delivery.settings import RetrySettings
+from otel_gpu.exporters.fan_out import profiles_to
 from otel_gpu.exporters.file.exporter import FileExporter
 from otel_gpu.exporters.file.settings import FileSettings, RotationSettings
 from otel_gpu.exporters.objects import ObjectExporter
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import OtlpSettings, Protocol
-from otel_gpu.exporters.span_sink import SpanSink
 from otel_gpu.signals.metrics import SeriesStore
 from otel_gpu.signals.spans import Span
+from otel_gpu.supervision import Component
 from tests.faults import failing
 from tests.span_reading import read_spans, spans_of_bytes
+from tests.spans_to import spans_to
 from tests.unit.otlp_sinks import Sink, serve_grpc, serve_http
+from tests.unit.profile_examples import training
 from tests.unit.span_examples import BEGIN_NS, MS, family, hostile, many, request
 
 ONCE = RetrySettings(enabled=False)
@@ -73,7 +78,7 @@ class TestOtlp:
         spans = [*many(2_000), *family()]
         with receiving(protocol) as (sink, settings):
             exporter = OtlpExporter(replace(settings, max_request_bytes=100_000))
-            SpanSink([exporter]).export(spans)
+            spans_to([exporter]).export(spans)
             exporter.shutdown(20)
 
         assert in_order(got(sink)) == in_order(spans)
@@ -88,7 +93,7 @@ class TestOtlp:
         with receiving(protocol) as (sink, settings):
             sink.answers = [answer if protocol == "grpc" else (200, {}, answer.SerializeToString())]
             exporter = OtlpExporter(settings)
-            SpanSink([exporter]).export(many(10))
+            spans_to([exporter]).export(many(10))
             exporter.shutdown(20)
 
         stats = exporter.signal_stats("traces")
@@ -98,7 +103,7 @@ class TestOtlp:
         with receiving(protocol) as (sink, settings):
             sink.answers = [(grpc.StatusCode.INVALID_ARGUMENT, None) if protocol == "grpc" else (400, {}, b"")]
             exporter = OtlpExporter(replace(settings, max_request_bytes=5_000))
-            SpanSink([exporter]).export([*many(60), WRONG])
+            spans_to([exporter]).export([*many(60), WRONG])
             exporter.shutdown(20)
 
         stats = exporter.signal_stats("traces")
@@ -111,7 +116,7 @@ class TestOtlp:
 def test_what_a_dead_endpoint_does_not_get_is_counted() -> None:
     exporter = OtlpExporter(OtlpSettings(endpoint="http://127.0.0.1:9", queue_size=2, max_request_bytes=5_000))
 
-    SpanSink([exporter]).export(many(100))
+    spans_to([exporter]).export(many(100))
     exporter.shutdown(0.2)
 
     stats = exporter.signal_stats("traces")
@@ -119,59 +124,48 @@ def test_what_a_dead_endpoint_does_not_get_is_counted() -> None:
     assert accounted_for(stats) == 100
 
 
-def test_spans_are_encoded_once_and_no_larger_than_the_smallest_limit() -> None:
-    class Taking:
-        name = "taking"
+class Taking(PipelineExporter):
+    """Keeps the requests of a size that it was handed."""
 
-        def __init__(self, max_request_bytes: int) -> None:
-            self.max_request_bytes = max_request_bytes
-            self.payloads: list[object] = []
-            self.failed = 0
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__("taking")
+        self._max_bytes = max_bytes
+        self.encoded: list[Encoded] = []
 
-        def submit(self, signal: str, payload: object) -> None:
-            self.payloads.append(payload)
+    def export_spans(self, batch: Batch[Span]) -> None:
+        self.encoded.append(batch.requests(self._max_bytes))
 
-        def count_failed(self, signal: str, points: int) -> None:
-            self.failed += points
 
-    small, large = Taking(5_000), Taking(1_000_000)
+def test_spans_are_encoded_once_for_all_that_want_requests_of_a_size() -> None:
+    small, large, alike = Taking(5_000), Taking(1_000_000), Taking(5_000)
 
-    SpanSink([small, large, small]).export([*many(50), WRONG])  # type: ignore[list-item]
+    spans_to([small, large, alike]).export([*many(50), WRONG])
 
-    assert [id(payload) for payload in small.payloads] == [id(payload) for payload in large.payloads]
-    assert all(payload.size_bytes <= 5_000 for payload in small.payloads)  # type: ignore[attr-defined]
-    assert (small.failed, large.failed) == (1, 1)
+    [of_small], [of_large] = small.encoded, large.encoded
+    assert alike.encoded[0] is of_small
+    assert len(of_small.payloads) > len(of_large.payloads) == 1
+    assert all(payload.size_bytes <= 5_000 for payload in of_small.payloads)
+    assert sum(payload.points for payload in of_small.payloads) == of_large.payloads[0].points == 50
+    assert of_small.lost == of_large.lost == 1
 
 
 def test_an_exporter_that_fails_is_noted_and_costs_the_others_nothing(tmp_path: Path) -> None:
-    class Failing:
-        name = "failing"
-        takes_spans = True
-
-        def export_spans(self, spans: Sequence[Span]) -> None:
+    class Failing(PipelineExporter):
+        def export_spans(self, batch: Batch[Span]) -> None:
             raise KeyError("gone")
 
-        def shutdown(self, timeout_s: float) -> None: ...
+    component = Component("traces")
 
-        def stats(self) -> ExporterStats:
-            return ExporterStats()
-
-        def workers(self) -> list[object]:
-            return []
-
-    file = FileExporter(FileSettings(str(tmp_path)))
-    sink = SpanSink([Failing(), file])
-
-    sink.export(family())
+    spans_to([Failing("failing"), FileExporter(FileSettings(str(tmp_path)))], component).export(family())
 
     assert len(read_spans(tmp_path)) == 5
-    assert sink.health().failures == 1
+    assert component.health().failures == 1
 
 
 class TestFile:
     def test_spans_are_lines_of_otlp_json(self, tmp_path: Path) -> None:
         exporter = FileExporter(FileSettings(str(tmp_path)))
-        sink = SpanSink([exporter])
+        sink = spans_to([exporter])
 
         sink.export(family())
         sink.export([hostile()])
@@ -211,7 +205,7 @@ class TestFile:
     def test_lines_are_as_short_as_the_collectors_receiver_wants_them(self, tmp_path: Path) -> None:
         spans = [replace(span, attributes=(("text", "\0" * 2_000),)) for span in many(500)]
 
-        SpanSink([FileExporter(FileSettings(str(tmp_path)))]).export(spans)
+        spans_to([FileExporter(FileSettings(str(tmp_path)))]).export(spans)
 
         lines = (tmp_path / "traces.jsonl").read_bytes().splitlines(keepends=True)
         assert len(lines) > 5
@@ -220,7 +214,7 @@ class TestFile:
 
     def test_files_stay_as_small_as_they_may_be(self, tmp_path: Path) -> None:
         exporter = FileExporter(FileSettings(str(tmp_path), rotation=RotationSettings(max_megabytes=1)))
-        sink = SpanSink([exporter])
+        sink = spans_to([exporter])
         spans = [replace(span, attributes=(("text", "x" * 2_000),)) for span in many(1_000)]
 
         for first in range(0, len(spans), 100):
@@ -233,7 +227,7 @@ class TestFile:
 
     def test_what_cannot_be_written_is_counted(self, tmp_path: Path) -> None:
         exporter = FileExporter(FileSettings(str(tmp_path)))
-        sink = SpanSink([exporter])
+        sink = spans_to([exporter])
 
         sink.export([*family(), WRONG])
         with failing(0, calls=("write",)):
@@ -255,7 +249,7 @@ class TestConsole:
         out = io.StringIO()
         exporter = ConsoleExporter(ConsoleSettings(), stream=out)
 
-        SpanSink([exporter]).export(family())
+        spans_to([exporter]).export(family())
 
         lines = out.getvalue().splitlines()
         assert len([line for line in lines if line]) == 5
@@ -274,7 +268,7 @@ class TestConsole:
         out = stream()
         wide = replace(hostile(), attributes=tuple((f"k{n}", "v" * 10**6) for n in range(100)))
 
-        SpanSink([ConsoleExporter(ConsoleSettings(), stream=out)]).export([hostile(), wide])
+        spans_to([ConsoleExporter(ConsoleSettings(), stream=out)]).export([hostile(), wide])
 
         text = out.getvalue()
         assert "\x1b]0" not in text
@@ -292,7 +286,7 @@ class TestConsole:
         ]
         exporter = ConsoleExporter(ConsoleSettings(spans_per_interval=3), stream=out)
 
-        SpanSink([exporter]).export(spans)
+        spans_to([exporter]).export(spans)
 
         lines = [line for line in out.getvalue().splitlines() if line.strip()]
         assert [next(n for n in (34, 36, 38) if f"n{n}" in line) for line in lines[:3]] == [34, 36, 38]
@@ -304,7 +298,7 @@ class TestConsole:
         out.close()
         exporter = ConsoleExporter(ConsoleSettings(), stream=out)
 
-        SpanSink([exporter]).export(many(4))
+        spans_to([exporter]).export(many(4))
 
         assert exporter.stats().failed_points == 4
 
@@ -322,7 +316,7 @@ class TestObjects:
         own = Own()
         exporter = ObjectExporter(own, "own")
 
-        SpanSink([exporter]).export(family())
+        spans_to([exporter]).export(family())
         exporter.shutdown(10)
 
         assert own.spans == family()
@@ -331,12 +325,12 @@ class TestObjects:
     def test_methods_that_an_exporter_does_not_have_cost_nothing(self) -> None:
         exporter = ObjectExporter(Own(), "own")
 
-        exporter.export_profiles([])
+        profiles_to([exporter], Component("profiles")).export([training()])
         exporter.export_metrics(SeriesStore(), 1)
         exporter.shutdown(10)
 
-        assert exporter.takes_spans
-        assert not ObjectExporter(Exporter(), "nothing").takes_spans
+        assert exporter.takes == {"traces"}
+        assert not ObjectExporter(Exporter(), "nothing").takes
         assert exporter.stats().requests == 0
 
     @pytest.mark.parametrize(
@@ -350,7 +344,7 @@ class TestObjects:
                 raise raised
 
         exporter = ObjectExporter(Refusing(), "refusing")
-        SpanSink([exporter]).export(family())
+        spans_to([exporter]).export(family())
         exporter.shutdown(10)
 
         stats = exporter.stats()
@@ -360,6 +354,6 @@ class TestObjects:
 def test_no_spans_are_no_export(tmp_path: Path) -> None:
     exporters = [ConsoleExporter(ConsoleSettings(), stream=io.StringIO()), FileExporter(FileSettings(str(tmp_path)))]
 
-    SpanSink(exporters).export([])
+    spans_to(exporters).export([])
 
     assert [exporter.stats().requests for exporter in exporters] == [0, 0]

@@ -26,8 +26,8 @@ from opentelemetry.trace.status import StatusCode
 from otel_gpu import __version__, tracers
 from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.objects import ObjectExporter
-from otel_gpu.exporters.span_sink import SpanSink
 from otel_gpu.signals.spans import Span, SpanContext
+from tests.spans_to import spans_to
 from tests.unit.span_examples import batch, family, many, process, request
 
 
@@ -179,7 +179,7 @@ def test_what_a_processor_fails_for_is_counted_and_costs_the_others_nothing() ->
     provider.add_span_processor(broken)
     exporter = ObjectExporter(tracers.provider_exporter(provider), "provider")  # type: ignore[arg-type]
 
-    SpanSink([exporter]).export(many(10))
+    spans_to([exporter]).export(many(10))
     exporter.shutdown(10)
 
     assert sorted(broken.ended) == list(range(1, 11))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TextIO
 from weakref import WeakKeyDictionary
 
 from ...printable import one_line
+from ...signals import Signal
 from ...signals.metrics import Buckets, Instrument
-from ...supervision import Worker
-from .. import ExporterStats
+from .. import ExporterStats, PipelineExporter
 from ..delivery.statistics import Tally
 from .quantities import quantity
 from .spans import spans_as_text
@@ -23,10 +23,11 @@ from .terminal import write_text
 from .titles import title
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from ...signals.metrics import ResourceSeries, Series, SeriesStore
     from ...signals.spans import Span
+    from ..batch import Batch
     from .settings import ConsoleSettings
 
 _log = logging.getLogger(__name__)
@@ -60,26 +61,20 @@ class _Before:
     when_ns: int = 0
 
 
-class ConsoleExporter:
+class ConsoleExporter(PipelineExporter):
     """Prints the series of every process, the largest first, and their rates since the table before; and spans, one a line."""
 
+    takes = frozenset[Signal]({"metrics", "traces"})
+
     def __init__(self, settings: ConsoleSettings, name: str = "console", stream: TextIO | None = None) -> None:
+        super().__init__(name)
         self._rows_per_metric = settings.rows_per_metric or sys.maxsize
-        self._name = name
         self._spans_per_interval = settings.spans_per_interval or sys.maxsize
         self._stream = sys.stdout if stream is None else stream
         self._lock = threading.Lock()  # signals come from different threads
         self._tally = Tally("export to the console", _log)
         self._before: WeakKeyDictionary[SeriesStore, _Before] = WeakKeyDictionary()
         """What was printed last of each pipeline."""
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def takes_spans(self) -> bool:
-        return True
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Print the tables of now."""
@@ -91,23 +86,16 @@ class ConsoleExporter:
         at = time.strftime("%H:%M:%S", time.localtime(now_ns / 1e9))
         self._print(lambda: _rich(at, tables) if self._stream.isatty() else _plain(at, tables), points, began)
 
-    def export_spans(self, spans: Sequence[Span]) -> None:
+    def export_spans(self, batch: Batch[Span]) -> None:
         """Print spans, one a line."""
-        if not spans:
-            return
+        spans = batch.items
         began = time.monotonic()
         self._print(
             lambda: spans_as_text(spans, self._spans_per_interval, in_color=self._stream.isatty()), len(spans), began
         )
 
-    def shutdown(self, timeout_s: float) -> None:
-        """Do nothing: what was exported is printed."""
-
     def stats(self) -> ExporterStats:
         return self._tally.snapshot()
-
-    def workers(self) -> list[Worker]:
-        return []
 
     def _print(self, text: Callable[[], str], points: int, began: float) -> None:
         try:

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from ...printable import one_line
 from ...redaction import without_credentials
 from ...supervision import Worker
-from ..payload import Payload
+from .payload import Payload
 from .retry import waits
 from .settings import RetrySettings
 from .statistics import ExporterStats, Tally

@@ -6,17 +6,17 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ...errors import OtelGpuError
 from ...printable import escaped
-from ...signals import Signal
-from ...supervision import Component, Worker
+from ...signals import SIGNALS, Signal
+from ...supervision import Component
 from ...trusted_paths import check_file, open_directory
-from .. import ExporterStats
+from .. import ExporterStats, PipelineExporter
+from ..delivery.payload import Payload
 from ..delivery.statistics import Tally
-from ..payload import Payload
 from ..settings import MAX_REQUEST_BYTES
 from ..wire.metrics_json import JsonMetricsEncoder
 from ..wire.spans_json import span_line_encoder
@@ -24,26 +24,30 @@ from .line_file import LineFile
 from .settings import FileSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from ...signals.metrics import SeriesStore
+    from ...signals.profiles import Profile
     from ...signals.spans import Span
+    from ..batch import Batch
 
 _log = logging.getLogger(__name__)
 _MODE = 0o755
 
 
-class FileExporter:
+class FileExporter(PipelineExporter):
     """Appends metrics, traces and profiles to `DIR/metrics.jsonl`, `traces.jsonl` and `profiles.jsonl`.
 
     What was handed over is in the file when the method returns, whole or not at all: what could be
     written only in part, on a full disk, is taken back.
     """
 
+    takes = frozenset(SIGNALS)
+
     def __init__(self, settings: FileSettings, name: str = "file") -> None:
         """Make the directory; raises OtelGpuError when that cannot be, or when a stranger has prepared a file in it."""
+        super().__init__(name)
         self._path = settings.path
-        self._name = name
         self._temporality = settings.temporality
         self._encoders: WeakKeyDictionary[SeriesStore, JsonMetricsEncoder] = WeakKeyDictionary()
         """By pipeline: what was built of the series of each is kept."""
@@ -51,8 +55,7 @@ class FileExporter:
         self._spans = span_line_encoder(note=Component(f"spans to {escaped(self._path)}").note)
         self._lock = threading.Lock()  # signals come from different threads
         self._files = {
-            signal: LineFile(f"{signal}.jsonl", settings.rotation, append=settings.append)
-            for signal in get_args(Signal)
+            signal: LineFile(f"{signal}.jsonl", settings.rotation, append=settings.append) for signal in SIGNALS
         }
         self._directory: int | None = None
         try:
@@ -66,18 +69,6 @@ class FileExporter:
                 f"the output directory {self._path!r} cannot be used: {where}{error.strerror}; name another one"
             ) from error
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def max_request_bytes(self) -> int:
-        return MAX_REQUEST_BYTES
-
-    @property
-    def takes_spans(self) -> bool:
-        return True
-
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Append the state of every series."""
         encoder = self._encoders.get(store)
@@ -87,23 +78,23 @@ class FileExporter:
             # Deltas that could not be written come with the next export, but not when others of this one were.
             encoder.commit()
 
-    def export_spans(self, spans: Sequence[Span]) -> None:
+    def export_spans(self, batch: Batch[Span]) -> None:
         """Append spans."""
-        encoded = self._spans.encode(spans)
+        encoded = self._spans.encode(batch.items)
         if encoded.lost:
             self._tally.add(failed=encoded.lost)
         self._append_lines("traces", encoded.payloads)
 
-    def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
-        """Append one serialized `Export…ServiceRequest` of the signal."""
+    def export_profiles(self, batch: Batch[Profile]) -> None:
+        """Append profiles."""
         from ..wire.request_json import request_type, to_json  # metrics do without protobuf
 
-        line = to_json(request_type(signal).FromString(payload.body)) + "\n"
-        self._write(signal, line.encode(), payload.points)
-
-    def count_failed(self, signal: Signal, points: int) -> None:  # noqa: ARG002 - all signals are counted together
-        """Count what could not be encoded."""
-        self._tally.add(failed=points)
+        encoded = batch.requests(MAX_REQUEST_BYTES)
+        if encoded.lost:
+            self._tally.add(failed=encoded.lost)
+        for payload in encoded.payloads:
+            line = to_json(request_type("profiles").FromString(payload.body)) + "\n"
+            self._write("profiles", line.encode(), payload.points)
 
     def shutdown(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is waiting to be written
         """Close the files."""
@@ -114,9 +105,6 @@ class FileExporter:
 
     def stats(self) -> ExporterStats:
         return self._tally.snapshot()
-
-    def workers(self) -> list[Worker]:
-        return []
 
     def _append_lines(self, signal: Signal, lines: list[Payload[bytes]]) -> int:
         """Append lines, as many at once as may stand in one file; return how many could be written."""

@@ -8,42 +8,39 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ...redaction import endpoint_without_credentials
-from ...signals import Signal
+from ...signals import SIGNALS, Signal
 from ...supervision import Worker
-from .. import ExporterStats
+from .. import ExporterStats, PipelineExporter
+from ..delivery.payload import Encoded, Payload
 from ..delivery.sender import Sender
-from ..payload import Payload
 from ..wire.metrics_protobuf import MetricsEncoder
 from .endpoint import Target, target
 from .settings import OtlpSettings
 
 if TYPE_CHECKING:
     from ...signals.metrics import SeriesStore
+    from ...signals.profiles import Profile
+    from ...signals.spans import Span
+    from ..batch import Batch
     from ..delivery.sender import Transport
 
 
-class OtlpExporter:
+class OtlpExporter(PipelineExporter):
     """Sends metrics, traces and profiles to an OTLP receiver over gRPC or HTTP."""
+
+    takes = frozenset(SIGNALS)
 
     def __init__(self, settings: OtlpSettings, name: str = "otlp") -> None:
         """Check the settings; raises ConfigError. Connections are made when a signal is first sent."""
+        super().__init__(name)
         self._settings = settings
-        self._name = name
         # What is wrong with an endpoint, a header or a certificate is said now, not at the first export.
-        for signal in ("metrics", "traces", "profiles"):
+        for signal in SIGNALS:
             target(settings, signal)
         self._encoders: WeakKeyDictionary[SeriesStore, MetricsEncoder] = WeakKeyDictionary()
         """By pipeline: what was built of the series of each is kept."""
         self._lock = threading.Lock()  # signals come from different threads
         self._senders: dict[Signal, Sender[bytes]] = {"metrics": self._sender("metrics")}
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def max_request_bytes(self) -> int:
-        return self._settings.max_request_bytes
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Encode the store and queue the requests."""
@@ -55,13 +52,17 @@ class OtlpExporter:
             self.submit("metrics", payload)
         encoder.commit()  # in the queue: delivered or counted as lost from here on
 
+    def export_spans(self, batch: Batch[Span]) -> None:
+        """Queue spans."""
+        self._hand_over("traces", batch.requests(self._settings.max_request_bytes))
+
+    def export_profiles(self, batch: Batch[Profile]) -> None:
+        """Queue profiles."""
+        self._hand_over("profiles", batch.requests(self._settings.max_request_bytes))
+
     def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
         """Queue one serialized `Export…ServiceRequest` of the signal."""
         self._sender_of(signal).submit(payload)
-
-    def count_failed(self, signal: Signal, points: int) -> None:
-        """Count what could not be encoded."""
-        self._sender_of(signal).count_failed(points)
 
     def shutdown(self, timeout_s: float) -> None:
         """Deliver what is queued within the time given, every signal at once."""
@@ -82,6 +83,12 @@ class OtlpExporter:
     def signal_stats(self, signal: Signal) -> ExporterStats:
         sender = self._senders.get(signal)
         return sender.stats() if sender is not None else ExporterStats()
+
+    def _hand_over(self, signal: Signal, encoded: Encoded) -> None:
+        if encoded.lost:
+            self._sender_of(signal).count_failed(encoded.lost)
+        for payload in encoded.payloads:
+            self.submit(signal, payload)
 
     def _sender_of(self, signal: Signal) -> Sender[bytes]:
         with self._lock:

@@ -16,10 +16,11 @@ from opentelemetry.sdk.resources import Resource as SdkResource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from ... import __version__
+from ...signals import Signal
 from ...signals.metrics import Buckets, Instrument
-from ..delivery.queued import QueuedExporter
+from ..delivery.payload import Payload
 from ..delivery.sender import Accepted, Refused
-from ..payload import Payload
+from ..queued import QueuedExporter
 from ..wire.identity import SCHEMA_URL, SCOPE_NAME
 from .installed import installed
 from .settings import SdkSettings
@@ -42,6 +43,8 @@ _OF_SDK: dict[type, Instrument] = {
 
 class SdkExporter(QueuedExporter[sdk.MetricsData]):
     """Hands metrics to an SDK exporter, from a thread of its own."""
+
+    takes = frozenset[Signal]({"metrics"})
 
     def __init__(
         self,

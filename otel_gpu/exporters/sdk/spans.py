@@ -17,11 +17,13 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.status import Status, StatusCode
 
 from ... import __version__
+from ...signals import Signal
 from ...signals.metrics import Attributes, AttributeValue, Resource
 from ...signals.spans import Span, SpanContext, SpanStatus
-from ..delivery.queued import QueuedExporter
+from ..batch import Batch
+from ..delivery.payload import Payload
 from ..delivery.sender import Accepted, Refused
-from ..payload import Payload
+from ..queued import QueuedExporter
 from ..wire.identity import SCHEMA_URL, SCOPE_NAME
 from ..wire.span_flags import W3C_MASK
 from ..wire.utf8 import fitting, utf8
@@ -47,7 +49,7 @@ _MAX_STATE_MEMBERS = 32
 class SdkSpanExporter(QueuedExporter[Sequence[Span]]):
     """Hands spans to an SDK exporter, from a thread of its own."""
 
-    takes_spans = True
+    takes = frozenset[Signal]({"traces"})
 
     def __init__(
         self,
@@ -73,11 +75,12 @@ class SdkSpanExporter(QueuedExporter[Sequence[Span]]):
         exporter = installed(settings.exporter, "traces", SpanExporter)
         return cls(exporter, name, timeout_s=settings.timeout_s, queue_size=settings.queue_size)
 
-    def export_spans(self, spans: Sequence[Span]) -> None:
+    def export_spans(self, batch: Batch[Span]) -> None:
         """Queue spans."""
+        spans = batch.items
         for first in range(0, len(spans), BATCH):
-            batch = spans[first : first + BATCH]
-            self._sender.submit(Payload(batch, len(batch), len(batch) * _SPAN_BYTES))
+            some = spans[first : first + BATCH]
+            self._sender.submit(Payload(some, len(some), len(some) * _SPAN_BYTES))
 
 
 class _SdkTransport:

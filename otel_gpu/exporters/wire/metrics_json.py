@@ -19,7 +19,7 @@ from ...signals.metrics import (
     Series,
     Value,
 )
-from ..payload import Payload
+from ..delivery.payload import Payload
 from ..settings import Temporality
 from .identity import SCHEMA_URL, SCOPE_NAME
 from .json_values import attribute, double, json_text

@@ -15,7 +15,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2
 
 from ... import __version__
 from ...signals.metrics import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series
-from ..payload import Payload
+from ..delivery.payload import Payload
 from ..settings import MAX_REQUEST_BYTES, Temporality
 from .attribute_values import add_attributes
 from .identity import SCHEMA_URL, SCOPE_NAME

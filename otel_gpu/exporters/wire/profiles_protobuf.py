@@ -19,7 +19,7 @@ from ... import __version__
 from ...reporters.frame_names import clean, label
 from ...signals.metrics import AttributeValue, Resource
 from ...signals.profiles import FileMapping, Frame, Profile, SpanLink, Stack
-from ..payload import Payload
+from ..delivery.payload import Payload
 from ..settings import MAX_REQUEST_BYTES
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"

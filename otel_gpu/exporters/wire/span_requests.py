@@ -6,12 +6,12 @@ The same for every encoding: a `Form` says how a span and a resource are written
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from ...signals.metrics import Attributes, AttributeValue, Resource
 from ...signals.spans import Span
-from ..payload import Payload
+from ..delivery.payload import Encoded, Payload
 
 MAX_SHORTENED = 1_000
 """Characters that are kept of each text of a span that is too large for a request of its own."""
@@ -41,15 +41,6 @@ class Form(Protocol):
 
     def request(self, groups: list[bytes]) -> bytes:
         """Join groups to a request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """What became of some spans."""
-
-    payloads: list[Payload[bytes]]
-    lost: int
-    """Spans that are in none of the payloads: they cannot be encoded."""
 
 
 class SpanRequests:

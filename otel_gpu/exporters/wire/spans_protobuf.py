@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2 as pb
 from ... import __version__
 from ...signals.metrics import Resource
 from ...signals.spans import Span
-from ..payload import Payload
+from ..delivery.payload import Payload
 from ..settings import MAX_REQUEST_BYTES
 from .attribute_values import add_attributes
 from .identity import SCHEMA_URL, SCOPE_NAME

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...components import ProcessorFactory
+from ...components import ProcessorContext, ProcessorFactory
 from .settings import KernelNamesSettings
 
 if TYPE_CHECKING:
     from .processor import KernelNames
 
 
-def _create(settings: KernelNamesSettings) -> KernelNames:
+def _create(_context: ProcessorContext, settings: KernelNamesSettings) -> KernelNames:
     from .processor import KernelNames
 
     return KernelNames(settings.top, settings.demangle)

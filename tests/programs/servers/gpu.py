@@ -73,9 +73,37 @@ def launch(request: int, kernel: str = "serve", times: int = 1) -> None:
 
 def copy(size: int) -> None:
     """Copy to the device and back, blocking."""
+    copy_to_device(size)
+    copy_to_host(size)
+
+
+def copy_to_device(size: int) -> None:
+    """Copy to the device, blocking."""
     attach()
     _call("cuMemcpyHtoD_v2", _device, _host, c_size_t(size))
+
+
+def copy_to_host(size: int) -> None:
+    """Copy to the host, blocking."""
+    attach()
     _call("cuMemcpyDtoH_v2", _host, _device, c_size_t(size))
+
+
+def copy_on_device(size: int) -> None:
+    """Copy within the device."""
+    attach()
+    _call("cuMemcpyDtoD_v2", c_uint64(_device.value + size), _device, c_size_t(size))
+
+
+def launch_graph() -> None:
+    """Launch a graph, an empty one."""
+    attach()
+    if "graph" not in _state:
+        graph, made = c_void_p(), c_void_p()
+        _call("cuGraphCreate", byref(graph), c_uint(0))
+        _call("cuGraphInstantiateWithFlags", byref(made), graph, c_uint64(0))
+        _state["graph"] = made
+    _call("cuGraphLaunch", _state["graph"], None)
 
 
 def wait() -> None:

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from ...supervision import Worker
-from .sender import Sender, Transport
-from .settings import RetrySettings
-from .statistics import ExporterStats
+from ..supervision import Worker
+from . import PipelineExporter
+from .delivery.sender import Sender, Transport
+from .delivery.settings import RetrySettings
+from .delivery.statistics import ExporterStats
 
 Body = TypeVar("Body")
 
 
-class QueuedExporter(Generic[Body]):
+class QueuedExporter(PipelineExporter, Generic[Body]):
     """Delivers in order; what fails is not tried again, unless the object does so by itself."""
 
     def __init__(
         self, name: str, transport: Transport[Body], *, timeout_s: float, queue_size: int, shown: str = ""
     ) -> None:
         """The log calls the exporter as it is `shown`, or by its name."""
-        self._name = name
+        super().__init__(name)
         self._sender = Sender(
             shown or name, transport, timeout_s=timeout_s, retry=RetrySettings(enabled=False), queue_size=queue_size
         )
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     def shutdown(self, timeout_s: float) -> None:
         """Deliver what is queued within the time given."""
         self._sender.shutdown(timeout_s)
+
+    def begin_shutdown(self, timeout_s: float) -> None:
+        """Do as `shutdown`, without a wait."""
+        self._sender.close_after(timeout_s)
+
+    def join(self) -> None:
+        """Wait for the end of what `begin_shutdown` began."""
+        self._sender.join()
 
     def stats(self) -> ExporterStats:
         return self._sender.stats()

@@ -1,4 +1,4 @@
-"""What is one request?"""
+"""What is one request, and what became of what was to be in some?"""
 
 from __future__ import annotations
 
@@ -16,3 +16,12 @@ class Payload(Generic[Body]):
     points: int
     """Data points, spans or samples within, for the statistics."""
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What became of spans or profiles."""
+
+    payloads: list[Payload[bytes]]
+    lost: int
+    """Spans or samples that are in none of the payloads: they cannot be encoded."""

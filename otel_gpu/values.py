@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from urllib.parse import unquote
 
-from ..errors import ConfigError
+from .errors import ConfigError
 
 Duration = str | int
 """Text with units; the only number without one is 0."""

@@ -1,0 +1,51 @@
+"""How do exporters of OTLP come to be? By both of the Collector's names for each protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...components import ExporterContext, ExporterFactory, Written
+from ...signals import SIGNALS, Signal
+from .endpoint import target
+from .section import OtlpSection
+from .settings import OtlpSettings, Protocol
+from .variables import from_variables
+
+if TYPE_CHECKING:
+    from .exporter import OtlpExporter
+
+
+def _create(context: ExporterContext, settings: OtlpSettings) -> OtlpExporter:
+    from .exporter import OtlpExporter
+
+    return OtlpExporter(settings, context.name)
+
+
+def _resolved(protocol: Protocol | None, section: OtlpSection, written: Written) -> Mapping[Signal, OtlpSettings]:
+    """Return the settings for each signal. The variables apply where no endpoint is written: credentials go where they should."""
+    endpoints = section.endpoint, section.metrics_endpoint, section.traces_endpoint, section.profiles_endpoint
+    found: dict[Signal, OtlpSettings] = {}
+    for signal in SIGNALS:
+        if any(endpoints):
+            base = OtlpSettings(protocol=protocol or "grpc")
+        else:
+            base = from_variables(written.variables, signal, protocol)
+        found[signal] = section.settings(base, written.keys, written.where)
+    return found
+
+
+def _check(settings: OtlpSettings, signal: Signal) -> None:
+    target(settings, signal)
+
+
+def _factory(protocol: Protocol | None) -> ExporterFactory:
+    resolve: Callable[[OtlpSection, Written], Mapping[Signal, OtlpSettings]] = partial(_resolved, protocol)
+    return ExporterFactory(OtlpSection, _create, signals=SIGNALS, resolve=resolve, check=_check)
+
+
+FACTORY = _factory(None)
+"""By gRPC, where the variables do not say otherwise."""
+GRPC = _factory("grpc")
+HTTP = _factory("http/protobuf")

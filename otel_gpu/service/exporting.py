@@ -1,0 +1,133 @@
+"""Which exporters does the configuration ask for? Each is imported only when it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..components import ExporterContext
+from ..config.factories import exporter_factory
+from ..config.model import Config
+from ..errors import ConfigError
+from ..exporters import ExporterStats, PipelineExporter
+from ..exporters.objects import wrapped, wrapped_one
+from ..signals import SIGNALS, Signal
+from ..supervision import Component, Health
+
+_GRACE_S = 1.0
+"""How much longer an exporter is waited for, to count what it could not deliver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exporters:
+    """The exporters of each signal's pipelines, by id. One that several signals use in the same way is there once."""
+
+    by_signal: Mapping[Signal, Mapping[str, PipelineExporter]]
+    objects: Sequence[PipelineExporter] = ()
+    """What hands on to objects of the program that runs the agent: beside those of every pipeline."""
+
+    def of(self, signal: Signal, ids: Iterable[str]) -> list[PipelineExporter]:
+        """Return the exporters of a pipeline, each once: those that it names, and the program's objects."""
+        named = [self.by_signal[signal][component] for component in ids]
+        return _unique([*named, *(one for one in self.objects if signal in one.takes)])
+
+    def _all(self) -> list[PipelineExporter]:
+        return _unique([*(one for by_id in self.by_signal.values() for one in by_id.values()), *self.objects])
+
+    def stats(self) -> dict[str, ExporterStats]:
+        """Return what became of the points, by the exporter's id."""
+        found: dict[str, ExporterStats] = {}
+        for exporter in self._all():
+            found[exporter.name] = found.get(exporter.name, ExporterStats()) + exporter.stats()
+        return found
+
+    def health(self) -> list[Health]:
+        """Say how the threads are that deliver, by the exporter's id."""
+        return [
+            replace(worker.health(), component=f"export {exporter.name}")
+            for exporter in self._all()
+            for worker in exporter.workers()
+        ]
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Let the exporters finish, all at once and within one deadline, whatever one of them waits for."""
+        _end_all(self._all(), timeout_s)
+
+
+def build(config: Config, objects: Sequence[object] = ()) -> Exporters:
+    """Make the exporters of every pipeline, and what hands on to objects; ConfigError where one cannot be."""
+    made = _Made(config)
+    try:
+        by_signal = {
+            signal: {component: made.exporter(component, signal) for component in _wanted(config, signal)}
+            for signal in SIGNALS
+        }
+        return Exporters(by_signal, wrapped(objects))
+    except BaseException:
+        _end_all(made.exporters(), 0)
+        raise
+
+
+def _wanted(config: Config, signal: Signal) -> list[str]:
+    return list(
+        dict.fromkeys(component for pipeline in config.pipelines_of(signal) for component in pipeline.exporters)
+    )
+
+
+class _Made:
+    """Makes exporters, one for each id and settings: what differs by signal is another exporter of the same name."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._wanted: dict[str, list[Signal]] = {}
+        for signal in SIGNALS:
+            for component in _wanted(config, signal):
+                self._wanted.setdefault(component, []).append(signal)
+        self._made: list[tuple[str, object, PipelineExporter]] = []
+
+    def exporters(self) -> list[PipelineExporter]:
+        return [exporter for _, _, exporter in self._made]
+
+    def exporter(self, component: str, signal: Signal) -> PipelineExporter:
+        """Return the exporter of a signal; ConfigError where it does not take it."""
+        exporter = self._found_or_made(component, self._config.exporter(component, signal))
+        if signal not in exporter.takes:
+            raise ConfigError(f"exporters.{component}: it takes no {signal}; leave it out of pipelines of {signal}")
+        return exporter
+
+    def _found_or_made(self, component: str, settings: object) -> PipelineExporter:
+        for known, its_settings, exporter in self._made:
+            if known == component and its_settings == settings:
+                return exporter
+        alike = frozenset(s for s in self._wanted[component] if self._config.exporter(component, s) == settings)
+        made = exporter_factory(component).create(ExporterContext(component, alike), settings)
+        exporter = wrapped_one(made, component, is_ours=True)
+        self._made.append((component, settings, exporter))
+        return exporter
+
+
+def _unique(exporters: Iterable[PipelineExporter]) -> list[PipelineExporter]:
+    return list({id(exporter): exporter for exporter in exporters}.values())
+
+
+def _end_all(exporters: Sequence[PipelineExporter], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    closing = []
+    for exporter in exporters:
+        name = f"otel-gpu-end-{exporter.name}"
+        thread = threading.Thread(target=_end, args=(exporter, timeout_s), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no room for a thread
+            _end(exporter, max(deadline - time.monotonic(), 0.1))
+        else:
+            closing.append(thread)
+    for thread in closing:
+        thread.join(max(deadline + _GRACE_S - time.monotonic(), 0.1))
+
+
+def _end(exporter: PipelineExporter, timeout_s: float) -> None:
+    with Component(f"end of {exporter.name}"):
+        exporter.shutdown(timeout_s)
