@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* What do programs post by a queue pair's own functions, ibv_wr_*? First the operation, then where its data are. */
-#include "rdma/queue_pairs.bpf.h"
+#include "rdma/posting.bpf.h"
 
 #define COOKIE_OPERATION(c) ((u32)(c)&7)
 #define COOKIE_LENGTHS(c) ((u32)(c)&3)
@@ -9,22 +9,6 @@ enum lengths {
 	LENGTH_OF_INLINE, /* (qp, address, length) */
 	LENGTHS_OF_PARTS, /* (qp, n, list): of struct ibv_sge, or ibv_data_buf, whose size lies in the same place */
 };
-
-static __always_inline struct queue_pair *extended_pair(const struct caller *who, u64 address)
-{
-	struct queue_pair *pair;
-	struct verbs_qp qp;
-
-	if (!read_user(&qp, sizeof(qp), address))
-		return NULL;
-	pair = any_pair(who, qp.context, qp.qp_num);
-	if (pair && pair->key.qpn != QPN_NONE) {
-		pair->send_queue = qp.send_cq;
-		pair->receive_queue = qp.recv_cq;
-		pair->type = qp.qp_type;
-	}
-	return pair;
-}
 
 SEC("uprobe")
 int extended_post(struct pt_regs *ctx)
@@ -40,27 +24,11 @@ int extended_post(struct pt_regs *ctx)
 	if (!identify(&who))
 		return 0;
 	qp = argument(ctx, 0);
-	pair = extended_pair(&who, qp);
+	pair = posting_pair(&who, qp);
 	if (!pair || !read_user(&set, sizeof(set), qp + QP_EX_WR_ID))
 		return 0;
 	note_posted(pair, ring_of(pair), bpf_ktime_get_ns(), set.wr_id, COOKIE_OPERATION(attach_cookie(ctx)), 0,
 		    set.flags & SEND_SIGNALED || pair->all_signal);
-	return 0;
-}
-
-struct lengths_of {
-	u64 list;
-	u64 bytes;
-	u64 parts;
-};
-
-ROUND(add_length)(u32 i, struct lengths_of *l)
-{
-	struct verbs_sge sge;
-
-	if (i >= l->parts || !read_user(&sge, sizeof(sge), l->list + i * sizeof(sge)))
-		return 1;
-	l->bytes += sge.length;
 	return 0;
 }
 
@@ -74,7 +42,7 @@ int extended_data(struct pt_regs *ctx)
 
 	if (!identify(&who))
 		return 0;
-	pair = extended_pair(&who, argument(ctx, 0));
+	pair = posting_pair(&who, argument(ctx, 0));
 	ring = pair ? ring_of(pair) : NULL;
 	if (!pair || !pair->posted)
 		return 0;
@@ -86,12 +54,12 @@ int extended_data(struct pt_regs *ctx)
 		bytes = argument(ctx, 2);
 		break;
 	default: {
-		struct lengths_of l = { .list = argument(ctx, 2), .parts = argument(ctx, 1) };
+		struct parts parts = { .list = argument(ctx, 2), .left = argument(ctx, 1) };
 
-		REPEAT(32, add_length, &l);
-		if (l.parts > 32)
+		REPEAT(MOST_PARTS, add_part, &parts);
+		if (parts.left > MOST_PARTS)
 			lose(LOSS_IMPLAUSIBLE);
-		bytes = l.bytes;
+		bytes = parts.bytes;
 	}
 	}
 	last = ring ? ring->posted[(pair->posted - 1) & (RING - 1)].when & (RDMA_OPERATIONS - 1) : RDMA_OTHER;

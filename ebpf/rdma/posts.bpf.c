@@ -1,32 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* What do programs post? The provider's own functions, which libibverbs calls by pointer. */
-#include "rdma/queue_pairs.bpf.h"
+#include "rdma/posting.bpf.h"
 
 #define MOST_REQUESTS 512 /* of one chain */
-#define MOST_PARTS 32	  /* of one request */
 
 struct chain {
 	struct queue_pair *pair;
 	struct work_ring *ring;
 	u64 now;
 	u64 next;
-	u64 parts; /* where the gather list is */
-	u64 bytes;
-	u32 left;
-	u32 found;
+	struct parts parts;
+	u64 found;
 };
-
-ROUND(add_part)(u32 i, struct chain *c)
-{
-	struct verbs_sge sge;
-
-	if (i >= c->left)
-		return 1;
-	if (!read_user(&sge, sizeof(sge), c->parts + i * sizeof(sge)))
-		return 1;
-	c->bytes += sge.length;
-	return 0;
-}
 
 ROUND(take_request)(u32 i, struct chain *c)
 {
@@ -37,17 +22,15 @@ ROUND(take_request)(u32 i, struct chain *c)
 	if (!read_user(&wr, sizeof(wr), c->next))
 		return 1;
 	c->next = wr.next;
-	c->parts = wr.sg_list;
-	c->left = wr.num_sge;
-	c->bytes = 0;
+	c->parts = (struct parts){ .list = wr.sg_list, .left = wr.num_sge };
 	/* One part is what there is nearly always. */
 	if (wr.num_sge == 1)
-		add_part(0, c);
+		add_part(0, &c->parts);
 	else if (wr.num_sge)
-		REPEAT(MOST_PARTS, add_part, c);
+		REPEAT(MOST_PARTS, add_part, &c->parts);
 	if (wr.num_sge > MOST_PARTS)
 		lose(LOSS_IMPLAUSIBLE);
-	note_posted(c->pair, c->ring, c->now, wr.wr_id, operation_of(wr.opcode), c->bytes,
+	note_posted(c->pair, c->ring, c->now, wr.wr_id, operation_of(wr.opcode), c->parts.bytes,
 		    wr.send_flags & SEND_SIGNALED || c->pair->all_signal);
 	return 0;
 }
@@ -63,22 +46,6 @@ ROUND(take_receive)(u32 i, struct chain *c)
 	c->next = next;
 	c->found++;
 	return 0;
-}
-
-static __always_inline struct queue_pair *posting_pair(const struct caller *who, u64 address)
-{
-	struct queue_pair *pair;
-	struct verbs_qp qp;
-
-	if (!read_user(&qp, sizeof(qp), address))
-		return NULL;
-	pair = any_pair(who, qp.context, qp.qp_num);
-	if (pair && pair->key.qpn != QPN_NONE) {
-		pair->send_queue = qp.send_cq;
-		pair->receive_queue = qp.recv_cq;
-		pair->type = qp.qp_type;
-	}
-	return pair;
 }
 
 /* int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) */
