@@ -40,14 +40,11 @@ struct queue_pair {
 	u64 awaited; /* receive work requests, but those of shared queues */
 	u64 operations[RDMA_OPERATIONS];
 	u64 bytes[RDMA_OPERATIONS];
-	u64 completed; /* work requests of the send queue that are known to be over, since completions are followed */
-	u64 in_flight; /* as of the last look; of no meaning unless is_followed */
 	u64 last_done_ns; /* when the last completion was seen */
 	u64 send_queue;	  /* its completion queues */
 	u64 receive_queue;
-	u64 batch; /* where in the ring the present ibv_wr_start() began */
-	u64 base;  /* from where on the ring knows all that was posted */
-	u64 tail;  /* up to where it is over */
+	u64 base; /* from where on the ring knows all that was posted */
+	u64 tail; /* up to where it is over */
 	u32 window;
 	u32 matches;
 	u32 depth;	 /* the most work requests in its send queue */
@@ -127,7 +124,6 @@ struct verbs_event {
 struct verbs_program {
 	u64 second_ns; /* when the present second of polls began */
 	u64 polls;     /* all that were looked at */
-	u64 useful;    /* those that found something */
 	u64 extended;  /* the functions that were told last */
 	u32 in_second;
 	u32 window; /* in which it polled too often */

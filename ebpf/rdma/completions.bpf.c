@@ -115,8 +115,6 @@ static __noinline int complete(struct poll *p, struct queue_pair *pair, const st
 	}
 	slot = &m.ring->posted[at & (RING - 1)];
 	when = slot->when & ~POSTED_BITS;
-	if (pair->tail <= at)
-		__sync_fetch_and_add(&pair->completed, at + 1 - pair->tail);
 	pair->tail = at + 1;
 	pair->matches++;
 	if (!wc->status) {
@@ -214,14 +212,10 @@ static __always_inline int end_poll(struct poll *p)
 SEC("uprobe")
 int poll_cq_done(struct pt_regs *ctx)
 {
-	struct verbs_program *program;
 	struct poll p = {};
 
 	if (!identify(&p.who) || !end_poll(&p) || RESULT(ctx) <= 0)
 		return 0;
-	program = verbs_of(&p.who);
-	if (program)
-		__sync_fetch_and_add(&program->useful, 1);
 	p.found = RESULT(ctx);
 	if (!read_user(&p.context, sizeof(p.context), p.queue))
 		return 0;

@@ -105,7 +105,7 @@ class _Observed:
     is_scanned: bool = False
     has_library: bool = False
     sees_posts: bool = False
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
     tries: int = 0
     due_at: float = math.inf
     polls: _Polls = field(default_factory=_Polls)
@@ -135,7 +135,6 @@ class VerbsProcesses:
         self._parsers, self._linker, self._kernel, self._rules = parsers, linker, kernel, rules
         self._windows = windows
         self._most_polls = polls
-        self._everybody = everybody
         self._only = frozenset(only)
         self._lock = threading.Lock()
         self._processes: dict[int, _Observed] = {}
@@ -327,7 +326,7 @@ class VerbsProcesses:
                     kept.pop(number, None)
             with process.lock:
                 if not process.is_gone:
-                    process.refused = dict(found.refused)
+                    process.refused = Counter(dict(found.refused))
                     process.is_scanned = process.is_scanned or must_scan
                     self._place(process, files, found.sites, kept)
                     if process.polls.sites and not process.polls.number:
@@ -377,9 +376,7 @@ class VerbsProcesses:
         except AttachError as e:
             if len(placements) == 1:
                 _log.debug("process %d: %s", process.pid, e)
-                process.refused["the kernel refuses the place"] = (
-                    process.refused.get("the kernel refuses the place", 0) + 1
-                )
+                process.refused["the kernel refuses the place"] += 1
                 return
             for one in placements:
                 self._link(process, links, program, path, [one], at_return=at_return)

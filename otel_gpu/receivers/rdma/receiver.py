@@ -144,8 +144,8 @@ class RdmaReceiver(LibraryReceiver):
             if self._settings.ports:
                 with self._component:
                     self._measured += self._ports.collect()
-            self._take()
-            self._measured += self._covers()
+            live = self._take()
+            self._measured += self._covers(live)
             taken, self._measured = self._measured, []
         return taken
 
@@ -159,9 +159,10 @@ class RdmaReceiver(LibraryReceiver):
             self._levels = Counter({level: n for level, n in self._levels.items() if level[0] not in programs})
             self._active -= programs
             self._covered = {program: how for program, how in self._covered.items() if program not in programs}
-            wanted = dict.fromkeys(programs)
             self._rows = {
-                key: row for key, row in self._rows.items() if program_of(np.frombuffer(key, ROW_KEY)[0]) not in wanted
+                key: row
+                for key, row in self._rows.items()
+                if program_of(np.frombuffer(key, ROW_KEY)[0]) not in programs
             }
         with self._component:
             self.placing.forget(programs)
@@ -193,8 +194,8 @@ class RdmaReceiver(LibraryReceiver):
         kind, tgid, incarnation, _, *functions = EVENT.unpack_from(record)
         self.placing.told(kind, ProgramId(tgid, incarnation), tuple(functions))
 
-    def _take(self) -> None:
-        """Read what the kernel counted."""
+    def _take(self) -> np.ndarray:
+        """Read what the kernel counted, and return the queue pairs that there are."""
         live = self._object.map("queue_pairs").read(PAIR_KEY, PAIR)[1]
         gone_keys, gone = self._object.map("gone_pairs").read(OWNED_KEY, PAIR)
         both = np.concatenate([gone, live])
@@ -207,9 +208,11 @@ class RdmaReceiver(LibraryReceiver):
         sums.add_pairs(pairs, grown)
         keys = self._read_rows(sums)
         self._measured += sums.measurements(self._resource)
-        self._take_levels(live[~np.isin(live["id"], gone["id"])])
+        live = live[~np.isin(live["id"], gone["id"])]
+        self._take_levels(live)
         if len(gone):
             self._remove(gone_keys, keys)
+        return live
 
     def _read_rows(self, sums: RdmaSums) -> np.ndarray:
         keys, rows = self._object.map("rdma_rows").read(ROW_KEY, ROW)
@@ -241,7 +244,6 @@ class RdmaReceiver(LibraryReceiver):
                 program, spec, attrs = level
                 self._measured.append(Measurement(self._resource(program), spec, attrs, delta))
         self._levels = now
-        self._live = live
 
     def _remove(self, gone_keys: np.ndarray, row_keys: np.ndarray) -> None:
         """Take out the pairs that are gone and were read, and their rows."""
@@ -257,12 +259,12 @@ class RdmaReceiver(LibraryReceiver):
             self._rows.pop(key.tobytes(), None)
         self._pairs.forget(gone_keys["id"].tolist())
 
-    def _covers(self) -> Iterator[Measurement]:
+    def _covers(self, live: np.ndarray) -> Iterator[Measurement]:
         """Yield how much is seen of each process."""
         keys, values = self._object.map("verbs_programs").read(abi.PROGRAM_KEY, VERBS_PROGRAM)
         polled = {program_of(key) for key, polls in zip(keys, values["polls"].tolist(), strict=True) if polls}
         ready: dict[ProgramId, list[np.void]] = {}
-        for pair in connected(self._live):
+        for pair in connected(live):
             ready.setdefault(program_of(pair["key"]), []).append(pair)
         sees_posts = self.placing.sees_posts()
         for program, ratio in self.placing.take_ratios().items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from ... import abi
 from ...program_id import ProgramId
 from ...signals.metrics import Attributes, AttributeValue, Buckets, Measurement, MetricSpec, Resource, attributes
 from . import metrics as m
-from .records import PAIR, QPN_NONE, RTS, Operation, RowKind, Unmatched
+from .records import QPN_NONE, RTS, Operation, RowKind, Unmatched
 
 _Array = npt.NDArray[np.void]
 _Numbers = npt.NDArray[np.int64]
@@ -73,7 +73,6 @@ EVENTS = [
     "gid_change",
     "wq_fatal",
 ]
-_NONE = np.zeros(0, PAIR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +93,9 @@ def program_of(entry: np.void) -> ProgramId:
     return ProgramId(int(entry["tgid"]), int(entry["incarnation"]))
 
 
-def name_of(names: Collection[str], number: int) -> str:
+def name_of(names: Sequence[str], number: int) -> str:
     """Return a name by its number; the number where there is none."""
-    known = list(names)
-    return known[number] if number < len(known) else str(number)
+    return names[number] if number < len(names) else str(number)
 
 
 class PairTotals:
@@ -186,7 +184,7 @@ class RdmaSums:
                 attrs = _without(labels, **{"rdma.completion.status": name_of(STATUSES, row.bucket)})
                 self._counts[row.program, m.COMPLETION_ERRORS, attrs] += row.count
             case RowKind.UNMATCHED:
-                reason = name_of([u.name.lower() for u in Unmatched], row.bucket)
+                reason = name_of(_UNMATCHED, row.bucket)
                 self._counts[row.program, m.UNMATCHED, attributes({"otel_gpu.reason": reason})] += row.count
             case RowKind.STATE:
                 attrs = _without(labels, **{"rdma.qp.state": state_name(row.bucket)})
@@ -309,7 +307,8 @@ def levels(
 
 def connected(pairs: _Array) -> _Array:
     """Return the pairs that are ready to send."""
-    return pairs[pairs["state"] == RTS] if len(pairs) else _NONE
+    ready: _Array = pairs[pairs["state"] == RTS]
+    return ready
 
 
 def _without(labels: Mapping[str, AttributeValue | None], **more: AttributeValue) -> Attributes:
@@ -318,3 +317,4 @@ def _without(labels: Mapping[str, AttributeValue | None], **more: AttributeValue
 
 
 _OPERATIONS = [operation.name.lower() for operation in Operation]
+_UNMATCHED = [reason.name.lower() for reason in Unmatched]

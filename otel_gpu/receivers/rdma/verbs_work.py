@@ -117,8 +117,6 @@ class VerbsSite:
     return_program: str | None
     cookie: int
     offset: int
-    is_claimed: bool
-    """The process says so: no other process is to have a probe there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +124,6 @@ class VerbsAnswer:
     """What is known of a process."""
 
     sites: tuple[VerbsSite, ...]
-    contexts: int
-    """Devices that were open already."""
     refused: tuple[tuple[str, int], ...]
     """What was not placed, by reason."""
 
@@ -155,11 +151,10 @@ def look_for_verbs(files: Sequence[OpenFile], request: VerbsRequest) -> Iterator
                 sites += one.tables(request.version)
         except (OtelGpuError, struct.error, ValueError):
             refused["a file that cannot be read"] += 1
-    claims, contexts = list(request.claims), 0
+    claims = list(request.claims)
     if request.scan:
         try:
-            found, contexts = _Scan(MemoryFiles.opened(shown), images).claims()
-            claims += found
+            claims += _Scan(MemoryFiles.opened(shown), images).claims()
         except OtelGpuError:
             refused["memory that cannot be read"] += 1
     for claim in dict.fromkeys(claims):
@@ -168,7 +163,7 @@ def look_for_verbs(files: Sequence[OpenFile], request: VerbsRequest) -> Iterator
             refused["a function in no file that is known"] += 1
         elif not owner.image.is_library:
             sites += owner.claimed(claim)
-    yield VerbsAnswer(tuple(dict.fromkeys(sites)), contexts, tuple(refused.items()))
+    yield VerbsAnswer(tuple(dict.fromkeys(sites)), tuple(refused.items()))
 
 
 def sites_of_file(elf: ElfFile, path: bytes, rules: SiteRules, version: int, *, is_library: bool) -> list[VerbsSite]:
@@ -202,7 +197,7 @@ class _Image:
             if symbol.name in _LIBRARY and symbol.value not in taken:
                 taken.add(symbol.value)
                 program, at_return, cookie = _LIBRARY[symbol.name]
-                yield from self._site(program, at_return, cookie, symbol, is_claimed=False)
+                yield from self._site(program, at_return, cookie, symbol)
 
     def tables(self, version: int) -> Iterator[VerbsSite]:
         """Yield the sites of a provider's functions, by its tables."""
@@ -212,13 +207,13 @@ class _Image:
         for table in operations(self._elf, index):
             for program, vaddr in ((POLL, table.poll_cq), (POST_SEND, table.post_send), (POST_RECV, table.post_recv)):
                 if vaddr:
-                    yield from self._function(program, 0, vaddr, is_claimed=False)
+                    yield from self._function(program, 0, vaddr)
 
     def claimed(self, claim: Claim) -> Iterator[VerbsSite]:
         """Yield the site of a function that the process says is one."""
-        yield from self._function(claim.program, claim.cookie, claim.address - self._bias, is_claimed=True)
+        yield from self._function(claim.program, claim.cookie, claim.address - self._bias)
 
-    def _function(self, program: str, cookie: int, vaddr: int, *, is_claimed: bool) -> Iterator[VerbsSite]:
+    def _function(self, program: str, cookie: int, vaddr: int) -> Iterator[VerbsSite]:
         starts = self._function_starts()
         at = int(np.searchsorted(starts, vaddr))
         if at >= starts.size or starts[at] != vaddr:
@@ -227,11 +222,9 @@ class _Image:
         size = int(starts[at + 1]) - vaddr if at + 1 < starts.size else 0
         at_return = "poll_cq_done" if program == POLL else None
         symbol = Symbol(f"{program}@{vaddr:#x}", vaddr, size, STT_FUNC, is_global=False)
-        yield from self._site(program, at_return, cookie, symbol, is_claimed=is_claimed)
+        yield from self._site(program, at_return, cookie, symbol)
 
-    def _site(
-        self, program: str, at_return: str | None, cookie: int, symbol: Symbol, *, is_claimed: bool
-    ) -> Iterator[VerbsSite]:
+    def _site(self, program: str, at_return: str | None, cookie: int, symbol: Symbol) -> Iterator[VerbsSite]:
         site = site_for_symbol(self._elf, symbol, self._rules)
         if site.cost is Cost.NONE:
             self._refused["an instruction that cannot be probed"] += 1
@@ -241,7 +234,7 @@ class _Image:
         except ElfError:
             self._refused["an address where no function begins"] += 1
             return
-        yield VerbsSite(self.number, program, at_return, cookie, offset, is_claimed)
+        yield VerbsSite(self.number, program, at_return, cookie, offset)
 
     def _function_starts(self) -> npt.NDArray[np.int64]:
         if self._starts is None:
@@ -272,8 +265,8 @@ class _Scan:
         self._code = [i.code() for i in images if i.image.is_provider]
         self._libraries = [i.code() for i in images if i.image.is_library]
 
-    def claims(self) -> tuple[list[Claim], int]:
-        """Return what the tables say are functions, and how many devices are open."""
+    def claims(self) -> list[Claim]:
+        """Return what the tables of open devices say are functions."""
         found: list[Claim] = []
         contexts: list[int] = []
         pieces = list(self._pieces())
@@ -295,7 +288,7 @@ class _Scan:
                     )
         for _, words in pieces if contexts else ():
             found += self._of_pairs(words, contexts)
-        return list(dict.fromkeys(found)), len(contexts)
+        return list(dict.fromkeys(found))
 
     def _of_pairs(self, words: npt.NDArray[np.uint64], contexts: Sequence[int]) -> Iterator[Claim]:
         """Yield the functions of queue pairs that have their own: those of their beginning and end are a provider's."""
