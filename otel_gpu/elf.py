@@ -36,6 +36,8 @@ _PAGE = 4_096
 _PHDR = struct.Struct("<IIQQQQQQ")
 _SHDR = struct.Struct("<IIQQQQIIQQ")
 _SYM = struct.Struct("<IBBHQQ")
+_HIDDEN_VERSION = 0x8000
+"""Set in the version of a symbol that programs are not linked with any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,17 +279,31 @@ class ElfFile:
 
     def symbols(self, table: str = ".dynsym") -> Iterator[Symbol]:
         """Yield the defined symbols of `.dynsym` or `.symtab`; nothing where the table is missing."""
+        strings, data = self._symbol_table(table)
+        for name, info, _other, shndx, value, size in _SYM.iter_unpack(data):
+            if shndx and name:
+                yield Symbol(_name(strings, name), value, size, info & 15, info >> 4 != 0, shndx)
+
+    def default_exports(self) -> Iterator[Symbol]:
+        """Yield the exported symbols of which there is one version, and of those with several the default one."""
+        strings, data = self._symbol_table(".dynsym")
+        section = self.section(".gnu.version")
+        versions = b"" if section is None else self.section_data(section)
+        for number, (name, info, _other, shndx, value, size) in enumerate(_SYM.iter_unpack(data)):
+            version = int.from_bytes(versions[2 * number : 2 * number + 2], "little")
+            if shndx and name and not version & _HIDDEN_VERSION:
+                yield Symbol(_name(strings, name), value, size, info & 15, info >> 4 != 0, shndx)
+
+    def _symbol_table(self, table: str) -> tuple[bytes, bytes]:
+        """Return names and whole entries of a table of symbols; nothing where it is missing."""
         section = self.section(table)
         if section is None or section.type == SHT_NOBITS:
-            return
+            return b"", b""
         if section.link >= len(self.sections):
             raise ElfError(f"{self.path}: {table} names no string table")
         strings = self.section_data(self.sections[section.link])
         data = self.section_data(section)
-        usable = len(data) - len(data) % _SYM.size
-        for name, info, _other, shndx, value, size in _SYM.iter_unpack(data[:usable]):
-            if shndx and name:
-                yield Symbol(_name(strings, name), value, size, info & 15, info >> 4 != 0, shndx)
+        return strings, data[: len(data) - len(data) % _SYM.size]
 
     def build_id(self) -> str | None:
         """Return the GNU build id in hexadecimal."""

@@ -70,7 +70,6 @@ _POLL_AT, _SEND_AT, _RECV_AT = 11, 25, 26
 """Of the words of ibv_context.ops."""
 _MOST_PIECE, _MOST_MEMORY = 64 << 20, 512 << 20
 _MOST_CONTEXTS = 256
-_HIDDEN = 0x8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +192,7 @@ class _Image:
     def exported(self) -> Iterator[VerbsSite]:
         """Yield the sites of libibverbs' own functions, of the version that programs are linked with."""
         taken = set()
-        for symbol in _default_exports(self._elf):
+        for symbol in self._elf.default_exports():
             if symbol.name in _LIBRARY and symbol.value not in taken:
                 taken.add(symbol.value)
                 program, at_return, cookie = _LIBRARY[symbol.name]
@@ -330,23 +329,6 @@ class _Scan:
         for start, end in ranges:
             inside |= (words >= np.uint64(start)) & (words < np.uint64(end))
         return inside
-
-
-def _default_exports(elf: ElfFile) -> Iterator[Symbol]:
-    """Yield the exported functions of which there is one version, and of those with several the default one."""
-    versions = elf.section(".gnu.version")
-    hidden = b"" if versions is None else elf.section_data(versions)
-    dynsym = elf.section(".dynsym")
-    if dynsym is None or dynsym.link >= len(elf.sections):
-        return
-    strings, data = elf.section_data(elf.sections[dynsym.link]), elf.section_data(dynsym)
-    for number in range(len(data) // 24):
-        name, info, _other, section, value, size = struct.unpack_from("<IBBHQQ", data, 24 * number)
-        version = int.from_bytes(hidden[2 * number : 2 * number + 2], "little")
-        if section and not version & _HIDDEN:
-            end = strings.find(b"\0", name)
-            text = strings[name : end if end >= 0 else None][:64]
-            yield Symbol(text.decode("utf-8", "replace"), value, size, info & 15, info >> 4 != 0, section)
 
 
 def is_library(path: bytes) -> bool:
