@@ -17,10 +17,11 @@ import queue
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import zmq
+from servers.many_clients import Server
 
 _ENGINE = Path(__file__).with_name("batched_engine.py")
 _ADD = b"\0"
@@ -48,14 +49,6 @@ class Engine:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
         self.process.kill()
-
-
-class Server(ThreadingHTTPServer):
-    """A server that many clients may ask at once."""
-
-    daemon_threads = True
-    # With the five of the base class, Linux lets go of what comes at once beyond them.
-    request_queue_size = 1024
 
 
 def message_of(trace_parent: str, body: bytes) -> tuple[str, bytes]:

@@ -11,7 +11,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 
 import gpu
-from threads import Server
+from many_clients import Server
 
 WORK = {
     "launch": functools.partial(gpu.launch, 1),

@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import gpu
+from many_clients import Server
 
 POOL = ThreadPoolExecutor(4)
 
@@ -64,14 +65,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.do_GET()
-
-
-class Server(ThreadingHTTPServer):
-    """A server that many clients may ask at once."""
-
-    daemon_threads = True
-    # With the five of the base class, Linux lets go of what comes at once beyond them.
-    request_queue_size = 1024
 
 
 def main() -> None:
