@@ -124,7 +124,7 @@ def entries_of(agent: Agent, pid: int) -> Counter[str]:
     found: Counter[str] = Counter()
     for (tgid, _), state in cuda_of(agent)._programs.states().items():
         if tgid == pid:
-            found.update({Table(n).name.lower(): used for n, used in enumerate(state.used)})
+            found.update({table.name.lower(): state.used[table] for table in Table})
     return +found
 
 
