@@ -21,7 +21,7 @@ OBJECTS := otel_gpu/bpf/objects
 LIBBPF := otel_gpu/bpf/lib/libotelgpu_bpf.so
 SOURCES := $(wildcard ebpf/*.bpf.c)
 PARTS := $(wildcard ebpf/*/*.[ch])
-BPF_NAMES := $(SOURCES:ebpf/%.bpf.c=%) cuda_before_5_17
+BPF_NAMES := $(SOURCES:ebpf/%.bpf.c=%) cuda_before_5_17 nccl_before_5_17
 BPF_OBJECTS := $(foreach arch,x86_64 aarch64,$(BPF_NAMES:%=$(OBJECTS)/%.$(arch).bpf.o))
 BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -Iebpf
 C_FORMATTED := $(SOURCES) $(PARTS)

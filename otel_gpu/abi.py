@@ -160,6 +160,11 @@ class Loss(enum.IntEnum):
     IMPLAUSIBLE = 13
     REQUESTS_FULL = 14
     RDMA_FULL = 15
+    NCCL_ROWS_FULL = 16
+    NCCL_OVERFLOW_FULL = 17
+    NCCL_COMMS_FULL = 18
+    ARRIVALS_FULL = 19
+    ARRIVALS_LEFT_OUT = 20
 
 
 class Table(enum.IntEnum):
@@ -200,6 +205,10 @@ class Table(enum.IntEnum):
     MEMORY_REGIONS = 32
     VERBS_CALLS = 33
     VERBS_PROGRAMS = 34
+    NCCL_ROWS = 35
+    NCCL_OVERFLOW = 36
+    NCCL_COMMS = 37
+    NCCL_THREADS = 38
 
 
 _KINDS_OF_TOTAL = (
@@ -239,6 +248,7 @@ PROGRAM = np.dtype(
         ("profile_lost", "<u8", (len(Loss),)),
         ("events", _RING_USE),
         ("samples", _RING_USE),
+        ("arrivals", _RING_USE),
         ("totals", ROW, (len(TOTALS),)),
     ]
 )

@@ -26,6 +26,7 @@ _OWN: dict[Kind, dict[str, str]] = {
         "profile": "profiles",
         "inference": "inference",
         "rdma": "rdma",
+        "nccl": "nccl",
     },
     "processors": {"kernel_names": "kernel_names"},
     "exporters": {

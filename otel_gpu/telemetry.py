@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from . import registry, telemetry_spans
 from .errors import ConfigError
 from .receivers.inference import metrics as inference_metrics
+from .receivers.nccl import metrics as nccl_metrics
 from .receivers.nvml import metrics as nvml_metrics
 from .receivers.rdma import metrics as rdma_metrics
 from .signals import hip
@@ -36,6 +37,7 @@ ATTRIBUTES: dict[str, AttributeSpec] = {
         *hip.ATTRIBUTES,
         *inference_metrics.ATTRIBUTES,
         *rdma_metrics.ATTRIBUTES,
+        *nccl_metrics.ATTRIBUTES,
         AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
         AttributeSpec("bpf.map.name", "The BPF map."),
         AttributeSpec(
@@ -311,6 +313,7 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
     ),
     "HIP": hip.SPECS,
     "Requests": inference_metrics.SPECS,
+    "NCCL": nccl_metrics.SPECS,
     "Hardware": nvml_metrics.SPECS,
     "RDMA": rdma_metrics.SPECS,
     "The agent itself": (

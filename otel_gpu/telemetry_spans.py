@@ -117,8 +117,26 @@ GPU_STEP = SpanSpec(
     "requests that it served.",
     _names(*TOTALS, _LINKED, _LINKS_LEFT_OUT),
 )
+NCCL_COLLECTIVE = SpanSpec(
+    "nccl collective",
+    SpanKind.INTERNAL,
+    "A rank's call of a collective, from its arrival (within a group, the group's end) to its return. The calls of all ranks of "
+    "one collective are one trace, on whatever hosts; `otel-gpu stragglers` reads them.",
+    (
+        "nccl.collective",
+        "nccl.comm.hash",
+        "nccl.count",
+        "nccl.datatype",
+        "nccl.in_flight",
+        "nccl.nranks",
+        "nccl.rank",
+        "nccl.reduction",
+        "nccl.root",
+        "nccl.sequence",
+    ),
+)
 
-SPANS = (REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY, GPU_STEP)
+SPANS = (REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY, GPU_STEP, NCCL_COLLECTIVE)
 """Every span, in the order in which the document shows it."""
 _BY_NAME = {spec.name: spec for spec in SPANS if spec is not REQUEST}
 

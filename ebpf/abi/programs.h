@@ -15,22 +15,27 @@ _Static_assert(sizeof(struct program_key) == 8, "program_key crosses the border"
 
 /* What went wrong in the kernel, one counter each. */
 enum loss {
-	LOSS_ROWS_FULL,	    /* counted in the overflow rows instead of the table */
-	LOSS_OVERFLOW_FULL, /* counted in the program's totals only */
-	LOSS_CALLS_FULL,    /* a call's return could not be awaited */
-	LOSS_LIVE_FULL,	    /* an allocation, or a mapping of one, could not be remembered */
-	LOSS_READ_FAILED,   /* the target's memory was not readable */
-	LOSS_CAPTURES_FULL, /* a capturing stream or event could not be remembered */
-	LOSS_EVENTS_FULL,   /* the ring buffer was full */
-	LOSS_BUSY_FULL,	    /* a device's busy time could not be followed */
-	LOSS_PINNED_FULL,   /* page-locked memory could not be remembered */
-	LOSS_CONTEXTS_FULL, /* on which device a thread works could not be remembered */
-	LOSS_GRAPHS_FULL,   /* what an executable graph holds could not be remembered */
-	LOSS_NAMES_FULL,    /* which kernel a handle is could not be remembered */
-	LOSS_PROGRAMS_FULL, /* there was no room for the program: nothing of the call was counted */
-	LOSS_IMPLAUSIBLE,   /* a size that no memory has was taken for none */
-	LOSS_REQUESTS_FULL, /* a request, a connection or a context could not be followed, or whose work was whose */
-	LOSS_RDMA_FULL,	    /* a queue pair, its work, its memory or a call of it could not be remembered */
+	LOSS_ROWS_FULL,	     /* counted in the overflow rows instead of the table */
+	LOSS_OVERFLOW_FULL,  /* counted in the program's totals only */
+	LOSS_CALLS_FULL,     /* a call's return could not be awaited */
+	LOSS_LIVE_FULL,	     /* an allocation, or a mapping of one, could not be remembered */
+	LOSS_READ_FAILED,    /* the target's memory was not readable */
+	LOSS_CAPTURES_FULL,  /* a capturing stream or event could not be remembered */
+	LOSS_EVENTS_FULL,    /* the ring buffer was full */
+	LOSS_BUSY_FULL,	     /* a device's busy time could not be followed */
+	LOSS_PINNED_FULL,    /* page-locked memory could not be remembered */
+	LOSS_CONTEXTS_FULL,  /* on which device a thread works could not be remembered */
+	LOSS_GRAPHS_FULL,    /* what an executable graph holds could not be remembered */
+	LOSS_NAMES_FULL,     /* which kernel a handle is could not be remembered */
+	LOSS_PROGRAMS_FULL,  /* there was no room for the program: nothing of the call was counted */
+	LOSS_IMPLAUSIBLE,    /* a size that no memory has was taken for none */
+	LOSS_REQUESTS_FULL,  /* a request, a connection or a context could not be followed, or whose work was whose */
+	LOSS_RDMA_FULL,	     /* a queue pair, its work, its memory or a call of it could not be remembered */
+	LOSS_NCCL_ROWS_FULL, /* a call of NCCL was counted without its communicator */
+	LOSS_NCCL_OVERFLOW_FULL, /* a call of NCCL was not counted */
+	LOSS_NCCL_COMMS_FULL,	 /* a communicator could not be remembered */
+	LOSS_ARRIVALS_FULL,	 /* that a rank arrived at a collective could not be told */
+	LOSS_ARRIVALS_LEFT_OUT,	 /* it was beyond what is told of a communicator in a second */
 	LOSS_COUNT,
 };
 
@@ -71,6 +76,10 @@ enum table {
 	TABLE_MEMORY_REGIONS,
 	TABLE_VERBS_CALLS,
 	TABLE_VERBS_PROGRAMS,
+	TABLE_NCCL_ROWS,
+	TABLE_NCCL_OVERFLOW,
+	TABLE_NCCL_COMMS,
+	TABLE_NCCL_THREADS,
 	TABLE_COUNT,
 };
 
@@ -116,6 +125,7 @@ struct program {
 	u64 profile_lost[LOSS_COUNT]; /* likewise, of profile.bpf.c */
 	struct ring_use events;
 	struct ring_use samples;
+	struct ring_use arrivals;
 	struct row totals[TOTAL_COUNT];
 };
 

@@ -22,7 +22,7 @@ from ..redaction import without_credentials
 from ..shortage import raise_descriptor_limit
 from . import logs
 
-VERBS = ("run", "record", "demo", "doctor", "inspect")
+VERBS = ("run", "record", "demo", "doctor", "inspect", "stragglers")
 _MAX_COMPLAINT = 2_000
 
 

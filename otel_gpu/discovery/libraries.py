@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..elf import PT_DYNAMIC, PT_LOAD, ElfFile
+from ..elf import PT_DYNAMIC, PT_LOAD, SHT_NOBITS, ElfFile
 from ..errors import ElfError
 from ..process.confinement import Limits
 from ..process.files import FileId
@@ -33,6 +33,8 @@ class LibraryKind(enum.Enum):
     TORCH = "PyTorch"
     """Of interest in processes that have one of the others, as the next one."""
     MESSAGES = "ZeroMQ"
+    NCCL = "NCCL"
+    """Without device code, as RCCL and programs that hold a copy of its host part; with it, it is a static runtime."""
 
     @property
     def is_secondary(self) -> bool:
@@ -46,6 +48,10 @@ _EXPORTS = (
     (LibraryKind.HIP, ("hipLaunchKernel", "hipModuleLaunchKernel", "hipMalloc")),
     (LibraryKind.MESSAGES, ("zmq_msg_send", "zmq_msg_recv", "zmq_ctx_new")),
 )
+NCCL_NAMES = ("ncclCommInitRank", "ncclAllReduce", "ncclCommDestroy")
+"""What a file that has NCCL in it defines, whatever its version."""
+_MAY_HOLD_NCCL = (None, LibraryKind.NCCL, LibraryKind.RUNTIME, LibraryKind.STATIC_RUNTIME)
+_MOST_NAMES, _PART = 256 << 20, 4 << 20
 _TORCH = frozenset({"libtorch_cpu.so", "libc10_cuda.so"})
 """The files of PyTorch's that have functions to probe (probes/torch.py), which no other library is called by."""
 _FATBIN_SECTIONS = (".nv_fatbin", ".nvFatBinSegment", "__nv_relfatbin")
@@ -62,6 +68,8 @@ class Library:
     path: str
     """As the process that showed it to us sees it."""
     build_id: str | None
+    holds_nccl: bool = False
+    """Whether NCCL, or RCCL, is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +78,11 @@ class Class:
 
     kind: LibraryKind | None
     build_id: str | None = None
+    holds_nccl: bool = False
 
     def library(self, found: FileId, path: str) -> Library | None:
         """Return the file as a library; None for one of no interest."""
-        return None if self.kind is None else Library(found, self.kind, path, self.build_id)
+        return None if self.kind is None else Library(found, self.kind, path, self.build_id, self.holds_nccl)
 
 
 @work(type(None), Class)
@@ -90,7 +99,10 @@ def classify(files: Sequence[OpenFile], _: None) -> Iterator[Class]:
 def class_of(elf: ElfFile, name: str = "") -> Class:
     """Return what an ELF file is; `name` is its own, without the directories."""
     kind = LibraryKind.TORCH if name in _TORCH else _kind(elf)
-    return Class(kind, None if kind is None else elf.build_id())
+    holds_nccl = kind in _MAY_HOLD_NCCL and _holds_nccl(elf)
+    if kind is None and holds_nccl:
+        kind = LibraryKind.NCCL
+    return Class(kind, None if kind is None else elf.build_id(), holds_nccl)
 
 
 def _kind(elf: ElfFile) -> LibraryKind | None:
@@ -100,6 +112,15 @@ def _kind(elf: ElfFile) -> LibraryKind | None:
     if any(elf.section(name) is not None for name in _FATBIN_SECTIONS):
         return LibraryKind.STATIC_RUNTIME
     return None
+
+
+def _holds_nccl(elf: ElfFile) -> bool:
+    if exports(elf, NCCL_NAMES):
+        return True
+    # A copy in a program or a larger library need not be exported.
+    if not names_symbol(elf, ".symtab", NCCL_NAMES[0]):
+        return False
+    return set(NCCL_NAMES) <= {symbol.name for symbol in elf.symbols(".symtab")}
 
 
 def exports(elf: ElfFile, names: Iterable[str]) -> bool:
@@ -112,6 +133,19 @@ def exports(elf: ElfFile, names: Iterable[str]) -> bool:
     if _DT_HASH in dynamic:
         return all(_sysv_lookup(elf, dynamic, name.encode()) for name in names)
     return False
+
+
+def names_symbol(elf: ElfFile, table: str, name: str) -> bool:
+    """Say whether a symbol of a table, defined or not, may have this name: quickly, for most files have none such."""
+    section = elf.section(table)
+    if section is None or section.type == SHT_NOBITS or section.link >= len(elf.sections):
+        return False
+    strings = elf.sections[section.link]
+    wanted = name.encode() + b"\0"
+    size = min(strings.size, _MOST_NAMES)
+    return any(
+        wanted in elf.peek(strings.offset + at, min(_PART + len(wanted), size - at)) for at in range(0, size, _PART)
+    )
 
 
 def _dynamic(elf: ElfFile) -> dict[int, int] | None:

@@ -15,6 +15,7 @@ from .attach import PlannedProbe, plan
 from .counted import Counted
 from .hook import Hook
 from .messages import plan_messages
+from .nccl import plan_nccl
 from .profile import hooks_for
 from .sites import SiteRules
 from .table import counted_hooks
@@ -27,7 +28,7 @@ PLANNING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=8 
 class PlanRequest:
     """Which functions are to be probed, and how."""
 
-    purpose: Literal["counts", "profiles", "torch", "messages"]
+    purpose: Literal["counts", "profiles", "torch", "messages", "nccl"]
     rules: SiteRules
     kind: LibraryKind = LibraryKind.DRIVER
     counted: Counted = Counted.ALL
@@ -67,6 +68,8 @@ def _probes(elf: ElfFile, request: PlanRequest) -> list[PlannedProbe]:
         return plan_torch(elf, request.name, torch_hooks(request.types), request.rules)
     if request.purpose == "messages":
         return list(plan_messages(elf, request.rules))
+    if request.purpose == "nccl":
+        return list(plan_nccl(elf, request.rules))
     return plan(elf, hooks_of(request), request.rules)
 
 

@@ -21,7 +21,7 @@ from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.metrics import OVERFLOW
 from otel_gpu.signals.profiles import CHOICES, PROFILE_TYPES
 from otel_gpu.signals.spans import Span, SpanKind, SpanSpec
-from tests.e2e import ground, liar, test_torch_profiles
+from tests.e2e import ground, liar, nccl_ranks, test_torch_profiles
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import PATIENCE_S, Agent, Program
 from tests.e2e.test_busy import CLOCK
@@ -44,8 +44,12 @@ NEEDS_HTTP2 = {
 """Attributes of remote calls, and a metric: HTTP/2 is parsed (`tests/unit/test_http2.py`), and not followed in the kernel."""
 NEEDS_BODIES = {"gen_ai.request.model"}
 """No setting lets an agent look into bodies; `tests/unit/test_assembly.py` shows what comes of it."""
+NEEDS_A_HANG = {"nccl.in_flight"}
+"""Attributes of calls that do not come back: `tests/e2e/test_stragglers.py` shows them."""
 OF_RDMA = {spec.name for spec in telemetry.GROUPS["RDMA"]}
 """Metrics of a receiver that neither agent has: `test_rdma.py` shows them."""
+OF_JOBS = {telemetry_spans.NCCL_COLLECTIVE.name}
+"""Spans that the agent emits which has all other receivers."""
 NEEDS_PYTORCH = {t.name for t in test_torch_profiles.TYPES}
 """Types of profiles that tests record which are run where PyTorch is (`make test-torch`)."""
 _TYPES = [choice for choice in CHOICES if choice != "tensor"]
@@ -53,14 +57,15 @@ _COUNTERS, _RATE = "MOCKNVML_PCIE_TX=1000\nMOCKNVML_PCIE_RX=2000\n", "MOCKNVML_P
 """What a GPU knows of its link: bytes, or if it does not count them how many there are a second."""
 
 _CONFIG = """
-receivers: {{cuda: {{}}, nvml: {{}}, self: {{}}, profile: {{types: [{types}]}}}}
+receivers: {{cuda: {{}}, nccl: {{}}, nvml: {{}}, self: {{}}, profile: {{types: [{types}]}}}}
 processors: {{kernel_names: {{top: 0}}}}
 exporters: {{file: {{path: {out}}}}}
 service:
   interval: 300ms
   pipelines:
-    metrics: {{receivers: [cuda, nvml, self], exporters: [file]}}
+    metrics: {{receivers: [cuda, nccl, nvml, self], exporters: [file]}}
     profiles: {{receivers: [profile], exporters: [file]}}
+    traces: {{receivers: [nccl], exporters: [file]}}
 """
 
 _OF_REQUESTS_CONFIG = """
@@ -134,6 +139,7 @@ def out(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa:
             start(*python, _FREES_LATE, "libcuda.so.1", "cuMemAlloc_v2", "cuMemFree_v2"),
             start(*python, _FREES_LATE, "libamdhip64.so.6", "hipMalloc", "hipFree", **hip),
             start(built / "hip_calls_6", "2", "200", **hip),
+            start(sys.executable, ground.PROGRAMS / "nccl_calls.py", nccl_ranks.build() / "libnccl.so.2"),
             start(liar.built() / "hostile", "handles", "60000", LD_LIBRARY_PATH=str(liar.built())),
         ]  # fmt: skip
         for program in gated:
@@ -141,6 +147,7 @@ def out(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa:
         arguments = ["--config", directory / "agent.yaml", *(w for p in gated for w in ("--pid", str(p.pid)))]
         with Agent(arguments, directory, {**cuda, "MOCKNVML_CONTROL": str(control)}) as agent:
             agent.wait_attached()
+            agent.wait_for(r"attached \d\d probes to .*libnccl")
             for program in gated:
                 program.run_phase()
             _wait_for(directory / "out", "hw.gpu.io", "gpu.cuda.memory.untracked")
@@ -206,7 +213,9 @@ def _missing(spans: list[Span]) -> set[tuple[str, str]]:
     """Return what is declared of spans and not there, by the span's name and the attribute's."""
     found = {(spec.name, key) for s in spans if (spec := _spec(s)) is not None for key, _ in s.attributes}
     declared = {(spec.name, attribute) for spec in telemetry_spans.SPANS for attribute in spec.attributes}
-    return {(name, key) for name, key in declared - found if key not in NEEDS_HTTP2 | NEEDS_BODIES}
+    return {
+        (name, key) for name, key in declared - found if key not in NEEDS_HTTP2 | NEEDS_BODIES and name not in OF_JOBS
+    }
 
 
 def _missing_metrics(out: Path) -> set[tuple[str, str]]:
@@ -223,12 +232,19 @@ def _spec(span: Span) -> SpanSpec | None:
 def test_every_span_is_emitted_with_every_attribute(requests: Path) -> None:
     spans = read_spans(requests)
 
-    assert {spec.name for span in spans if (spec := _spec(span)) is not None} == {s.name for s in telemetry_spans.SPANS}
+    wanted = {s.name for s in telemetry_spans.SPANS} - OF_JOBS
+    assert {spec.name for span in spans if (spec := _spec(span)) is not None} == wanted
     assert _missing(spans) == set()
 
 
-def test_no_span_and_no_attribute_is_emitted_that_is_not_declared(requests: Path) -> None:
-    spans = read_spans(requests)
+def test_every_attribute_of_collectives_is_emitted(out: Path) -> None:
+    found = {key for span in read_spans(out) for key, _ in span.attributes}
+
+    assert found | NEEDS_A_HANG == set(telemetry_spans.NCCL_COLLECTIVE.attributes)
+
+
+def test_no_span_and_no_attribute_is_emitted_that_is_not_declared(out: Path, requests: Path) -> None:
+    spans = read_spans(requests) + read_spans(out)
 
     more = {
         s.name: {*dict(s.attributes)} - {*(spec.attributes if (spec := _spec(s)) is not None else ())} for s in spans

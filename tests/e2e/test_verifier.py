@@ -13,7 +13,7 @@ INSTRUCTIONS = 250_000
 """Verifiers give up after a million; that of Linux 7.2 has needed several times as many as that of 6.18."""
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda_before_5_17", "inference", "profile"])
+@pytest.mark.parametrize("name", ["cuda", "cuda_before_5_17", "inference", "nccl", "nccl_before_5_17", "profile"])
 def test_the_verifier_is_far_from_giving_up(name: str) -> None:
     with BpfObject(name) as programs:
         programs.load(attach_type=lambda _: None)

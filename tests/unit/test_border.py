@@ -17,6 +17,8 @@ from otel_gpu.cpython import process as python_process
 from otel_gpu.eh_frame import rows
 from otel_gpu.receivers.cuda import kernel_handles
 from otel_gpu.receivers.inference import engine_events, records
+from otel_gpu.receivers.nccl import names as nccl_names
+from otel_gpu.receivers.nccl import records as nccl
 from otel_gpu.receivers.rdma import records as rdma
 from otel_gpu.symbols import stacks
 from otel_gpu.unwind import loader
@@ -47,6 +49,7 @@ _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "submitted": abi.Submitted,
     "engine_event_kind": engine_events.EngineEvent,
     "step_state": engine_events.StepState,
+    "nccl_family": nccl.RowFamily,
     "rdma_operation": rdma.Operation,
     "rdma_row_kind": rdma.RowKind,
     "rdma_unmatched": rdma.Unmatched,
@@ -76,6 +79,15 @@ _COUNTS = {
 }
 _CONSTANTS = {
     "KIND_HIP": abi.KIND_HIP,
+    "NCCL_DATATYPES": len(nccl_names.DATATYPES),
+    "NCCL_NO_DATATYPE": nccl.NO_DATATYPE,
+    "NCCL_NO_REDUCTION": nccl.NO_REDUCTION,
+    "NCCL_CUSTOM_REDUCTION": nccl.CUSTOM_REDUCTION,
+    "NCCL_UNKNOWN_RANK": nccl.UNKNOWN_RANK,
+    "NCCL_MOST_RANKS": nccl.MOST_RANKS,
+    "NCCL_ID_BYTES": nccl.ID_BYTES,
+    "NCCL_ARRIVAL_GROUPED": nccl.ARRIVAL_GROUPED,
+    "NCCL_ARRIVAL_GROUP": nccl.ARRIVAL_GROUP,
     "DEVICE_UNKNOWN": abi.DEVICE_UNKNOWN,
     "ORDINALS": abi.ORDINALS,
     "BUCKET_ZERO": abi.BUCKET_ZERO,
@@ -135,6 +147,11 @@ _OF_THE_KERNEL = {
 _SIZES = {
     "arguments": abi.CALL_ARGUMENTS.size,
     "event": abi.EVENT.size,
+    "nccl_row_key": nccl.ROW_KEY.itemsize,
+    "nccl_signature": nccl.SIGNATURE.itemsize,
+    "nccl_comm_key": nccl.COMM_KEY.itemsize,
+    "nccl_comm": nccl.COMM.itemsize,
+    "nccl_arrival": nccl.ARRIVAL.itemsize,
     "identity": abi.IDENTITY.size,
     "origin": abi.ORIGIN.size,
     "running": abi.RUNNING.size,

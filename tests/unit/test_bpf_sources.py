@@ -21,6 +21,7 @@ _FOLDERS = {
     "unwind": frozenset({"abi", "lib"}),
     "inference": frozenset({"abi", "lib"}),
     "rdma": frozenset({"abi", "lib"}),
+    "nccl": frozenset({"abi", "lib"}),
     "cuda": frozenset({"abi", "lib", "inference"}),
     "profile": frozenset({"abi", "lib", "unwind", "cuda"}),
 }

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -34,7 +35,7 @@ class TestUsage:
 
         text = capsys.readouterr().out
         assert exit_.value.code == 0
-        assert all(f"\n    {verb} " in text for verb in VERBS)
+        assert all(re.search(rf"\n    {verb}\s", text) for verb in VERBS)
 
     def test_the_version_is_the_packages(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):

@@ -50,6 +50,10 @@ LOST_IN = {
     Loss.GRAPHS_FULL: "graphs",
     Loss.NAMES_FULL: "kernels",
     Loss.PROGRAMS_FULL: "programs",
+    Loss.NCCL_ROWS_FULL: "nccl_rows",
+    Loss.NCCL_OVERFLOW_FULL: "nccl_overflow",
+    Loss.NCCL_COMMS_FULL: "nccl_comms",
+    Loss.ARRIVALS_FULL: "nccl_arrivals",
 }
 """The table that was full, or of which a program had its share; of the rest it was none."""
 PROFILE_LOST_IN = {Loss.CALLS_FULL: "sampled_threads", Loss.LIVE_FULL: "tensors", Loss.EVENTS_FULL: "samples"}

@@ -1,0 +1,47 @@
+"""How does the receiver of NCCL come to be?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...components import Context, ReceiverFactory
+from ...probes.counted import Counted
+from ...telemetry_spans import NCCL_COLLECTIVE
+from ..cuda.settings import CountingSettings
+from . import metrics
+from .settings import NcclSettings
+
+if TYPE_CHECKING:
+    from ..cuda.receiver import CudaReceiver
+    from .receiver import NcclReceiver
+
+
+def _create(context: Context, settings: NcclSettings) -> NcclReceiver:
+    # Which programs there are, and who they are, is known where their launches are counted.
+    cuda: CudaReceiver = context.receiver("cuda", CountingSettings(counted=Counted.LAUNCHES))
+    from .loading import NcclPrograms
+    from .receiver import NcclReceiver
+
+    tables = cuda.tables
+    programs = NcclPrograms(
+        tables,
+        only=context.pids,
+        link=cuda.link,
+        table_share=context.table_share,
+        arrivals_per_second=settings.arrivals_per_second,
+    )
+    receiver = NcclReceiver(context.processes, context.parsers, programs, tables.kernel, rules=cuda.rules)
+    cuda.before_forgetting(receiver.finish)
+    return receiver
+
+
+FACTORY = ReceiverFactory(
+    NcclSettings,
+    _create,
+    metrics=metrics.SPECS,
+    attributes=metrics.ATTRIBUTES,
+    why_one="its programs and tables are in the kernel once, and count for every pipeline",
+    signals=("metrics", "traces"),
+    spans=(NCCL_COLLECTIVE,),
+    places_probes=True,
+)

@@ -1,0 +1,67 @@
+"""How do the programs that count NCCL's calls get into the kernel?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ... import abi
+from ...bpf.features import probe
+from ...bpf.link_mode import LinkMode, usable_mode
+from ...bpf.linker import ObjectLinker
+from ...bpf.object import BpfObject
+from ...bpf.tracepoints import TracepointLinks
+from ..cuda.receiver import CudaTables
+
+_ENDS = ("nccl_thread_ends", "nccl_program_begins")
+_NOT_UPROBES = frozenset({*_ENDS, "release_entries"})
+_SHARED = ("programs", "used_by_all", "events")
+
+
+class NcclPrograms:
+    """The loaded programs, and their tables."""
+
+    def __init__(
+        self,
+        tables: CudaTables,
+        *,
+        only: Iterable[int] = (),
+        link: LinkMode = "auto",
+        table_share: float = 1.0,
+        arrivals_per_second: int = 256,
+    ) -> None:
+        """Load them; UnsupportedKernelError and LoadError say what the kernel lacks."""
+        features = probe()
+        mode = usable_mode(link, features)
+        pids = tuple(only)
+        # As of the cuda object: a copy of a program is loaded without its types, which bpf_loop wants.
+        self.object = BpfObject("nccl" if features.bpf_loop and mode != "copies" else "nccl_before_5_17")
+        self.linker = ObjectLinker(self.object, mode)
+        try:
+            self.object.set_variables(
+                {
+                    "observe_all": 0 if pids else 1,
+                    "arrivals_per_second": arrivals_per_second,
+                    **abi.pid_namespace(),
+                }
+            )
+            for name in _SHARED:
+                self.object.share_map(name, getattr(tables, name))
+            self.object.load(
+                attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
+                share=table_share,
+            )
+            targets = self.object.map("targets")
+            for pid in pids:
+                targets.put(pid.to_bytes(4, "little"), b"\1")
+            programs = self.object.programs()
+            self.ends = TracepointLinks([programs[name] for name in _ENDS])
+            # What is counted when a program ends must be counted before it is said to have.
+            tables.ends.reopen()
+        except BaseException:
+            self.object.close()
+            raise
+
+    def close(self) -> None:
+        """Unload them; idempotent."""
+        self.ends.close()
+        self.object.close()

@@ -1,0 +1,77 @@
+"""What do the kernel's rows of NCCL mean? Rows folded into measurements."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from ... import abi
+from ...discovery.processes import Process
+from ...probes.nccl import HOOKS
+from ...program_id import ProgramId
+from ...signals.metrics import Attributes, AttributeValue, Buckets, Measurement, MetricSpec, Resource, attributes
+from . import metrics
+from .names import ERRORS, UNKNOWN, comm_name, datatype_name, reduction_name
+from .records import UNKNOWN_RANK, RowFamily
+from .rows import NcclDelta
+
+_Key = tuple[Resource, MetricSpec, Attributes]
+
+
+def comm_attributes(comm: int, rank: int, ranks: int) -> dict[str, AttributeValue]:
+    """Return what says which communicator it is, and whose rank: what is not known is `unknown`."""
+    return {
+        "nccl.comm.hash": comm_name(comm),
+        "nccl.rank": rank if rank != UNKNOWN_RANK and ranks > 0 else UNKNOWN,
+        "nccl.nranks": ranks if ranks > 0 else UNKNOWN,
+    }
+
+
+class NcclSums:
+    """Adds rows up, once an interval."""
+
+    def __init__(self, owner: Callable[[ProgramId], Process]) -> None:
+        self._owner = owner
+        self._numbers: dict[_Key, int] = defaultdict(int)
+        self._histograms: dict[_Key, Buckets] = defaultdict(Buckets)
+
+    def add(self, row: NcclDelta) -> None:
+        """Add what a row grew by."""
+        resource = self._owner(row.program).resource
+        common = comm_attributes(row.comm, row.rank, row.ranks)
+        hook = HOOKS[row.function]
+        if row.family == RowFamily.CALLS:
+            what = {
+                **common,
+                "nccl.collective": hook.collective,
+                "nccl.datatype": datatype_name(row.datatype),
+                "nccl.reduction": reduction_name(row.reduction),
+            }
+            self._numbers[resource, metrics.CALLS, attributes(what)] += row.count
+            self._numbers[resource, metrics.BYTES, attributes(what)] += row.bytes
+            if row.bucket != abi.BUCKET_NONE:
+                grouped = {**what, "nccl.grouped": True if row.grouped else None}
+                self._duration((resource, metrics.ENQUEUE_DURATION, attributes(grouped)), row)
+        elif row.family == RowFamily.GROUPS:
+            self._duration((resource, metrics.GROUP_DURATION, ()), row)
+        elif row.family == RowFamily.INITS:
+            what = {**common, "nccl.function": hook.name}
+            self._duration((resource, metrics.INIT_DURATION, attributes(what)), row)
+        elif row.family == RowFamily.ABORTS:
+            self._numbers[resource, metrics.ABORTS, attributes(common)] += row.count
+        elif row.family == RowFamily.ERRORS:
+            code = ERRORS[row.reduction] if 0 < row.reduction < len(ERRORS) else "_OTHER"
+            what = {**common, "nccl.function": hook.name, "error.type": code}
+            self._numbers[resource, metrics.ERRORS, attributes(what)] += row.count
+
+    def measurements(self) -> Iterator[Measurement]:
+        """Yield what was added, one measurement a series."""
+        yield from (Measurement(*key, count) for key, count in self._numbers.items())
+        yield from (Measurement(*key, histogram) for key, histogram in self._histograms.items())
+
+    def _duration(self, key: _Key, row: NcclDelta) -> None:
+        seconds = row.ns / 1e9
+        if row.bucket == abi.BUCKET_ZERO:
+            self._histograms[key].add(Buckets(None, seconds, row.count))
+        else:
+            self._histograms[key].add(Buckets({row.bucket - abi.DURATION_SHIFT: row.count}, seconds))

@@ -1,0 +1,167 @@
+"""Is the rank named that keeps the others waiting, and nobody else, and the collective at which a job hangs?
+
+The stand-in's ranks say themselves when they arrived: a busy host delays them too, and what counts is what was.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from otel_gpu.stragglers import Arrival, Data, HangKind, Rules, find, read
+from otel_gpu.stragglers.finding import Signature
+from tests.e2e.nccl_ranks import Job, Ranks, observed
+from tests.e2e.processes import PATIENCE_S
+
+_ASKED = Signature("AllReduce", 16, "float32", "sum", None)
+
+
+def _truth(job: Job) -> Data:
+    """Return what an agent would have exported that sees everything, by the ranks' own clock."""
+    ranks = len(job.arrivals)
+    return Data(
+        [
+            Arrival(job.comm, rank, ranks, s + 1, at, at, False, "here", job.pids[rank], _ASKED)
+            for rank, arrivals in enumerate(job.arrivals)
+            for s, at in enumerate(arrivals)
+            if at
+        ]
+    )
+
+
+def _found(directory: Path, job: Job):
+    (found,) = [one for one in find(read([directory])) if one.comm == job.comm]
+    return found
+
+
+def _command(*arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_gpu", "stragglers", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("group", [0, 1], ids=["alone", "in groups"])
+@pytest.mark.parametrize(("ranks", "late"), [(2, 1), (4, 0), (4, 2)])
+def test_the_rank_that_is_5_ms_late_is_named(tmp_path: Path, ranks: int, late: int, group: int) -> None:
+    with Ranks(tmp_path, ranks, 60, f"late={late}", "late_us=5000", f"group={group}") as job:
+        with observed(tmp_path, job.pids) as agent:
+            job.make()
+            done = job.meet()
+            agent.stop()
+        job.end()
+
+    found, (truth,) = _found(tmp_path, done), find(_truth(done))
+    assert [s.rank for s in truth.stragglers] == [late]
+    assert [s.rank for s in found.stragglers] == [late]
+    (named,) = found.stragglers
+    assert named.pid == done.pids[late]
+    assert named.lateness_s == pytest.approx(truth.stragglers[0].lateness_s, rel=0.2, abs=0.001)
+    assert found.compared == 60
+    assert not found.mismatches
+    assert not found.hangs
+    said = _command(tmp_path)
+    assert f"straggler: rank {late} (process {done.pids[late]} " in said
+
+
+def test_nobody_is_named_who_is_late_by_the_truth_neither(tmp_path: Path) -> None:
+    with Ranks(tmp_path, 4, 10_000, "pause_us=500") as job:
+        with observed(tmp_path, job.pids, settings={"arrivals_per_second": 1 << 20}) as agent:
+            job.make()
+            done = job.meet()
+            agent.stop()
+        job.end()
+
+    found, (truth,) = _found(tmp_path, done), find(_truth(done))
+    assert found.compared == 10_000
+    assert [s.rank for s in found.stragglers] == [s.rank for s in truth.stragglers]
+    assert not found.mismatches
+    assert not found.hangs
+
+
+def test_of_many_collectives_all_ranks_choose_the_same(tmp_path: Path) -> None:
+    with Ranks(tmp_path, 2, 20_000) as job:
+        with observed(tmp_path, job.pids, settings={"arrivals_per_second": 16}) as agent:
+            job.make()
+            done = job.meet()
+            agent.stop()
+        job.end()
+
+    data, found = read([tmp_path]), _found(tmp_path, done)
+    told = [{a.sequence for a in data.arrivals if a.rank == rank} for rank in (0, 1)]
+    # The last one is told by itself, when it has been quiet for a while.
+    assert 10 < len(told[0] & told[1]) < 20_000
+    assert found.compared == len(told[0] & told[1])
+    assert not found.hangs
+    assert {m.sequence for m in data.members.values()} == {20_000}
+
+
+def _wait_for_hang(directory: Path, comm: str, kind: HangKind) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = find(read([directory]), Rules(hang_s=1)) if (directory / "metrics.jsonl").exists() else []
+        if any(hang.kind is kind for one in found if one.comm == comm for hang in one.hangs):
+            return
+        assert time.monotonic() < deadline, f"no {kind} in {found}"
+        time.sleep(0.2)
+
+
+def test_the_rank_that_stays_away_is_named(tmp_path: Path) -> None:
+    with Ranks(tmp_path, 4, 20, "missing=3", "at=12") as job:
+        with observed(tmp_path, job.pids) as agent:
+            job.make()
+            done = job.meet()
+            _wait_for_hang(tmp_path, job.comm, HangKind.MISSING)
+            agent.stop()
+        job.end()
+
+    (hang,) = _found_with(tmp_path, done).hangs
+    assert (hang.kind, hang.sequence, hang.ranks, hang.waiting) == (HangKind.MISSING, 12, (3,), (0, 1, 2))
+    said = _command(tmp_path, "--hang", "1")
+    assert "hang: rank 3 (process" in said
+    assert "not at collective 12 (AllReduce of 16 float32, sum), where ranks 0, 1, 2 came" in said
+
+
+def _found_with(directory: Path, job: Job):
+    (found,) = [one for one in find(read([directory]), Rules(hang_s=1)) if one.comm == job.comm]
+    return found
+
+
+def test_what_all_have_entered_and_does_not_end_is_told(tmp_path: Path) -> None:
+    with Ranks(tmp_path, 3, 20, "stuck=1", "at=7") as job:
+        with observed(tmp_path, job.pids) as agent:
+            job.make()
+            done = job.meet()
+            _wait_for_hang(tmp_path, job.comm, HangKind.NOT_COMPLETED)
+            agent.stop()
+        job.end()
+
+    (hang,) = _found_with(tmp_path, done).hangs
+    assert (hang.kind, hang.sequence, hang.ranks) == (HangKind.NOT_COMPLETED, 7, (0, 1, 2))
+    (plain,) = json.loads(_command(tmp_path, "--hang", "1", "--json"))
+    assert plain["hangs"][0]["kind"] == "entered and not completed"
+
+
+def test_a_rank_that_asks_for_something_else_is_named(tmp_path: Path) -> None:
+    with Ranks(tmp_path, 4, 20, "mismatch=1", "at=9") as job:
+        with observed(tmp_path, job.pids) as agent:
+            job.make()
+            done = job.meet()
+            agent.stop()
+        job.end()
+
+    (mismatch,) = _found(tmp_path, done).mismatches
+    assert mismatch.sequence == 9
+    assert {asked.count: ranks for asked, ranks in mismatch.asked.items()} == {16: (0, 2, 3), 17: (1,)}
+    assert "mismatch at collective 9: ranks 0, 2, 3: AllReduce of 16 float32, sum; rank 1: AllReduce of 17" in _command(
+        tmp_path
+    )
