@@ -54,7 +54,9 @@ class DriverPaths:
                 return
             self._paths[name] = believed
         shown = sorted(believed) or "no way leads to them any more"
-        _log.info("names of kernels in %s: %s", escaped(driver.name), shown)
+        # By its path: several drivers of one host have the same name.
+        path = escaped(driver.name) if driver.file is None else driver.file.shown
+        _log.info("names of kernels in %s: %s", path, shown)
         self._cache.write(name, _CACHE_KIND, sorted(believed))
 
     def _name_of(self, driver: Module) -> str:

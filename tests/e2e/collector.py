@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,7 @@ from types import TracebackType
 from otel_gpu.exporters.otlp.settings import Protocol
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
+from tests.e2e.processes import PATIENCE_S
 
 _CONFIG = """
 receivers:
@@ -30,15 +32,18 @@ service:
   pipelines:
     {signal}: {{receivers: [otlp], exporters: [file]}}
 """
-_START_S = 30
+_START_S = 2 * PATIENCE_S
+_PORTS = (10_000, 30_000)
+"""Below those of connections that others make meanwhile, which begin at 32,768."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Return loopback ports that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
+    """Return loopback ports that nobody listens on, and that the kernel gives to nobody who asks for any."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randrange(*_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.append(port)
     return ports
 
 
@@ -64,7 +69,7 @@ class Collector:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=1):
                     return
-            except (urllib.error.URLError, ConnectionError) as error:
+            except OSError as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self._process.kill()
                     self._process.wait()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from otel_gpu.elf import ElfFile
 from otel_gpu.service.recording import Recording
-from otel_gpu.signals.profiles import CPU, FrameKind, Stack, is_truncated
+from otel_gpu.signals.profiles import CPU, Frame, FrameKind, Profile, Stack, is_truncated
 from otel_gpu.symbols.stacks import STOPS
 from tests.e2e.native_builds import Build
 from tests.e2e.processes import Program
+from tests.e2e.samples import record_samples, record_until, stacks_of
 from tests.e2e.stack_truth import Places, one_phase
 from tests.e2e.trails import assert_equal
 
@@ -67,22 +69,32 @@ def test_a_process_with_more_mappings_than_are_kept_has_whole_stacks(tmp_path: P
     assert_equal([places.of(a) for a in said["all"]], stacks["all"], str(program_file))
 
 
-def _on_cpu(tmp_path: Path, what: str) -> tuple[list[int], list[Stack], Places, Path]:
-    program_file = BUILD.make(tmp_path)
-    with Program([program_file, what, "30"], tmp_path) as program:
+def _on_cpu(program_file: Path, what: str, is_sought: Callable[[Frame], bool]) -> tuple[list[int], list[Stack], Places]:
+    """Record a program that spins until it was seen where it is sought, too."""
+    with Program([program_file, what, "300"], program_file.parent) as program:
         said = program.event("spinning")["stack"]
         with Recording(program.pid, (CPU,)) as recorder:
-            profiles = recorder.record(3)
+            profiles = record_until(
+                recorder,
+                lambda found: (
+                    sum(p.total for p in found) >= 120 and any(is_sought(stack[0]) for stack in stacks_of(found))
+                ),
+            )
         assert isinstance(said, list)
-        return said, [s.stack for p in profiles for s in p.samples], Places(program.pid), program_file
+        return said, stacks_of(profiles), Places(program.pid)
 
 
 def test_code_of_the_vdso_is_named_and_walked(tmp_path: Path) -> None:
-    said, stacks, places, program_file = _on_cpu(tmp_path, "clock")
+    program_file = BUILD.make(tmp_path)
+
+    def is_in_vdso(frame: Frame) -> bool:
+        return frame.mapping is not None and frame.mapping.path == "[vdso]"
+
+    said, stacks, places = _on_cpu(program_file, "clock", is_in_vdso)
 
     truth = [places.of(a) for a in said]
     assert [s[-1].function for s in stacks if is_truncated(s)] == []
-    inside = [s for s in stacks if s[0].mapping is not None and s[0].mapping.path == "[vdso]"]
+    inside = [s for s in stacks if is_in_vdso(s[0])]
     assert inside
     for stack in inside:
         assert stack[0].function.startswith("__vdso_")
@@ -92,16 +104,22 @@ def test_code_of_the_vdso_is_named_and_walked(tmp_path: Path) -> None:
 
 
 def test_a_stack_taken_in_a_linkage_stub_goes_on_to_its_caller(tmp_path: Path) -> None:
-    said, stacks, places, program_file = _on_cpu(tmp_path, "calls")
-
+    program_file = BUILD.make(tmp_path)
     with ElfFile(program_file) as elf:
         stubs = [(s.vaddr, s.vaddr + s.size) for s in elf.sections if s.name.startswith(".plt")]
+
+    def is_in_stub(frame: Frame) -> bool:
+        is_own = frame.mapping is not None and frame.mapping.path == str(program_file)
+        return is_own and any(start <= frame.address < end for start, end in stubs)
+
+    said, stacks, places = _on_cpu(program_file, "calls", is_in_stub)
+
     truth = [places.of(a) for a in said]
     assert [s[-1].function for s in stacks if is_truncated(s)] == []
     in_stub = 0
     for stack in stacks:
         own = [f for f in stack if f.mapping is not None and f.mapping.path == str(program_file)]
-        if any(start <= own[0].address < end for start, end in stubs):
+        if is_in_stub(own[0]):
             in_stub += 1
             own.pop(0)
         assert own[0].function == "call_small"
@@ -110,10 +128,10 @@ def test_a_stack_taken_in_a_linkage_stub_goes_on_to_its_caller(tmp_path: Path) -
 
 
 def _wait_for_python(recorder: Recording) -> None:
-    for _ in range(60):
-        if any(f.kind is FrameKind.CPYTHON for p in recorder.record(0.5) for s in p.samples for f in s.stack):
-            return
-    raise AssertionError("the interpreter was never found")
+    def is_found(profiles: list[Profile]) -> bool:
+        return any(frame.kind is FrameKind.CPYTHON for stack in stacks_of(profiles) for frame in stack)
+
+    assert is_found(record_until(recorder, is_found)), "the interpreter was never found"
 
 
 def test_an_interpreter_that_starts_late_is_found_then(tmp_path: Path) -> None:
@@ -127,7 +145,7 @@ def test_an_interpreter_that_starts_late_is_found_then(tmp_path: Path) -> None:
             early = recorder.record(1)
             program.go()
             _wait_for_python(recorder)
-            late = recorder.record(1)
+            late = record_samples(recorder, 20)
 
     assert not [p for p in early if p.samples]
     stacks = [s.stack for p in late for s in p.samples]

@@ -19,11 +19,12 @@ from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
 from otel_gpu.service.recording import Recording
-from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, FrameKind, is_truncated
+from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, FrameKind, Profile, is_truncated
 from otel_gpu.symbols.stacks import STOPS
 from tests.cpythons import Interpreter, interpreters
 from tests.e2e import ground
 from tests.e2e.processes import Program
+from tests.e2e.samples import record_until, stacks_of
 from tests.e2e.stack_truth import captured
 
 _REASONS = {f"[truncated: {reason}]" for reason in STOPS.values()}
@@ -75,11 +76,13 @@ def test_a_library_that_only_says_it_is_python_costs_its_process_no_stack(tmp_pa
     with Program([sys.executable, "-c", code], tmp_path) as program:
         program.ready()
         with Recording(program.pid, (CPU,)) as recorder:
-            profiles = recorder.record(2)
+            profiles = record_until(recorder, _shows_the_library)
 
-    stacks = [s.stack for p in profiles for s in p.samples]
-    assert stacks
-    assert any(f.function in ("run", "_PyEval_EvalFrameDefault") for stack in stacks for f in stack)
+    assert _shows_the_library(profiles)
+
+
+def _shows_the_library(profiles: list[Profile]) -> bool:
+    return any(f.function in ("run", "_PyEval_EvalFrameDefault") for stack in stacks_of(profiles) for f in stack)
 
 
 @pytest.fixture

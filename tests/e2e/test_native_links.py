@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from otel_gpu.service.recording import Recording
-from otel_gpu.signals.profiles import CPU, Profile, Stack, is_truncated
+from otel_gpu.signals.profiles import CPU, Stack, is_truncated
 from tests.e2e.native_builds import BARE, Build, lld, without_both, without_sections
 from tests.e2e.processes import Program
+from tests.e2e.samples import record_samples, stacks_of
 from tests.e2e.stack_truth import Address, Places
 
 _MUSL = ("musl-gcc", "musl-gcc")
@@ -46,7 +46,7 @@ CUT = [
     Build("static-nothing-leads-to-tables", link=("-static",), with_cxx=False, change=without_both),
     Build("packed", link=("-static",), with_cxx=False, packed=True),
 ]
-_SPIN_S = 30
+_SPIN_S = 300
 
 
 def _stacks(build: Build, directory: Path) -> tuple[list[Address], list[Stack]]:
@@ -54,14 +54,10 @@ def _stacks(build: Build, directory: Path) -> tuple[list[Address], list[Stack]]:
     with Program([program_file, "spin", str(_SPIN_S)], directory) as program:
         said = program.event("spinning")["stack"]
         with Recording(program.pid, (CPU,)) as recorder:
-            profiles = recorder.record(1.5)
+            profiles = record_samples(recorder, 60)
         places = Places(program.pid)
         assert isinstance(said, list)
-        return [places.of(a) for a in said], _all(profiles)
-
-
-def _all(profiles: Iterable[Profile]) -> list[Stack]:
-    return [s.stack for p in profiles for s in p.samples]
+        return [places.of(a) for a in said], stacks_of(profiles)
 
 
 def _assert_equal(truth: list[Address], stack: Stack, *, may_be_cut: bool = False) -> None:
