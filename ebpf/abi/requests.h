@@ -137,7 +137,7 @@ struct gpu_work {
 	u64 ended_ns;
 	u64 bytes;    /* of a copy that was waited for */
 	u32 launches; /* of a batch */
-	u32 holder;   /* whose end decides whether it was the request's; 0: it was */
+	u32 holder;   /* whose end decides whether it was the request's; 0: it was; ~0: several */
 	u16 function; /* of a wait: row of the hook table */
 	u8 kind;      /* enum work_kind */
 	u8 direction; /* of a copy: enum copy_kind */

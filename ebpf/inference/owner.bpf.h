@@ -41,6 +41,18 @@ static __always_inline struct python_context *living(const struct owning *o, con
 	return c && c->number == holder->number ? c : NULL;
 }
 
+/* Who holds what a context does that works for one request. */
+static __always_inline void hold_in_frozen(struct owning *o, const struct python_context *c)
+{
+	if (c->flags & CONTEXT_ROOT)
+		return;
+	o->holder = c->holder;
+	if (!living(o, &o->holder)) {
+		o->holder.context = o->context;
+		o->holder.number = c->number;
+	}
+}
+
 static __always_inline void owned_by_frozen(struct owning *o, const struct python_context *c)
 {
 	struct request *r = request_numbered(c->request);
@@ -50,13 +62,7 @@ static __always_inline void owned_by_frozen(struct owning *o, const struct pytho
 		return;
 	}
 	o->request = c->request;
-	if (c->flags & CONTEXT_ROOT)
-		return;
-	o->holder = c->holder;
-	if (!living(o, &o->holder)) {
-		o->holder.context = o->context;
-		o->holder.number = c->number;
-	}
+	hold_in_frozen(o, c);
 }
 
 static __always_inline void owned_by_connection(struct owning *o, const struct python_context *c)
@@ -196,6 +202,8 @@ static __always_inline struct gpu_work *next_work(struct request *r)
 	return &r->work[at & (REQUEST_WORKS - 1)];
 }
 
+#define SEVERAL_HOLDERS ~0U /* decided once nothing of the request is held any more */
+
 /* A launch begins a batch, or joins it; a wait ends it. Threads that work for one request at once may get this a little
  * wrong, as no total does. */
 static __always_inline void note_work(struct request *r, struct request_thread *t, const struct done *d, u32 holder,
@@ -215,8 +223,11 @@ static __always_inline void note_work(struct request *r, struct request_thread *
 			__sync_fetch_and_add(&r->batch_launches, 1);
 		else
 			__sync_fetch_and_add(&r->batch_graphs, 1);
-		if (r->batch_holder != holder)
-			r->batch_holder = ~0U;
+		/* What is decided waits for what is not: others came, or went, while the batch ran. */
+		if (!r->batch_holder)
+			r->batch_holder = holder;
+		else if (holder && r->batch_holder != holder)
+			r->batch_holder = SEVERAL_HOLDERS;
 		if (r->batch_span != span)
 			r->batch_span = 0;
 	} else if (d->family == FAMILY_COPY) {
@@ -283,8 +294,11 @@ static __always_inline struct followed *caller_of(struct owning *o, u64 program)
 	return f;
 }
 
+#define IS_HELD (1ULL << 63) /* no request has such a number */
+
 /* Charges what the calling thread has just done to the request that it works for, or to nobody, and returns the request whose
- * piece of work that is: 0 for none, or where it is noted. `what` is the family, the kind << 8 and the function << 16. */
+ * piece of work that is, with IS_HELD where a context holds it: 0 for none, or where it is noted. `what` is the family, the
+ * kind << 8 and the function << 16. */
 RARE u64 charge(u64 program, u64 what, u64 amount)
 {
 	struct done d = { (u8)what, (u8)(what >> 8), (u16)(what >> 16), amount };
@@ -329,7 +343,7 @@ RARE u64 charge(u64 program, u64 what, u64 amount)
 		add_done(&r->owned, &d);
 	}
 	if (has_own_spans(o.tgid, o.incarnation))
-		return r->id;
+		return r->id | (holder ? IS_HELD : 0);
 	note_work(r, request_thread_of(o.task, o.tgid, o.incarnation), &d, o.holder.number, 0);
 	return 0;
 }
@@ -373,10 +387,13 @@ RARE u64 meet_own_span(u64 program, u64 request)
 	return own.span;
 }
 
-/* Notes the piece of work that charge() left, now that its span is known. */
+/* Notes the piece of work that charge() left, now that its span is known. Who holds it, if it is held, is found anew; whether
+ * it is, is as charge() had it, since other requests may have begun or ended meanwhile. */
 RARE int note_own_work(u64 program, u64 request, u64 what, u64 amount, u64 span)
 {
 	struct done d = { (u8)what, (u8)(what >> 8), (u16)(what >> 16), amount };
+	struct python_context *c;
+	struct request_thread *t;
 	struct owning o = {};
 	struct followed *f;
 	struct request *r;
@@ -384,13 +401,18 @@ RARE int note_own_work(u64 program, u64 request, u64 what, u64 amount, u64 span)
 	if (!follows_requests)
 		return 0;
 	f = caller_of(&o, program);
-	r = request_numbered(request);
+	r = request_numbered(request & ~IS_HELD);
 	if (!f || !r)
 		return 0;
-	own(&o, f);
-	if (o.holder.number && is_alone(r))
-		o.holder.number = 0;
-	note_work(r, request_thread_of(o.task, o.tgid, o.incarnation), &d, o.holder.number, span);
+	t = request_thread_of(o.task, o.tgid, o.incarnation);
+	if (request & IS_HELD) {
+		c = telling_context(f, &o, t);
+		if (c && c->kind == CONTEXT_FROZEN)
+			hold_in_frozen(&o, c);
+		else if (t)
+			o.holder = t->holder;
+	}
+	note_work(r, t, &d, o.holder.number, span);
 	return 0;
 }
 
@@ -399,7 +421,7 @@ static __always_inline void charge_work(u64 program, u64 what, u64 amount)
 	u64 request = charge(program, what, amount);
 
 	if (request)
-		note_own_work(program, request, what, amount, meet_own_span(program, request));
+		note_own_work(program, request, what, amount, meet_own_span(program, request & ~IS_HELD));
 }
 
 #endif

@@ -280,8 +280,10 @@ def totals_of(totals: np.void) -> GpuTotals:
 
 def _works(request: np.void, wall_ns: Callable[[int], int], copy_functions: Mapping[int, bool]) -> list[GpuWork]:
     found = []
+    # What nothing is held of any more is decided, whoever held it.
+    is_held = any(request["held"].tobytes())
     for work in request["work"][: int(request["works"])]:
-        if work["holder"]:
+        if is_held and work["holder"]:
             continue  # what it was for is not decided
         start, end = int(work["began_ns"]), int(work["ended_ns"])
         if end < start:

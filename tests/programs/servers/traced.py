@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import gpu
+import pausing
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
@@ -121,6 +122,12 @@ async def async_work(request: int, times: int, how: str) -> list[str]:
         return [await asyncio.ensure_future(async_launch(request, times))]
     if how == "gather":
         return list(await asyncio.gather(*(async_launch(request, 1) for _ in range(times))))
+    if how == "pauses":
+        await pausing.pauses(request, times)
+        return [name(trace.get_current_span())]
+    if how == "lingers":
+        await pausing.lingers()
+        return []
     if how == "variables":
         for number, variable in enumerate(MANY):
             variable.set(number)
