@@ -40,9 +40,11 @@ class Asking:
         self._connection.getresponse().read()
 
     def go_on(self, number: signal.Signals) -> None:
-        """Let the request end, and wait for its answer."""
+        """Let the request end, and wait for its answer and until the program is done with it."""
         self._program.process.send_signal(number)
         self._thread.join()
+        # An event loop frees a request's task once it has answered it, before it reads again.
+        self._ask("/work/9/0/plain")
         self._connection.close()
 
 

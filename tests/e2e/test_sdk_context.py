@@ -65,6 +65,9 @@ class Asked:
             thread.start()
         for thread in threads:
             thread.join()
+        # An event loop frees a request's task once it has answered it, before it reads the next one.
+        with talking(port) as connection:
+            self.ask(connection, first + CLIENTS * ROUNDS, "plain", traceparent)
 
 
 def serving(directory: Path, *arguments: str, python: Sequence[str] = (sys.executable,)) -> Program:
