@@ -92,10 +92,18 @@ REQUEST = SpanSpec(
     "parent are those of `traceparent`. `{route}` is `url.template`; a remote call is named by its `rpc.method`.",
     tuple(sorted((*_names(*TOTALS, _ATTRIBUTION, *_REQUEST), "error.type"))),
 )
+GPU_REQUEST = SpanSpec(
+    "gpu request",
+    SpanKind.INTERNAL,
+    "A request for which the program's own tracing has a span, whose child this is: in place of the span of kind SERVER, it "
+    "carries what the GPU did for the request.",
+    tuple(sorted((*_names(*TOTALS, _ATTRIBUTION), "otel_gpu.spans.left_out"))),
+)
 GPU_BATCH = SpanSpec(
     "gpu batch",
     SpanKind.INTERNAL,
-    "Work on the GPU for a request, from its first launch to the end that the host saw; its child.",
+    "Work on the GPU for a request, from its first launch to the end that the host saw; its child, or "
+    "that of the program's own span in which it was asked for, as all children of a request.",
     _names(*_LAUNCHES, _ATTRIBUTION),
 )
 GPU_WAIT = SpanSpec(
@@ -136,7 +144,7 @@ NCCL_COLLECTIVE = SpanSpec(
     ),
 )
 
-SPANS = (REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY, GPU_STEP, NCCL_COLLECTIVE)
+SPANS = (REQUEST, GPU_REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY, GPU_STEP, NCCL_COLLECTIVE)
 """Every span, in the order in which the document shows it."""
 _BY_NAME = {spec.name: spec for spec in SPANS if spec is not REQUEST}
 

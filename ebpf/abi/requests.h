@@ -58,6 +58,67 @@ struct followed {
 };
 _Static_assert(sizeof(struct followed) == 72, "followed crosses the border");
 
+/* Where a program says which span of its own tracing is current in a thread. Written by the agent. */
+#define SPAN_TYPES 3
+struct span_type {
+	u64 type;  /* whose objects are spans; 0: none */
+	u64 keys;  /* of its objects' attributes, from 3.11 on */
+	s64 place; /* of an object: of its dict up to 3.10, of its values from 3.13 on */
+};
+
+struct span_name {
+	u64 text; /* a str that stands as a key in dicts */
+	u64 hash;
+};
+
+struct span_source {
+	u32 incarnation;
+	u32 published; /* otel_thread_ctx_v1 of OTEP 4947: THREAD_STATE_* says how to find it */
+	s64 published_offset;
+	u64 published_module;
+	/* CPython, with opentelemetry-python: */
+	u32 minor;	   /* 0: there is none */
+	u32 variable_hash; /* of the ContextVar, as a HAMT has it */
+	u64 variable;
+	struct span_name key;	  /* under which a context has its span; its hash is looked up when it is needed */
+	struct span_name context; /* attributes of spans */
+	struct span_name kind;
+	struct span_name parent;
+	struct span_name start;
+	u64 server;	 /* SpanKind.SERVER */
+	u64 true_object; /* True */
+	u64 tuple_items; /* offset in a tuple */
+	struct span_type types[SPAN_TYPES];
+};
+_Static_assert(sizeof(struct span_source) == 216, "span_source crosses the border");
+
+/* Who said it. */
+enum span_says {
+	SPAN_SAYS_NOBODY,
+	SPAN_SAYS_PUBLISHED, /* the program, by OTEP 4947 */
+	SPAN_SAYS_PYTHON,    /* the context variable of opentelemetry-python */
+	SPAN_SAYS_OBI,	     /* OpenTelemetry eBPF Instrumentation, in its map */
+};
+
+#define SPAN_REMOTE 1	    /* it is the caller's: the program made none itself */
+#define SPAN_SERVER 2	    /* of kind SERVER */
+#define SPAN_HAS_PARENT 4   /* `parent` says whose child it is */
+#define SPAN_PARENT_AFAR 8  /* which is the caller's */
+#define SPAN_KNOWS_FLAGS 16 /* trace_flags are known */
+
+/* A span that a program made itself. Ids are as on the wire. */
+struct own_span {
+	u64 trace[2];
+	u64 span;
+	u64 parent;
+	u64 began_ns; /* since the epoch; 0: not known */
+	u8 says;      /* enum span_says; 0: there is none */
+	u8 flags;
+	u8 trace_flags;
+	u8 pad[5];
+};
+_Static_assert(sizeof(struct own_span) == 48, "own_span crosses the border");
+
 enum ending {
 	ENDING_NONE,
 	ENDING_COMPLETE,
@@ -76,13 +137,14 @@ struct gpu_work {
 	u64 ended_ns;
 	u64 bytes;    /* of a copy that was waited for */
 	u32 launches; /* of a batch */
-	u32 holder;   /* whose end decides whether it was the request's; 0: it was */
+	u32 holder;   /* whose end decides whether it was the request's; 0: it was; ~0: several */
 	u16 function; /* of a wait: row of the hook table */
 	u8 kind;      /* enum work_kind */
 	u8 direction; /* of a copy: enum copy_kind */
 	u32 graph_launches;
+	u64 span; /* of the program's own, whose it was; 0: none, or several */
 };
-_Static_assert(sizeof(struct gpu_work) == 40, "gpu_work crosses the border");
+_Static_assert(sizeof(struct gpu_work) == 48, "gpu_work crosses the border");
 
 #define REQUEST_WORKS 16
 #define REQUEST_HEAD 1024 /* bytes kept of its head */
@@ -105,7 +167,12 @@ struct request {
 	u64 body_last_ns;
 	u64 request_body;
 	u64 response_body;
-	u64 batch_ns; /* first launch that was not waited for yet */
+	u64 batch_ns;	     /* first launch that was not waited for yet */
+	u64 batch_span;	     /* as in struct gpu_work */
+	u64 server_span;     /* the program's own of kind SERVER, in the same trace as: */
+	struct own_span own; /* the first of the program's own that was current */
+	u64 own_met;	     /* 1: somebody writes it, or has */
+	u64 kind_known_of;   /* of which span the kind was looked at last */
 	struct gpu_totals owned;
 	struct gpu_totals held; /* by contexts whose end decides whether it was for this request */
 	u32 batch_launches;

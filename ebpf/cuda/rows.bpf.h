@@ -159,8 +159,8 @@ static __always_inline int count_owned(const struct row_key *key, u64 a, u64 b)
 	int made = count(key, a, b);
 
 	if (follows_requests && !(key->kind & KIND_HIP))
-		charge((u64)key->tgid << 32 | key->incarnation, key->family | key->kind << 8 | (u64)key->function << 16,
-		       a);
+		charge_work((u64)key->tgid << 32 | key->incarnation,
+			    key->family | key->kind << 8 | (u64)key->function << 16, a);
 	return made;
 }
 

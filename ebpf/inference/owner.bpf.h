@@ -4,7 +4,7 @@
 #ifndef OTEL_GPU_INFERENCE_OWNER_BPF_H
 #define OTEL_GPU_INFERENCE_OWNER_BPF_H
 
-#include "inference/python.bpf.h"
+#include "inference/own_spans.bpf.h"
 #include "inference/steps.bpf.h"
 
 /* Set before loading: 0 leaves out all that is here. */
@@ -41,6 +41,18 @@ static __always_inline struct python_context *living(const struct owning *o, con
 	return c && c->number == holder->number ? c : NULL;
 }
 
+/* Who holds what a context does that works for one request. */
+static __always_inline void hold_in_frozen(struct owning *o, const struct python_context *c)
+{
+	if (c->flags & CONTEXT_ROOT)
+		return;
+	o->holder = c->holder;
+	if (!living(o, &o->holder)) {
+		o->holder.context = o->context;
+		o->holder.number = c->number;
+	}
+}
+
 static __always_inline void owned_by_frozen(struct owning *o, const struct python_context *c)
 {
 	struct request *r = request_numbered(c->request);
@@ -50,13 +62,7 @@ static __always_inline void owned_by_frozen(struct owning *o, const struct pytho
 		return;
 	}
 	o->request = c->request;
-	if (c->flags & CONTEXT_ROOT)
-		return;
-	o->holder = c->holder;
-	if (!living(o, &o->holder)) {
-		o->holder.context = o->context;
-		o->holder.number = c->number;
-	}
+	hold_in_frozen(o, c);
 }
 
 static __always_inline void owned_by_connection(struct owning *o, const struct python_context *c)
@@ -196,9 +202,12 @@ static __always_inline struct gpu_work *next_work(struct request *r)
 	return &r->work[at & (REQUEST_WORKS - 1)];
 }
 
+#define SEVERAL_HOLDERS ~0U /* decided once nothing of the request is held any more */
+
 /* A launch begins a batch, or joins it; a wait ends it. Threads that work for one request at once may get this a little
  * wrong, as no total does. */
-static __always_inline void note_work(struct request *r, struct request_thread *t, const struct done *d, u32 holder)
+static __always_inline void note_work(struct request *r, struct request_thread *t, const struct done *d, u32 holder,
+				      u64 span)
 {
 	struct gpu_work *work;
 	u64 now;
@@ -208,13 +217,19 @@ static __always_inline void note_work(struct request *r, struct request_thread *
 			r->batch_ns = bpf_ktime_get_ns();
 			r->batch_launches = r->batch_graphs = 0;
 			r->batch_holder = holder;
+			r->batch_span = span;
 		}
 		if (d->family == FAMILY_LAUNCH)
 			__sync_fetch_and_add(&r->batch_launches, 1);
 		else
 			__sync_fetch_and_add(&r->batch_graphs, 1);
-		if (r->batch_holder != holder)
-			r->batch_holder = ~0U;
+		/* What is decided waits for what is not: others came, or went, while the batch ran. */
+		if (!r->batch_holder)
+			r->batch_holder = holder;
+		else if (holder && r->batch_holder != holder)
+			r->batch_holder = SEVERAL_HOLDERS;
+		if (r->batch_span != span)
+			r->batch_span = 0;
 	} else if (d->family == FAMILY_COPY) {
 		if (t) {
 			t->copied = d->kind;
@@ -232,6 +247,7 @@ static __always_inline void note_work(struct request *r, struct request_thread *
 					.launches = r->batch_launches,
 					.graph_launches = r->batch_graphs,
 					.holder = r->batch_holder,
+					.span = r->batch_span,
 				};
 			r->batch_ns = 0;
 		}
@@ -245,6 +261,7 @@ static __always_inline void note_work(struct request *r, struct request_thread *
 				.direction = t ? t->copied : 0,
 				.bytes = t ? t->copied_bytes : 0,
 				.holder = holder,
+				.span = span,
 			};
 	}
 }
@@ -256,12 +273,36 @@ static __always_inline int is_alone(const struct request *r)
 	return !r->ended_ns && count && *count == 1;
 }
 
-/* Charges what the calling thread has just done to the request that it works for, or to nobody. `what` is the family, the
+/* Whether somebody says which span of the program's own is current. */
+static __always_inline int has_own_spans(u32 tgid, u32 incarnation)
+{
+	return span_source_of(tgid, incarnation) || obi_contexts_now();
+}
+
+/* The calling thread, as own() is asked about it; NULL where its program's requests are not followed. */
+static __always_inline struct followed *caller_of(struct owning *o, u64 program)
+{
+	struct followed *f;
+
+	o->tgid = program >> 32;
+	o->incarnation = program;
+	o->task = bpf_get_current_task();
+	f = bpf_map_lookup_elem(&followed, &o->tgid);
+	if (!f || f->incarnation != o->incarnation)
+		return NULL;
+	o->context = context_now(f);
+	return f;
+}
+
+#define IS_HELD (1ULL << 63) /* no request has such a number */
+
+/* Charges what the calling thread has just done to the request that it works for, or to nobody, and returns the request whose
+ * piece of work that is, with IS_HELD where a context holds it: 0 for none, or where it is noted. `what` is the family, the
  * kind << 8 and the function << 16. */
-RARE int charge(u64 program, u64 what, u64 amount)
+RARE u64 charge(u64 program, u64 what, u64 amount)
 {
 	struct done d = { (u8)what, (u8)(what >> 8), (u16)(what >> 16), amount };
-	struct owning o = { .tgid = program >> 32, .incarnation = program, .reason = NO_OWNER_NOT_FOLLOWED };
+	struct owning o = { .reason = NO_OWNER_NOT_FOLLOWED };
 	struct python_context *holder;
 	struct gpu_totals *totals;
 	struct followed *f;
@@ -269,12 +310,9 @@ RARE int charge(u64 program, u64 what, u64 amount)
 
 	if (!follows_requests)
 		return 0;
-	o.task = bpf_get_current_task();
-	f = bpf_map_lookup_elem(&followed, &o.tgid);
-	if (f && f->incarnation == o.incarnation) {
-		o.context = context_now(f);
+	f = caller_of(&o, program);
+	if (f)
 		own(&o, f);
-	}
 	r = request_numbered(o.request);
 	if (o.request && (!r || r->flags & REQUEST_CLOSED)) {
 		r = NULL;
@@ -304,8 +342,86 @@ RARE int charge(u64 program, u64 what, u64 amount)
 	} else {
 		add_done(&r->owned, &d);
 	}
-	note_work(r, request_thread_of(o.task, o.tgid, o.incarnation), &d, o.holder.number);
+	if (has_own_spans(o.tgid, o.incarnation))
+		return r->id | (holder ? IS_HELD : 0);
+	note_work(r, request_thread_of(o.task, o.tgid, o.incarnation), &d, o.holder.number, 0);
 	return 0;
+}
+
+/* Looks for the program's own span that is current while the calling thread works for a request: the request's first one
+ * stays with it. Returns the span; 0 where there is none, or where it is in another trace than the first. Beside charge(),
+ * not below it, as a stack has no room for both. */
+RARE u64 meet_own_span(u64 program, u64 request)
+{
+	u32 tgid = program >> 32, incarnation = program, is_first;
+	u64 task = bpf_get_current_task(), context;
+	struct own_span own = {};
+	struct request_thread *t;
+	struct span_source *s;
+	struct followed *f;
+	struct request *r;
+
+	if (!follows_requests)
+		return 0;
+	f = bpf_map_lookup_elem(&followed, &tgid);
+	r = request_numbered(request);
+	if (!f || !r)
+		return 0;
+	context = context_now(f);
+	t = request_thread_of(task, tgid, incarnation);
+	s = span_source_of(tgid, incarnation);
+	if (!find_own_span(s, context, t && t->is_loop, &own) || own.flags & SPAN_REMOTE)
+		return 0;
+	is_first = !r->own_met && !__sync_val_compare_and_swap(&r->own_met, 0, 1);
+	if (!is_first && (r->own.trace[0] != own.trace[0] || r->own.trace[1] != own.trace[1]))
+		return 0;
+	if (own.span != r->kind_known_of) {
+		if (s && own.says == SPAN_SAYS_PYTHON)
+			python_kind(s, context, &own);
+		r->kind_known_of = own.span;
+		if (own.flags & SPAN_SERVER)
+			r->server_span = own.span;
+	}
+	if (is_first)
+		r->own = own;
+	return own.span;
+}
+
+/* Notes the piece of work that charge() left, now that its span is known. Who holds it, if it is held, is found anew; whether
+ * it is, is as charge() had it, since other requests may have begun or ended meanwhile. */
+RARE int note_own_work(u64 program, u64 request, u64 what, u64 amount, u64 span)
+{
+	struct done d = { (u8)what, (u8)(what >> 8), (u16)(what >> 16), amount };
+	struct python_context *c;
+	struct request_thread *t;
+	struct owning o = {};
+	struct followed *f;
+	struct request *r;
+
+	if (!follows_requests)
+		return 0;
+	f = caller_of(&o, program);
+	r = request_numbered(request & ~IS_HELD);
+	if (!f || !r)
+		return 0;
+	t = request_thread_of(o.task, o.tgid, o.incarnation);
+	if (request & IS_HELD) {
+		c = telling_context(f, &o, t);
+		if (c && c->kind == CONTEXT_FROZEN)
+			hold_in_frozen(&o, c);
+		else if (t)
+			o.holder = t->holder;
+	}
+	note_work(r, t, &d, o.holder.number, span);
+	return 0;
+}
+
+static __always_inline void charge_work(u64 program, u64 what, u64 amount)
+{
+	u64 request = charge(program, what, amount);
+
+	if (request)
+		note_own_work(program, request, what, amount, meet_own_span(program, request & ~IS_HELD));
 }
 
 #endif

@@ -17,20 +17,26 @@ static __always_inline u64 read_word(u64 at)
 	return word;
 }
 
-static __always_inline u64 thread_state_now(const struct followed *f)
+/* A word of the calling thread's own: `how` is one of THREAD_STATE_*. */
+static __always_inline u64 thread_local_word(u32 how, s64 offset, u64 module)
 {
 #if defined(__TARGET_ARCH_x86)
 	struct task_struct *task = (void *)bpf_get_current_task();
 	u64 base = BPF_CORE_READ(task, thread.fsbase), block;
 
-	if (f->thread_state == THREAD_STATE_SLOT)
-		return read_word(base + f->thread_offset);
-	if (f->thread_state == THREAD_STATE_DTV) {
-		block = read_word(read_word(base + 8) + 16 * f->thread_module);
-		return block && block != ~0ULL ? read_word(block + f->thread_offset) : 0;
+	if (how == THREAD_STATE_SLOT)
+		return read_word(base + offset);
+	if (how == THREAD_STATE_DTV) {
+		block = read_word(read_word(base + 8) + 16 * module);
+		return block && block != ~0ULL ? read_word(block + offset) : 0;
 	}
 #endif
 	return 0;
+}
+
+static __always_inline u64 thread_state_now(const struct followed *f)
+{
+	return thread_local_word(f->thread_state, f->thread_offset, f->thread_module);
 }
 
 /* The thread's current context; 0 for none, or where there is no CPython. */

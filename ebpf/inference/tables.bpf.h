@@ -19,6 +19,15 @@ struct {
 	__type(value, struct followed);
 } followed SEC(".maps");
 
+/* Where programs say which span of their own is current, by tgid. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, struct span_source);
+} span_sources SEC(".maps");
+
 /* Requests by number, from their first byte until what the GPU did for them is told. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

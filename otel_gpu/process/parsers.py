@@ -65,6 +65,7 @@ _MODULES = (
     "otel_gpu.cpython.code",
     "otel_gpu.receivers.inference.follow_work",
     "otel_gpu.receivers.rdma.verbs_work",
+    "otel_gpu.receivers.inference.span_work",
     "otel_gpu.kernel_names.stub_work",
     "otel_gpu.symbols.symbol_work",
     "otel_gpu.unwind.table_work",

@@ -35,6 +35,8 @@ TYPES = {
     "request": records.REQUEST,
     "no_owner_key": records.NO_OWNER_KEY,
     "followed": records.FOLLOWED,
+    "own_span": records.OWN_SPAN,
+    "span_source": records.SPAN_SOURCE,
     "engine_event": engine_events.ENGINE_EVENT,
     "step": engine_events.STEP,
     "queue_pair_key": rdma.PAIR_KEY,

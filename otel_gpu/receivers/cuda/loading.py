@@ -34,6 +34,7 @@ REQUEST_TABLES = (
     "going_on",
     "engines",
     "steps",
+    "span_sources",
 )
 """Where those look who charge work to requests."""
 REQUEST_RINGS = ("engine_events",)

@@ -66,7 +66,7 @@ _KEYED_BY_PROGRAM = (
     Table.KERNELS,
 )
 _SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events")
-_SHARED_WITH_REQUESTS = ("programs", "used_by_all", "events", "losses")
+_SHARED_WITH_REQUESTS = ("programs", "used_by_all", "events", "losses", "obi_map")
 _THREAD_OWNER_AT = 8
 """Where struct thread of ebpf/cuda/threads.bpf.h says whose it is."""
 _FOLDED = "rows_folded"

@@ -10,7 +10,7 @@ from ...signals.metrics import Resource
 from ...signals.spans import SpanContext
 from .gen_ai import model_of, operation_of
 from .head_cache import Answered, RequestHeads, ResponseHeads, body_of
-from .request import NOT_KNOWN, Attribution, Ending, Endpoint, GpuTotals, GpuWork, Request, Stream
+from .request import NOT_KNOWN, Attribution, Ending, Endpoint, GpuTotals, GpuWork, OwnSpan, Request, Stream
 from .routes import Routes, path_of, template_of
 from .trace_context import parent_of
 
@@ -47,6 +47,7 @@ class Seen:
     work: tuple[GpuWork, ...] = ()
     work_left_out: int = 0
     context: SpanContext | None = None
+    own: OwnSpan | None = None
 
 
 class Assembly:
@@ -93,6 +94,7 @@ class Assembly:
             seen.work,
             seen.work_left_out,
             seen.ending,
+            seen.own,
         )
 
     def of_http2(self, seen: Seen, exchange: Exchange) -> Request:
@@ -134,6 +136,7 @@ class Assembly:
             seen.work,
             seen.work_left_out,
             exchange.ending if seen.ending is Ending.COMPLETE else seen.ending,
+            seen.own,
         )
 
     def forget(self, process: Hashable) -> None:

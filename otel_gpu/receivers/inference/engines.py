@@ -37,7 +37,7 @@ from ..cuda.owners import Removal, by_key, by_value
 from .assembly import Seen
 from .engine_events import ENGINE_EVENT, STEP, EngineEvent, StepState
 from .http1 import parse_request
-from .records import AMBIGUOUS, REQUEST, NoOwner, RequestEnding, heads_of, totals_of
+from .records import AMBIGUOUS, REQUEST, NoOwner, RequestEnding, heads_of, own_span_of, totals_of
 from .request import Attribution, GpuTotals
 from .step_spans import step_span
 from .steps import Flights, Linked, Step, added, split
@@ -284,7 +284,8 @@ class Engines:
         parent = None
         if asked is not None:
             parent = parent_of(asked.headers.values("traceparent"), asked.headers.values("tracestate"))
-        self._names[number] = child_of(parent)
+        own = own_span_of(request)
+        self._names[number] = own.context(parent) if own and own.stands_for(parent) else child_of(parent)
 
     def _join(self) -> list[Span]:
         waiting, self._waiting = self._waiting, []

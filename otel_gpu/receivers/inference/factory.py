@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...components import Context, ReceiverFactory
 from ...probes.counted import Counted
-from ...telemetry_spans import GPU_BATCH, GPU_COPY, GPU_WAIT, REQUEST
+from ...telemetry_spans import GPU_BATCH, GPU_COPY, GPU_REQUEST, GPU_WAIT, REQUEST
 from ..cuda.settings import CountingSettings
 from . import metrics
 from .settings import InferenceSettings
@@ -43,6 +43,6 @@ FACTORY = ReceiverFactory(
     attributes=metrics.ATTRIBUTES,
     why_one="its programs and tables are in the kernel once, and follow requests for every pipeline",
     signals=("metrics", "traces"),
-    spans=(REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY),
+    spans=(REQUEST, GPU_REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY),
     places_probes=True,
 )

@@ -38,6 +38,7 @@ from . import metrics
 from .assembly import Assembly
 from .engines import ENGINE_RUN_HERE, ENGINE_TRACEPOINTS, Engines, Told, message_seeds
 from .following import FollowedPrograms
+from .own_spans import OwnSpans
 from .records import NO_OWNER_KEY, REQUEST, TOTALS, NoOwner, RequestEnding, heads_of, read_request, seen
 from .server_spans import SpanLimits, spans_of
 from .serving_metrics import ServingMetrics
@@ -134,6 +135,9 @@ class InferenceReceiver(LibraryReceiver):
         self._copies = dict(_copying_functions())
         self._wall_ns = 0
         self._release_at = 0.0
+        self.own_spans = OwnSpans(
+            parsers, self._object.map("span_sources"), self._object.map("obi_map"), tables.kernel.running
+        )
         self.followed = FollowedPrograms(
             parsers,
             self.linker,
@@ -141,6 +145,7 @@ class InferenceReceiver(LibraryReceiver):
             self._object.map("followed"),
             self._object.map("waiting_loops"),
             rules,
+            self.own_spans.observe,
         )
         self._ring = RingReader(self._object.map("told_requests"), self._take, on_drained=self._release_soon)
         self._worker = Worker("requests finished", self._step)
@@ -187,6 +192,8 @@ class InferenceReceiver(LibraryReceiver):
         """Follow the requests of a process, or look at it again after it mapped more code."""
         if not self._only or pid in self._only:
             self.followed.observe(pid)
+            if self.followed.is_followed(pid):
+                self.own_spans.observe(pid)
 
     def place_no_more(self) -> None:
         """Place no further programs, without a wait; those that are in place go on."""
@@ -199,6 +206,7 @@ class InferenceReceiver(LibraryReceiver):
         self._tracepoints.close()
         self.engines.detach_all()
         self.followed.close()
+        self.own_spans.close()
 
     def spans(self, *, last: bool = False) -> list[Span]:
         """Return the spans of requests that were over since the last call; with `last`, the others too, which are cut."""
@@ -247,6 +255,7 @@ class InferenceReceiver(LibraryReceiver):
                 self._object.map("going_on").delete(np.array([program], PROGRAM_KEY).tobytes())
         for process in ended:
             self.followed.forget(process.pid)
+            self.own_spans.forget(process.pid)
             with self._lock, self._component:
                 self._serving.forget(process.resource)
                 self._assembly.forget(process.program)
@@ -262,7 +271,7 @@ class InferenceReceiver(LibraryReceiver):
 
     def health(self) -> list[Health]:
         """Say how the threads are that read what the kernel tells."""
-        workers = [self._ring.worker, self._worker, *self.followed.workers]
+        workers = [self._ring.worker, self._worker, *self.followed.workers, *self.own_spans.workers]
         return [*(w.health() for w in workers), *self.engines.health(), self._component.health()]
 
     def fill(self) -> dict[str, tuple[int, int]]:

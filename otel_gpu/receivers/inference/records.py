@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+import struct
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from ...abi import CopyKind
 from ...discovery.processes import Process
 from .assembly import Seen
-from .request import NOT_KNOWN, Ending, Endpoint, GpuTotals, GpuWork, WorkKind
+from .request import NOT_KNOWN, Ending, Endpoint, GpuTotals, GpuWork, OwnSpan, WorkKind
 
 DIRECTIONS = 3
 REQUEST_WORKS = 16
@@ -39,6 +40,19 @@ WORK = np.dtype(
         ("kind", "u1"),
         ("direction", "u1"),
         ("graph_launches", "<u4"),
+        ("span", "<u8"),
+    ]
+)
+OWN_SPAN = np.dtype(
+    [
+        ("trace", "<u8", (2,)),
+        ("span", "<u8"),
+        ("parent", "<u8"),
+        ("began_ns", "<u8"),
+        ("says", "u1"),
+        ("flags", "u1"),
+        ("trace_flags", "u1"),
+        ("pad", "u1", (5,)),
     ]
 )
 REQUEST = np.dtype(
@@ -47,6 +61,10 @@ REQUEST = np.dtype(
         ("incarnation", "<u4"),
         *((name, "<u8") for name in ("id", "connection", "began_ns", "ended_ns", "first_byte_ns")),
         *((name, "<u8") for name in ("body_first_ns", "body_last_ns", "request_body", "response_body", "batch_ns")),
+        ("batch_span", "<u8"),
+        ("server_span", "<u8"),
+        ("own", OWN_SPAN),
+        *((name, "<u8") for name in ("own_met", "kind_known_of")),
         ("owned", TOTALS),
         ("held", TOTALS),
         *((name, "<u4") for name in ("batch_launches", "batch_graphs", "batch_holder", "tid", "pieces")),
@@ -62,6 +80,9 @@ REQUEST = np.dtype(
         ("head", "u1", (REQUEST_HEAD,)),
     ]
 )
+SPAN_ID = struct.Struct("<Q")
+_CLOCKS_NS = 1_000_000
+"""So much may the clock of a program's own spans be behind ours, which is worked out anew for every request."""
 HEAD_AT = REQUEST.itemsize - REQUEST_HEAD
 NO_OWNER_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("reason", "<u4"), ("pad", "<u4")])
 FOLLOWED = np.dtype(
@@ -82,6 +103,46 @@ FOLLOWED = np.dtype(
         ("learns_anew", "<u4"),
     ]
 )
+SPAN_TYPES = 3
+_NAME = np.dtype([("text", "<u8"), ("hash", "<u8")])
+_TYPE = np.dtype([("type", "<u8"), ("keys", "<u8"), ("place", "<i8")])
+SPAN_SOURCE = np.dtype(
+    [
+        ("incarnation", "<u4"),
+        ("published", "<u4"),
+        ("published_offset", "<i8"),
+        ("published_module", "<u8"),
+        ("minor", "<u4"),
+        ("variable_hash", "<u4"),
+        ("variable", "<u8"),
+        *((name, _NAME) for name in ("key", "context", "kind", "parent", "start")),
+        *((name, "<u8") for name in ("server", "true_object", "tuple_items")),
+        ("types", _TYPE, (SPAN_TYPES,)),
+    ]
+)
+
+
+class SpanSays(enum.IntEnum):
+    """Who said which span of a program's own is current."""
+
+    NOBODY = 0
+    PUBLISHED = 1
+    """The program, by OTEP 4947."""
+    PYTHON = 2
+    """opentelemetry-python's context variable."""
+    OBI = 3
+
+
+class SpanFlag(enum.IntFlag):
+    """What is known of a program's own span."""
+
+    REMOTE = 1
+    """It is the caller's."""
+    SERVER = 2
+    HAS_PARENT = 4
+    PARENT_AFAR = 8
+    """Its parent is the caller's."""
+    KNOWS_FLAGS = 16
 
 
 class NoOwner(enum.IntEnum):
@@ -156,6 +217,8 @@ def seen(request: np.void, process: Process, wall_ns: Callable[[int], int], copy
         value = int(request[field])
         return wall_ns(value) if value else None
 
+    own = _own_span(request, start_ns) if is_known else None
+
     return Seen(
         (int(request["tgid"]), int(request["incarnation"])),
         process.resource,
@@ -173,7 +236,30 @@ def seen(request: np.void, process: Process, wall_ns: Callable[[int], int], copy
         totals=totals_of(request["owned"]) if is_known else NOT_KNOWN,
         work=tuple(_works(request, wall_ns, copy_functions)) if is_known else (),
         work_left_out=int(request["works_left_out"]),
+        own=own,
     )
+
+
+def own_span_of(request: np.void) -> OwnSpan | None:
+    """Return the span of its own that a program had for a request, as far as the kernel has seen one."""
+    own = request["own"]
+    if not own["says"] or not own["span"] or not own["trace"].any():
+        return None
+    flag = SpanFlag(int(own["flags"]))
+    server = SPAN_ID.pack(int(request["server_span"])) if request["server_span"] else b""
+    return OwnSpan(
+        own["trace"].tobytes(),
+        SPAN_ID.pack(int(own["span"])),
+        int(own["trace_flags"]) if flag & SpanFlag.KNOWS_FLAGS else None,
+        server,
+        is_entry=int(own["says"]) != SpanSays.PYTHON or bool(flag & SpanFlag.HAS_PARENT),
+    )
+
+
+def _own_span(request: np.void, start_ns: int) -> OwnSpan | None:
+    began_ns = int(request["own"]["began_ns"])
+    # What had begun before the request is not for it: a server's main span, in whose context all runs.
+    return None if began_ns and began_ns + _CLOCKS_NS < start_ns else own_span_of(request)
 
 
 def totals_of(totals: np.void) -> GpuTotals:
@@ -194,8 +280,10 @@ def totals_of(totals: np.void) -> GpuTotals:
 
 def _works(request: np.void, wall_ns: Callable[[int], int], copy_functions: Mapping[int, bool]) -> list[GpuWork]:
     found = []
+    # What nothing is held of any more is decided, whoever held it.
+    is_held = any(request["held"].tobytes())
     for work in request["work"][: int(request["works"])]:
-        if work["holder"]:
+        if is_held and work["holder"]:
             continue  # what it was for is not decided
         start, end = int(work["began_ns"]), int(work["ended_ns"])
         if end < start:
@@ -210,7 +298,8 @@ def _works(request: np.void, wall_ns: Callable[[int], int], copy_functions: Mapp
                 totals = _waited(work, end - start) if is_copy else GpuTotals(synchronize_ns=end - start)
             case _:
                 continue
-        found.append(GpuWork(kind, wall_ns(start), max(wall_ns(end), wall_ns(start)), totals))
+        parent = SPAN_ID.pack(int(work["span"])) if work["span"] else b""
+        found.append(GpuWork(kind, wall_ns(start), max(wall_ns(end), wall_ns(start)), totals, parent))
     return found
 
 

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from ...signals.metrics import Resource
-from ...signals.spans import SpanContext
+from ...signals.spans import SAMPLED, SpanContext
 
 
 class Ending(enum.Enum):
@@ -68,10 +68,37 @@ class GpuWork:
     """Nanoseconds since the epoch, on the wall clock, as all times here."""
     end_ns: int
     totals: GpuTotals = NOT_KNOWN
+    own_parent: bytes = b""
+    """The program's own span whose work it was; empty for none, or several."""
 
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:
             raise ValueError("work ends before it begins")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSpan:
+    """The span that the program's own tracing had for a request: the first that was current while it worked for it."""
+
+    trace_id: bytes
+    span_id: bytes
+    flags: int | None
+    """Of the trace; None where they are not known."""
+    server_id: bytes = b""
+    """Of kind SERVER in that trace, where one was current."""
+    is_entry: bool = False
+    """The program has one for the whole request: who told of it names none else, or it is the child of another one."""
+
+    def context(self, parent: SpanContext | None) -> SpanContext:
+        """Return its name. `parent` is the request's caller."""
+        flags = self.flags if self.flags is not None else parent.flags if parent else SAMPLED
+        return SpanContext(self.trace_id, self.server_id or self.span_id, flags=flags)
+
+    def stands_for(self, parent: SpanContext | None) -> bool:
+        """Tell whether the program made a span for the request itself."""
+        if parent is not None and parent.trace_id == self.trace_id:
+            return parent.span_id != self.span_id
+        return bool(self.server_id) or self.is_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +177,8 @@ class Request:
     work_left_out: int = 0
     """Pieces of work that had no room: they are in the totals alone."""
     ending: Ending = Ending.COMPLETE
+    own: OwnSpan | None = None
+    """Of the program's own tracing; None where it has none, or none is known."""
 
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:
@@ -163,5 +192,6 @@ class Request:
     @property
     def is_sampled(self) -> bool:
         """Tell whether it gets spans: unless its caller said no."""
-        named = self.context or self.parent
+        own = self.own.context(self.parent) if self.own else None
+        named = own or self.context or self.parent
         return named is None or named.is_sampled

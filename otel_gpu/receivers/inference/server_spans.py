@@ -20,6 +20,7 @@ from .request import Attribution, Ending, Endpoint, GpuTotals, GpuWork, Request,
 from .trace_context import child_of
 
 _Attributes = Mapping[str, AttributeValue | None]
+GPU_REQUEST = "gpu request"
 _NOBODY = Resource(())
 _NO_ROUTE = frozenset({"", OTHER})
 _MAX_HOST = 270
@@ -40,13 +41,45 @@ def spans_of(request: Request, limits: SpanLimits = SpanLimits()) -> list[Span]:
     """Return a request's span and its children; none where its caller does not record the trace."""
     if not request.is_sampled:
         return []
-    context = request.context or child_of(request.parent)
     work = request.work
     if len(work) > limits.max_children:
         longest = sorted(work, key=lambda w: w.start_ns - w.end_ns)[: limits.max_children]
         work = tuple(sorted(longest, key=lambda w: w.start_ns))
     left_out = request.work_left_out + len(request.work) - len(work)
-    return [_server(request, context, left_out), *(_child(request, context, w) for w in work)]
+    own = request.own
+    if own is not None and own.stands_for(request.parent):
+        context = own.context(request.parent)
+        first = _stand_in(request, context, left_out)
+    else:
+        context = request.context or _context(request)
+        first = _server(request, context, left_out)
+    return [first, *(_child(request, context, w) for w in work)]
+
+
+def _context(request: Request) -> SpanContext:
+    """Return the name of a request's span: in its caller's trace, or in the one that the program has for it, or in a new one."""
+    made = child_of(request.parent)
+    if request.parent is not None or request.own is None:
+        return made
+    own = request.own.context(None)
+    return SpanContext(own.trace_id, made.span_id, flags=own.flags)
+
+
+def _stand_in(request: Request, parent: SpanContext, left_out: int) -> Span:
+    """Return what carries the totals where the request's span is the program's own."""
+    found = _totals(request.totals, request.attribution)
+    if left_out:
+        found.append(("otel_gpu.spans.left_out", left_out))
+    found.sort()
+    return Span(
+        request.resource,
+        GPU_REQUEST,
+        child_of(parent),
+        request.start_ns,
+        request.end_ns,
+        parent.span_id,
+        attributes=tuple(found),
+    )
 
 
 def _server(request: Request, context: SpanContext, left_out: int) -> Span:
@@ -95,6 +128,9 @@ def _server(request: Request, context: SpanContext, left_out: int) -> Span:
 
 
 def _child(request: Request, parent: SpanContext, work: GpuWork) -> Span:
+    if work.own_parent and request.own is not None:
+        own = request.own.context(request.parent)
+        parent = SpanContext(own.trace_id, work.own_parent, flags=own.flags)
     return Span(
         request.resource,
         work.kind.value,

@@ -15,6 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import gpu
+import pausing
 import uvicorn
 
 POOL = ThreadPoolExecutor(4)
@@ -67,6 +68,13 @@ async def work(request: int, times: int, how: str) -> None:
             await done.wait()
         case "task":
             await asyncio.create_task(part(request, times))
+        case "parts":
+            await asyncio.gather(*(part(request, 2) for _ in range(times)))
+            gpu.wait()
+        case "pauses":
+            await asyncio.create_task(pausing.pauses(request, times))
+        case "lingers":
+            await pausing.lingers()
         case "copies":
             gpu.launch(request, times=times)
             gpu.copy(1024)
