@@ -97,6 +97,10 @@ test-kernels: ground ## count, walk, and try rights on Debian's kernels, 5.10 to
 	$(Q)tests/ground/kernels.sh | while read -r release image; do \
 		tests/kernels/boot.sh "$$image"; tests/kernels/boot.sh "$$image" rights.py; done
 
+.PHONY: test-rdma
+test-rdma: setup ## see real RDMA between two soft-RoCE devices in QEMU without hardware help (needs what test-kernels needs, iproute2, kmod)
+	$(Q)tests/ground/kernels.sh --modules bookworm | while read -r release image; do tests/soft_roce/boot.sh "$$image"; done
+
 FUZZ_MINUTES ?= 60
 
 .PHONY: fuzz

@@ -101,3 +101,8 @@ def libraries() -> Path:
 def hip() -> Path:
     """Return the directory of AMD's HIP runtime and its headers."""
     return _path("hip.sh")
+
+
+def verbs() -> Path:
+    """Return the directory of libibverbs, its headers and its providers."""
+    return _path("verbs.sh")
