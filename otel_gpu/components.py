@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .needs import Check, Needs, checks_nothing, needs_nothing
 from .processors import Processor
 from .receivers import GivesMetrics, GivesProfiles, GivesSpans, LibraryReceiver, Receiver, SelfMeasuring, Supervised
 from .signals import Signal
@@ -46,6 +47,7 @@ __all__ = [
     "AttributeSpec",
     "Attributes",
     "Buckets",
+    "Check",
     "Context",
     "ExporterContext",
     "ExporterFactory",
@@ -60,6 +62,7 @@ __all__ = [
     "Link",
     "Measurement",
     "MetricSpec",
+    "Needs",
     "Processor",
     "ProcessorContext",
     "ProcessorFactory",
@@ -135,6 +138,12 @@ class ReceiverFactory:
     """All spans that it may give."""
     places_probes: bool = False
     """Whether it loads programs into the kernel, which takes rights, descriptors and memory."""
+    needs: Callable[[Any], Needs] = needs_nothing
+    """What it needs of the host with these settings."""
+    checks: Callable[[], Iterable[Check]] = checks_nothing
+    """Looks whether the host has what it observes, for `otel-gpu doctor`."""
+    reads_last: bool = False
+    """Whether it is read when all others have been: what it measures is the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +160,11 @@ class ProcessorContext:
     """The observed processes that run, as their series carry them."""
 
 
+def kept_none(_settings: object) -> int:
+    """Say that a processor has no part in what kernels are called."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessorFactory:
     """A type of processors. Every pipeline has its own."""
@@ -160,6 +174,10 @@ class ProcessorFactory:
     """From the context and the settings; OtelGpuError where that cannot be."""
     signals: tuple[Signal, ...] = ("metrics",)
     """In pipelines of which it may stand."""
+    needs: Callable[[Any], Needs] = needs_nothing
+    """What it needs of the host with these settings."""
+    kernels_kept: Callable[[Any], int] = kept_none
+    """How many kernels of a process keep their names with these settings: there is to be room for their series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +216,5 @@ class ExporterFactory:
     """What `create` gets for each signal, of settings as they are written; None: these."""
     check: Callable[[Any, Signal], None] | None = None
     """Raises ConfigError for what `create` cannot be given for a signal."""
+    needs: Callable[[Any, Signal], Needs] = needs_nothing
+    """What it needs of the host with the settings of a signal."""

@@ -21,7 +21,6 @@ from ..exporters import PipelineExporter
 from ..exporters.fan_out import FanOut, profiles_to, spans_to
 from ..exporters.objects import check
 from ..processors import Processor
-from ..processors.kernel_names.settings import KernelNamesSettings
 from ..receivers import GivesMetrics, GivesProfiles, GivesSpans
 from ..signals import Signal
 from ..signals.metrics import Point, SelfReading
@@ -151,12 +150,12 @@ class Agent:
         )
 
     def _metrics_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> Pipeline:
-        settings = [self._config.processors[p] for p in asked.processors]
+        kept = (processor_factory(p).kernels_kept(self._config.processors[p]) for p in asked.processors)
         return Pipeline(
             asked.receivers,
             self._processors(asked, "metrics"),
             exporters.of("metrics", asked.exporters),
-            SeriesLimits.for_kernels(max((s.top for s in settings if isinstance(s, KernelNamesSettings)), default=0)),
+            SeriesLimits.for_kernels(max(kept, default=0)),
         )
 
     def _batches(

@@ -96,8 +96,7 @@ class Observation:
             readings=self.readings,
             health=self._health,
         )
-        # What measures the agent is read when all others have been.
-        for component in sorted(self._wanted, key=lambda wanted: component_type(wanted) == "self"):
+        for component in sorted(self._wanted, key=lambda wanted: receiver_factory(wanted).reads_last):
             self._find_or_make(component, None)
 
     def processor_context(self, component: str, signal: Signal) -> ProcessorContext:

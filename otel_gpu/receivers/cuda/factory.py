@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ... import telemetry
-from ...components import Context, ReceiverFactory
+from ...components import Context, Needs, ReceiverFactory
 from ...probes.counted import Counted
+from . import installed
 from .settings import CountingSettings, CudaSettings
 
 if TYPE_CHECKING:
@@ -58,4 +59,6 @@ FACTORY = ReceiverFactory(
     metrics=telemetry.GROUPS["CUDA"] + telemetry.GROUPS["HIP"],
     why_one="its programs and tables are in the kernel once, and count for every pipeline",
     places_probes=True,
+    needs=lambda settings: Needs(link=settings.link),
+    checks=installed.checks,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ... import telemetry
-from ...components import Context, ReceiverFactory
+from ...components import Context, Needs, ReceiverFactory
 from .settings import NvmlSettings
 
 if TYPE_CHECKING:
@@ -29,4 +29,6 @@ FACTORY = ReceiverFactory(
     _create,
     metrics=telemetry.GROUPS["Hardware"],
     why_one="another one would read the same GPUs",
+    # NVML names processes by their pids alone.
+    needs=lambda _settings: Needs(processes=True),
 )

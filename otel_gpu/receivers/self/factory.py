@@ -23,4 +23,5 @@ FACTORY = ReceiverFactory(
     _create,
     metrics=telemetry.GROUPS["The agent itself"],
     why_one="there is one agent",
+    reads_last=True,
 )
