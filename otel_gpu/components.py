@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .needs import Check, Needs, checks_nothing, needs_nothing
-from .processors import Processor
+from .processors import ChangesResources, Processor
 from .receivers import GivesMetrics, GivesProfiles, GivesSpans, LibraryReceiver, Receiver, SelfMeasuring, Supervised
 from .signals import Signal
 from .signals.metrics import (
@@ -47,6 +47,7 @@ __all__ = [
     "AttributeSpec",
     "Attributes",
     "Buckets",
+    "ChangesResources",
     "Check",
     "Context",
     "ExporterContext",

@@ -29,7 +29,7 @@ _OWN: dict[Kind, dict[str, str]] = {
         "rdma": "rdma",
         "nccl": "nccl",
     },
-    "processors": {"kernel_names": "kernel_names"},
+    "processors": {"kernel_names": "kernel_names", "resource": "resource"},
     "exporters": {
         "otlp": "otlp",
         "otlp_grpc": "otlp:GRPC",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..signals.metrics import Measurement, Resource
 
@@ -31,3 +31,11 @@ class Processor:
 
     def forget(self, resource: Resource) -> None:
         """Drop what is remembered of a resource that has ended."""
+
+
+@runtime_checkable
+class ChangesResources(Protocol):
+    """A processor that hands on other resources than it gets. Without this word of it, their series would never end."""
+
+    def resource(self, resource: Resource) -> Resource:
+        """Return what stands for a resource behind this processor: always the same for the same."""

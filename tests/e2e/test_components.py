@@ -354,3 +354,45 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     refused = _run(package, tmp_path, wrong)
     assert refused.returncode == 2
     assert "kernel_names processes metrics and profiles; leave it out" in refused.stderr
+
+
+def test_resources_of_every_signal_are_changed_where_a_pipeline_asks_for_it(
+    package: dict[str, str], tmp_path: Path
+) -> None:
+    place = tmp_path / "packages"
+    (place / "towers_of_others.py").write_text(_TOWER)
+    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
+        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
+    )
+    changed = {"receivers": ["tower"], "processors": ["resource"], "exporters": ["file"]}
+    action = {"key": "deployment.environment.name", "value": "lab", "action": "upsert"}
+    config = {
+        "receivers": {"tower": {}},
+        "processors": {"resource": {"attributes": [action, {"key": "host.name", "action": "delete"}]}},
+        "exporters": {"file": {"path": "out"}, "file/raw": {"path": "raw"}},
+        "service": {
+            "interval": "200ms",
+            "pipelines": {
+                "metrics": changed,
+                "traces": changed,
+                "profiles": changed,
+                "metrics/raw": {"receivers": ["tower"], "exporters": ["file/raw"]},
+            },
+        },
+    }
+
+    done = _run(package, tmp_path, config)
+
+    assert done.returncode == 0, done.stderr
+    shown = (
+        [dict(sample.resource) for sample in read_metrics(tmp_path / "out").samples]
+        + [dict(span.resource.attributes) for span in read_spans(tmp_path / "out")]
+        + [dict(profile.resource.attributes) for profile in read_profiles(tmp_path / "out" / "profiles.jsonl")]
+    )
+    assert len(shown) > 3
+    for resource in shown:
+        assert resource["deployment.environment.name"] == "lab"
+        assert "host.name" not in resource
+    [raw] = read_metrics(tmp_path / "raw").samples
+    assert "host.name" in raw.resource
+    assert "deployment.environment.name" not in raw.resource
