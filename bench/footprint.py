@@ -13,7 +13,7 @@ from bench.ground import UnavailableError
 from bench.results import Result
 from bench.sink import Sink
 from bench.target import Target
-from otel_gpu import telemetry
+from otel_gpu.signals import cuda
 
 _INTERVAL_S = 1.0
 _LAUNCHES = 320
@@ -51,9 +51,9 @@ def _rss_mb(processes: int) -> float:
         pids = {target.pid for target in targets}
         for target in targets:
             target.do(f"launch {_LAUNCHES}")
-        while not pids <= sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name).keys():
+        while not pids <= sink.totals(cuda.KERNEL_LAUNCH_CALLS.name).keys():
             if time.monotonic() > deadline:
-                missing = pids - sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name).keys()
+                missing = pids - sink.totals(cuda.KERNEL_LAUNCH_CALLS.name).keys()
                 raise UnavailableError(f"{len(missing)} of {processes} processes were never exported: {agent.log()}")
             time.sleep(_INTERVAL_S)
         settled = sink.requests + _SETTLE_REQUESTS

@@ -12,7 +12,8 @@ from bench.ground import UnavailableError
 from bench.results import Result
 from bench.sink import Sink
 from bench.target import Target
-from otel_gpu import abi, telemetry
+from otel_gpu import abi
+from otel_gpu.signals import cuda, self_metrics
 
 _LIVE = 1_000_000
 _BYTES = 512  # of each, as calls.c has it
@@ -37,7 +38,7 @@ def measure(rounds: int) -> Iterator[Result]:
             target.close()
             waited = _wait_emptied(agent, (empty + full) // 2)
             cpu = agent.cpu_s() - cpu
-        lost = sum(sink.totals(telemetry.EVENTS_LOST.name).values())
+        lost = sum(sink.totals(self_metrics.EVENTS_LOST.name).values())
     yield Result(
         f"live allocations not known, of {held:,}",
         f"{known:,}",
@@ -90,7 +91,7 @@ def _known(sink: Sink, target: Target, held: int) -> int:
     deadline = time.monotonic() + _PATIENCE_S
     while (known != held or sink.requests < settled) and time.monotonic() < deadline:
         time.sleep(_INTERVAL_S)
-        known = sink.totals(telemetry.MEMORY_USAGE.name).get(target.pid, 0) // _BYTES
+        known = sink.totals(cuda.MEMORY_USAGE.name).get(target.pid, 0) // _BYTES
     return known
 
 

@@ -23,7 +23,7 @@ from bench.agent_process import AgentProcess
 from bench.holdings import Holdings, holdings
 from bench.sink import Sink
 from bench.target import Target
-from otel_gpu import telemetry
+from otel_gpu.signals import cuda
 
 _INTERVAL_S = 5.0
 _THREADS, _LAUNCHES, _EXECS, _LIBRARIES = 16, 50, 3, 4
@@ -173,7 +173,7 @@ def soak(seconds: float, every_s: float, tell: Callable[[float, Holdings], None]
             note(time.monotonic() - began, _at_rest(agent.pid))
         for error in warming.errors + storms.errors:
             raise error
-        counted = sum(sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name).values())
+        counted = sum(sink.totals(cuda.KERNEL_LAUNCH_CALLS.name).values())
     return Soak(held, warming.launched + storms.launched, counted, storms.rounds)
 
 

@@ -12,11 +12,11 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from .. import telemetry
+from ..components.processors import Processor
+from ..components.receivers import GivesMetrics, Preparing
 from ..exporters import PipelineExporter
 from ..printable import escaped
-from ..processors import Processor
-from ..receivers import GivesMetrics, Preparing
+from ..signals import self_metrics
 from ..signals.metrics import Measurement, Point, Resource, SeriesStore, points
 from ..supervision import Component, Health
 from .batches import Batches
@@ -146,7 +146,7 @@ class Graph:
     def _note_overflow(self, pipeline: Pipeline) -> None:
         """Let each process say how much of its detail was lost, and the log once of each."""
         for resource, count, is_news in pipeline.store.take_overflowed():
-            lost = Measurement(resource, telemetry.SERIES_OVERFLOW, (), count)
+            lost = Measurement(resource, self_metrics.SERIES_OVERFLOW, (), count)
             pipeline.store.fold([lost], self._since_ns, limited=False)
             if is_news and self._said < _MAX_SAID:
                 self._said += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..processors import ChangesResources, Processor
+from ..components.processors import ChangesResources, Processor
 from ..signals.metrics import Resource
 from ..supervision import Component
 

@@ -9,10 +9,10 @@ from otel_gpu.processors.kernel_names.processor import KernelNames
 from otel_gpu.processors.resource.processor import ResourceAttributes
 from otel_gpu.processors.resource.settings import AttributeAction
 from otel_gpu.service.graph import Graph
+from otel_gpu.signals.cuda import KERNEL_LAUNCH_CALLS
 from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, attributes
 from otel_gpu.signals.profiles import GPU_LAUNCHES, Frame, FrameKind, ProfileBuilder
 from otel_gpu.signals.spans import Span, SpanContext
-from otel_gpu.telemetry import KERNEL_LAUNCH_CALLS
 from tests.unit.graphs import one_pipeline
 from tests.unit.test_pipeline import Sink, Source
 

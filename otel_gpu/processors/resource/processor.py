@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ...components import Processor
 from ...signals.metrics import Measurement, Resource, attributes
 from ...signals.profiles import Profile, merge
 from ...signals.spans import Span
-from .. import Processor
 from .settings import AttributeAction
 
 
