@@ -121,7 +121,7 @@ class FairPool:
             self._free.pop().wake()
         elif len(self.workers) < self._most:
             number = len(self.workers) + 1
-            worker = Worker(f"{self._name} {number}", lambda: self._step(worker), patience_s=_PATIENCE_S)
+            worker = Worker(f"{self._name} {number}", lambda: self._step(worker), stuck_after_s=_PATIENCE_S)
             try:
                 worker.start()
             except OtelGpuError:

@@ -157,7 +157,7 @@ def _events() -> Iterator[Check]:
 
 def _processes_of_others() -> Iterator[Check]:
     """What is read of observed programs that other users run, and what `inspect` asks the kernel."""
-    with rights_trials.stranger() as pid:
+    with rights_trials.process_of_another_user() as pid:
         if pid is None:
             yield Check("others' processes", ok=True, required=False, detail="none is here to try it on")
             return

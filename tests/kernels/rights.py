@@ -39,7 +39,7 @@ _PATIENCE_S = 150
 
 
 def main() -> None:
-    with rights_trials.stranger() as pid:
+    with rights_trials.process_of_another_user() as pid:
         trials = _trials(pid)
         _try(trials)
         _say(f"agent, auto, root: {_agent('auto', None)}")

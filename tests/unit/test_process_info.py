@@ -164,7 +164,7 @@ def test_who_a_program_is_is_decided_once_with_all_that_is_known_by_then() -> No
 
 
 def test_who_waits_too_long_has_to_do_with_what_the_kernel_knows() -> None:
-    identification = Identification(ProcessInfo(7, comm="python"), decided, patience_s=0.05)
+    identification = Identification(ProcessInfo(7, comm="python"), decided, timeout_s=0.05)
 
     known = identification.get()
     identification.supply(ProcessInfo(7, comm="python", arguments=("late",)))

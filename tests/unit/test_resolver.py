@@ -321,7 +321,7 @@ def test_few_programs_are_compared_to_what_is_known_of_their_driver_however_many
     quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, judged = threading.Event(), []
-    monkeypatch.setattr(quiet._driver, "witnessed", lambda *_: True)
+    monkeypatch.setattr(quiet._driver, "launched_known", lambda *_: True)
     monkeypatch.setattr(quiet._driver, "judge", lambda program, *_: judged.append(program))
     monkeypatch.setattr(quiet, "_module_at", lambda *_: gate.wait(20) and MODULES[0])
     many = [launch(program=(PROGRAM[0], number)) for number in range(500)]

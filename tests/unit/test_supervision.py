@@ -159,7 +159,7 @@ def test_a_step_that_never_ends_is_said_and_does_not_hold_up_the_stop(make: Make
         hold.wait()
         return 0.0
 
-    worker = make(step, patience_s=0.05)
+    worker = make(step, stuck_after_s=0.05)
     assert entered.wait(PATIENCE_S)
     time.sleep(0.1)
 
