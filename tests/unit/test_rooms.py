@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -112,3 +113,24 @@ def test_components_do_not_know_those_of_other_kinds(kind: str) -> None:
     }
 
     assert {other for _, other in known} == (completing if kind == "receivers" else set())
+
+
+def _documented() -> str:
+    return (_HOUSE.parent / "docs" / "architecture.md").read_text()
+
+
+def test_every_room_stands_in_the_document() -> None:
+    rooms = re.search(r"## Rooms(.*?)\n## ", _documented(), re.DOTALL)
+    assert rooms
+
+    there = {path.name for path in _HOUSE.glob("[a-z]*") if path.is_dir() or path.suffix == ".py"}
+    assert {name for name in there if not re.search(rf"`(otel_gpu/)?{re.escape(name)}/?`", rooms[1])} == set()
+
+
+def test_every_file_that_a_newcomer_is_sent_to_is_there() -> None:
+    table = re.search(r"## I want to(.*?)\n## ", _documented(), re.DOTALL)
+    assert table
+    named = re.findall(r"`((?:otel_gpu|ebpf|tests|bench)/[^`]*)`", table[1])
+
+    assert len(named) > 30
+    assert [name for name in named if not (_HOUSE.parent / name).exists()] == []
