@@ -20,7 +20,6 @@ from typing import get_args
 
 from bench import faults, ground
 from bench.target import Target
-from otel_gpu import telemetry
 from otel_gpu.bpf.linker import LinkMode
 from otel_gpu.bpf.placed import placed_programs
 from otel_gpu.discovery.drivers import libraries_at
@@ -92,7 +91,7 @@ def cycles(times: int, link: LinkMode = "auto") -> Cycles:
                 done.detach_s.append(time.perf_counter() - began)
                 other.do(f"launch {_UNSEEN}")
                 done.left_behind += (other.is_probed(path) or busy.is_probed(path)) and not _others_probe(path)
-                done.counted += sum(m.value for m in cuda.collect() if m.metric is telemetry.KERNEL_LAUNCH_CALLS)
+                done.counted += sum(m.value for m in cuda.collect() if m.metric is cuda.KERNEL_LAUNCH_CALLS)
                 done.descriptors.append(len(os.listdir("/proc/self/fd")))
         done.meanwhile = busy.calls
         done.exit_codes = busy.close(), other.close()

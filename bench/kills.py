@@ -23,7 +23,7 @@ from bench.ground import UnavailableError
 from bench.holdings import is_link, links
 from bench.sink import Sink
 from bench.target import Target
-from otel_gpu import telemetry
+from otel_gpu.signals import cuda
 
 _LAUNCHES = 1000
 _LONGEST_S = 1.0
@@ -81,9 +81,9 @@ def kills(times: int, seed: int) -> Kills:
         done.meanwhile = target.calls
         with AgentProcess(sink.endpoint, _INTERVAL_S, [target.pid]) as agent:
             agent.wait_for("observing")
-            before = sum(sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name).values())
+            before = sum(sink.totals(cuda.KERNEL_LAUNCH_CALLS.name).values())
             target.do(f"launch {_LAUNCHES}")
-        done.counted = sum(sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name).values()) - before
+        done.counted = sum(sink.totals(cuda.KERNEL_LAUNCH_CALLS.name).values()) - before
         done.exit_code = target.close()
     return done
 

@@ -10,7 +10,7 @@ from bench.agent_process import AgentProcess
 from bench.results import Result
 from bench.sink import Sink
 from bench.target import Target
-from otel_gpu import telemetry
+from otel_gpu.signals import cuda
 
 INTERVAL_S = 10.0
 _FEW, _MANY, _MOST = 10_000, 100_000, 500_000
@@ -44,7 +44,7 @@ def measure(rounds: int) -> Iterator[Result]:
             threads = os.cpu_count() or 1
             storm = target.do(f"storm {threads} {_STORM}")
             truth = target.calls
-        exported = sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name).get(target.pid, 0)
+        exported = sink.totals(cuda.KERNEL_LAUNCH_CALLS.name).get(target.pid, 0)
     # The best windows: what else the machine does only adds.
     idle, many = (min(windows[rate], key=lambda w: w.cpu) for rate in (0, _MANY))
     few, most = (min(windows[rate], key=lambda w: w.counting) for rate in (_FEW, _MOST))

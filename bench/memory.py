@@ -15,7 +15,7 @@ from bench.ground import UnavailableError
 from bench.memory_group import memory_group
 from bench.sink import Sink
 from bench.target import Target
-from otel_gpu import telemetry
+from otel_gpu.signals import cuda
 
 _LAUNCHES, _INTERVAL_S, _MB = 10_000, 1.0, 1_000_000
 _LIMITS_MB = (300, 200, 150, 100)
@@ -45,7 +45,7 @@ def stay(limit_mb: int | None, *, profiles: bool) -> Stay:
                 log = agent.log()
             except UnavailableError as e:
                 log = str(e)
-            counted = sum(sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name).values())
+            counted = sum(sink.totals(cuda.KERNEL_LAUNCH_CALLS.name).values())
         return Stay(group.peak_bytes(), counted, log)
 
 

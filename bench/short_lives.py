@@ -17,7 +17,7 @@ from bench import faults, ground, pid_namespace
 from bench.agent_process import AgentProcess
 from bench.sink import Sink
 from bench.target import Target
-from otel_gpu import telemetry
+from otel_gpu.signals import cuda
 
 _INTERVAL_S = 5.0
 _AT_ONCE = 4
@@ -57,7 +57,7 @@ def short_lives(programs: int, rate: float) -> ShortLives:
                     launched[target.pid] += target.calls
                     target.close()
             seconds = time.monotonic() - began
-        counted = dict(sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name))
+        counted = dict(sink.totals(cuda.KERNEL_LAUNCH_CALLS.name))
     return ShortLives(dict(launched), counted, seconds)
 
 

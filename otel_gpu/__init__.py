@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .service.agent import Agent
     from .service.recorder import Recorder
     from .signals.metrics import Buckets, Point, Resource
+    from .version import __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "Agent",
     "Buckets",
@@ -43,6 +43,7 @@ _HOMES = {
     "Point": ".signals.metrics",
     "Recorder": ".service.recorder",
     "Resource": ".signals.metrics",
+    "__version__": ".version",
 }
 _MODULES = ("exporters", "profiles")
 

@@ -7,7 +7,6 @@ import os
 import platform
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,11 +15,10 @@ from .bpf.features import Features, probe
 from .bpf.link_mode import usable_mode
 from .bpf.perf_event import PARANOID, right
 from .config.model import Config
+from .config.needs import checks, needs
 from .errors import LoadError, UnsupportedKernelError
-from .exporters.otlp.endpoint import target
-from .exporters.otlp.settings import OtlpSettings
+from .needs import Check, check
 from .privileges import Capability, held
-from .receivers.cuda.settings import CudaSettings
 from .rights import LOAD, SERVICE
 
 _WAYS = {
@@ -32,19 +30,6 @@ _PACKAGE = Path(__file__).parent
 _CONNECT_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at."""
-
-    check: str
-    ok: bool
-    required: bool
-    """False: a part of the work can go on without it."""
-    detail: str
-    fix: str | None = None
-    """What to do about it; None when there is nothing to do."""
-
-
 def check_host(config: Config) -> Iterator[Check]:
     """Yield every check, in the order in which it makes sense to mend them."""
     yield _architecture()
@@ -54,19 +39,13 @@ def check_host(config: Config) -> Iterator[Check]:
     yield from _processes_of_others()
     yield _libbpf()
     yield _objects()
-    yield _driver()
-    for component, settings in config.exporters.items():
-        if isinstance(settings, OtlpSettings):
-            yield _endpoint(component, settings)
-
-
-def _check(check: str, ok: bool, detail: str, fix: str, *, required: bool = True) -> Check:
-    return Check(check, ok, required, detail, None if ok else fix)
+    yield from checks(config)
+    yield from _endpoints(config)
 
 
 def _architecture() -> Check:
     machine = platform.machine()
-    return _check("architecture", machine in {"x86_64", "aarch64"}, machine, "run it on x86-64 or arm64 Linux")
+    return check("architecture", machine in {"x86_64", "aarch64"}, machine, "run it on x86-64 or arm64 Linux")
 
 
 def _kernel(config: Config) -> Iterator[Check]:
@@ -76,13 +55,13 @@ def _kernel(config: Config) -> Iterator[Check]:
     except LoadError as e:
         yield Check("kernel", ok=False, required=True, detail=f"Linux {release}: {e}", fix="run it on x86-64 or arm64")
         return
-    yield _check(
+    yield check(
         "btf",
         features.btf,
         "/sys/kernel/btf/vmlinux",
         "run a kernel built with CONFIG_DEBUG_INFO_BTF=y; every major distribution's is since 2021",
     )
-    yield _check(
+    yield check(
         "bpf",
         features.permitted,
         f"programs can be loaded on Linux {release}" if features.permitted else "the kernel refuses to load a program",
@@ -92,22 +71,22 @@ def _kernel(config: Config) -> Iterator[Check]:
         return  # the kernel refuses everything else for the same reason
     newer = f"this is Linux {release}; run"
     refused = rights_trials.make_tables()
-    yield _check(
+    yield check(
         "bpf tables",
         refused is None,
         refused or "as large as the agent's are",
         "raise the limit of locked memory, LimitMEMLOCK=infinity in a service: Linux before 5.11 counts them there",
     )
-    yield _check("uprobes", features.uprobes, "the uprobe event source", f"{newer} one built with CONFIG_UPROBES=y")
-    yield _check("ring buffer", features.ring_buffer, "BPF_MAP_TYPE_RINGBUF", f"{newer} 5.8 or newer")
-    yield _check(
+    yield check("uprobes", features.uprobes, "the uprobe event source", f"{newer} one built with CONFIG_UPROBES=y")
+    yield check("ring buffer", features.ring_buffer, "BPF_MAP_TYPE_RINGBUF", f"{newer} 5.8 or newer")
+    yield check(
         "attach cookie",
         features.attach_cookie,
         "bpf_get_attach_cookie; without it each site costs a program of its own",
         f"{newer} 5.15 or newer",
         required=False,
     )
-    yield _check(
+    yield check(
         "bpf_loop", features.bpf_loop, "needed for stacks and profiles", f"{newer} 5.17 or newer", required=False
     )
     if features.uprobes:
@@ -118,29 +97,29 @@ def _placing(config: Config, features: Features) -> Iterator[Check]:
     """Place a probe in each of the ways that there are, and say which one is taken."""
     multi, perf = rights_trials.place("multi"), rights_trials.place("perf" if features.attach_cookie else "copies")
     way = f"this is Linux {os.uname().release}; run 6.6 or newer"
-    yield _check(
+    yield check(
         "uprobe_multi",
         multi is None,
         f"attaches and detaches many sites at once{_but(multi)}",
         "check the container's seccomp profile, and the kernel's lockdown" if features.uprobe_multi else way,
         required=False,
     )
-    yield _check(
+    yield check(
         "perf uprobes",
         perf is None,
         f"what there is without uprobe_multi{_but(perf)}",
         "nothing, with uprobe_multi; else give CAP_SYS_ADMIN, which kernels with the fix of CVE-2025-38466 want for them",
         required=False,
     )
-    cuda = next((s for s in config.used_receivers.values() if isinstance(s, CudaSettings)), CudaSettings())
+    component, link = next(((name, found.link) for name, found in needs(config) if found.link), ("", "auto"))
     try:
-        mode = usable_mode(cuda.link, features)
+        mode = usable_mode(link, features)
         refused = multi if mode == "multi" else perf
     except UnsupportedKernelError as e:
         yield Check("probes", ok=False, required=True, detail="none can be placed", fix=str(e))
         return
-    detail = f"placed {_WAYS[mode]}{' (receivers.cuda.link)' if cuda.link != 'auto' else ''}{_but(refused)}"
-    yield _check("probes", refused is None, detail, "see the two checks above")
+    detail = f"placed {_WAYS[mode]}{f' ({component}.link)' if link != 'auto' else ''}{_but(refused)}"
+    yield check("probes", refused is None, detail, "see the two checks above")
 
 
 def _but(refused: str | None) -> str:
@@ -173,36 +152,36 @@ def _events() -> Iterator[Check]:
         ("cpu samples", rights_trials.sample_cpus(), "for profiles of the type cpu"),
     ):
         detail = f"{what}; perf_event_paranoid is {level}{_but(refused)}"
-        yield _check(name, refused is None, detail, right(), required=name == "perf events")
+        yield check(name, refused is None, detail, right(), required=name == "perf events")
 
 
 def _processes_of_others() -> Iterator[Check]:
     """What is read of observed programs that other users run, and what `inspect` asks the kernel."""
-    with rights_trials.stranger() as pid:
+    with rights_trials.process_of_another_user() as pid:
         if pid is None:
             yield Check("others' processes", ok=True, required=False, detail="none is here to try it on")
             return
-        yield _check(
+        yield check(
             "others' maps",
             (refused := rights_trials.look_at(pid)) is None,
             f"which libraries a process of another user has mapped{_but(refused)}",
             "give CAP_SYS_PTRACE, and mount /proc without hidepid",
         )
-        yield _check(
+        yield check(
             "others' memory",
             (refused := rights_trials.read_memory(pid)) is None,
             f"names of its kernels, its environment, its Python frames{_but(refused)}",
             "give CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; kernel.yama.ptrace_scope must not be 3",
             required=False,
         )
-        yield _check(
+        yield check(
             "others' files",
             (refused := rights_trials.open_mapped(pid)) is None,
             f"the very file that it has mapped, even replaced or deleted{_but(refused)}",
             "give CAP_CHECKPOINT_RESTORE, with the two above",
             required=False,
         )
-    yield _check(
+    yield check(
         "inspect",
         (refused := rights_trials.list_links()) is None,
         f"its list of what is attached{_but(refused)}",
@@ -226,43 +205,28 @@ def _libbpf() -> Check:
 def _objects() -> Check:
     names = sorted(p.name for p in (_PACKAGE / "bpf" / "objects").glob(f"*.{platform.machine()}.bpf.o"))
     fix = "reinstall otel-gpu; in a checkout: make bpf"
-    return _check("bpf objects", bool(names), ", ".join(names) or "none for this machine", fix)
+    return check("bpf objects", bool(names), ", ".join(names) or "none for this machine", fix)
 
 
-def _driver() -> Check:
+def _endpoints(config: Config) -> Iterator[Check]:
+    """Connect to where signals go, once to each place."""
+    tried = set()
+    for component, found in needs(config):
+        for where in found.endpoints:
+            url = urlsplit(where if "://" in where else f"//{where}")
+            port = url.port or (443 if url.scheme == "https" else 80)
+            place = component, url.hostname or where, port
+            if place not in tried:
+                tried.add(place)
+                yield _endpoint(f"endpoint {component.partition('.')[2]}", where, url.hostname, port)
+
+
+def _endpoint(name: str, where: str, host: str | None, port: int) -> Check:
+    if not host:
+        return Check(name, ok=True, required=False, detail=f"{where} is for gRPC to resolve")
     try:
-        version = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
-        return Check("nvidia driver", ok=True, required=False, detail=version.removeprefix("NVRM version: ").strip())
-    except (OSError, IndexError):
-        pass
-    try:
-        # The dynamic linker's cache lists every library by name.
-        installed = b"libcuda.so.1" in Path("/etc/ld.so.cache").read_bytes()
-    except OSError:
-        installed = False
-    return _check(
-        "nvidia driver",
-        installed,
-        "libcuda.so.1, without its kernel module" if installed else "not found; programs may still bring their own",
-        "install NVIDIA's driver on the host",
-        required=False,
-    )
-
-
-def _endpoint(component: str, settings: OtlpSettings) -> Check:
-    where = target(settings, "metrics").address.partition("?")[0]  # a query may hold a credential
-    url = urlsplit(where if "://" in where else f"//{where}")
-    if not url.hostname:
-        return Check(f"endpoint {component}", ok=True, required=False, detail=f"{where} is for gRPC to resolve")
-    port = url.port or (443 if url.scheme == "https" else 80)
-    try:
-        socket.create_connection((url.hostname, port), _CONNECT_S).close()
+        socket.create_connection((host, port), _CONNECT_S).close()
     except OSError as e:
-        return Check(
-            f"endpoint {component}",
-            ok=False,
-            required=False,
-            detail=f"{where}: {e.strerror or e}",
-            fix="start a collector there, or set OTEL_EXPORTER_OTLP_ENDPOINT; data is retried until it answers",
-        )
-    return Check(f"endpoint {component}", ok=True, required=False, detail=f"{where} accepts connections")
+        fix = "start a collector there, or set OTEL_EXPORTER_OTLP_ENDPOINT; data is retried until it answers"
+        return check(name, ok=False, required=False, detail=f"{where}: {e.strerror or e}", fix=fix)
+    return Check(name, ok=True, required=False, detail=f"{where} accepts connections")

@@ -18,8 +18,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, telemetry
+from . import telemetry
 from .signals.metrics import Buckets, Instrument, MetricSpec, Point
+from .version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation

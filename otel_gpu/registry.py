@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from .errors import ConfigError
 from .printable import one_line
+from .signals import Signal
 
 if TYPE_CHECKING:
     from .components import ExporterFactory, ProcessorFactory, ReceiverFactory
@@ -28,7 +29,7 @@ _OWN: dict[Kind, dict[str, str]] = {
         "rdma": "rdma",
         "nccl": "nccl",
     },
-    "processors": {"kernel_names": "kernel_names"},
+    "processors": {"kernel_names": "kernel_names", "resource": "resource"},
     "exporters": {
         "otlp": "otlp",
         "otlp_grpc": "otlp:GRPC",
@@ -40,6 +41,14 @@ _OWN: dict[Kind, dict[str, str]] = {
     },
 }
 """By type: the folder whose module `factory` has the factory, `FACTORY` where no other name is said."""
+DEFAULTS: dict[Kind, tuple[str, ...]] = {
+    "receivers": ("cuda", "nvml", "self"),
+    "processors": ("kernel_names",),
+    "exporters": ("otlp",),
+}
+"""What there is where a configuration leaves a section out."""
+GIVING: dict[Signal, str] = {"profiles": "profile", "traces": "inference"}
+"""Which receiver gives a signal that is asked for by a word alone, `--profiles` or `--traces`."""
 
 
 def own(kind: Kind) -> list[str]:

@@ -8,14 +8,10 @@ from dataclasses import dataclass, replace
 
 from .bpf.features import probe
 from .bpf.link_mode import LinkMode, usable_mode
-from .config.factories import receiver_factory
 from .config.model import Config
+from .config.needs import needs, places_probes
 from .disk_cache import default_directory
-from .exporters.file.settings import FileSettings
-from .exporters.otlp.settings import OtlpSettings
 from .privileges import Capability, held, without
-from .receivers.cuda.settings import CudaSettings
-from .receivers.nvml.settings import NvmlSettings
 
 LOAD = frozenset({Capability.CAP_BPF, Capability.CAP_PERFMON})
 """To load programs, sample the CPU, and hear of processes that start, map and end."""
@@ -27,9 +23,9 @@ PART = frozenset({Capability.CAP_SETUID, Capability.CAP_SETGID, Capability.CAP_K
 For as long as they open files that a program's compilers keep, they become that program's user.
 """
 SERVICE = LOAD | READ
+"""What a service needs, where the kernel lets these place probes."""
 _FREE_PORTS = 1024
 """From here on everybody may listen."""
-"""What a service needs, where the kernel lets these place probes."""
 
 _WITHOUT = {
     Capability.CAP_SYS_PTRACE: "processes of other users are not observed, or lack names, environment and Python's frames",
@@ -54,17 +50,15 @@ class Rights:
 
 def of_run(config: Config) -> Rights:
     """Return what the agent needs; UnsupportedKernelError where probes cannot be placed as it is configured."""
-    used = config.used_receivers
-    written = [e.path for e in config.exporters.values() if isinstance(e, FileSettings)]
-    probing = [settings for component, settings in used.items() if receiver_factory(component).places_probes]
-    if probing:
-        link = next((s.link for s in probing if isinstance(s, CudaSettings)), CudaSettings().link)
-        needed = of_probes(link, written)
+    wanted = [found for _, found in needs(config)]
+    written = [path for found in wanted for path in found.written]
+    if places_probes(config):
+        needed = of_probes(next((found.link for found in wanted if found.link), "auto"), written)
     else:
-        # NVML names processes by their pids alone.
-        looks = any(isinstance(s, NvmlSettings) for s in used.values())
+        looks = any(found.processes for found in wanted)
         needed = Rights(frozenset(), frozenset(), (_reading() if looks else frozenset()) | _writing(written))
-    return replace(needed, kept=needed.kept | _certifying(config) | _listening(config))
+    opened = _opening([path for found in wanted for path in found.read])
+    return replace(needed, kept=needed.kept | opened | _listening(config))
 
 
 def of_probes(link: LinkMode = "auto", written: Iterable[str | os.PathLike[str]] = ()) -> Rights:
@@ -123,10 +117,8 @@ def _writing(places: Iterable[str | os.PathLike[str]]) -> frozenset[Capability]:
         return frozenset() if all(map(_is_writable, places)) else frozenset({override})
 
 
-def _certifying(config: Config) -> frozenset[Capability]:
-    """Return what it takes to read certificates and keys, which are read anew for each connection."""
-    exporters = (*config.exporters.values(), *config.signal_exporters.values())
-    files = [f for e in exporters if isinstance(e, OtlpSettings) for f in (e.ca_file, e.cert_file, e.key_file) if f]
+def _opening(files: Iterable[str]) -> frozenset[Capability]:
+    """Return what it takes to read the operator's files, keys and certificates, again for each connection."""
     read = Capability.CAP_DAC_READ_SEARCH
     with without(read, Capability.CAP_DAC_OVERRIDE):
         return frozenset() if all(os.access(f, os.R_OK, effective_ids=True) for f in files) else frozenset({read})

@@ -69,14 +69,14 @@ def list_links() -> str | None:
 
 
 @contextmanager
-def stranger() -> Iterator[int | None]:
+def process_of_another_user() -> Iterator[int | None]:
     """Lend a process of another user: one of ours where we may make it, else the first that we may look at; or None."""
     try:
         child = subprocess.Popen(
             ["sleep", "60"], user=_NOBODY, group=_NOBODY, extra_groups=(), stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.SubprocessError):
-        others = list(_strangers())
+        others = list(_processes_of_others())
         yield next((pid for pid in others if look_at(pid) is None), others[0] if others else None)
         return
     with child:
@@ -86,7 +86,7 @@ def stranger() -> Iterator[int | None]:
             child.kill()
 
 
-def _strangers() -> Iterator[int]:
+def _processes_of_others() -> Iterator[int]:
     for name in os.listdir("/proc"):
         try:
             # Threads of the kernel have no program.

@@ -22,7 +22,7 @@ from .printable import one_line
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
-_PATIENCE_S = 60.0
+_STUCK_AFTER_S = 60.0
 """A step that takes longer hangs, as far as anybody can tell."""
 _MAX_TOLD = 64
 """Kinds of failures that are told apart, so that each is logged once; those beyond are only counted."""
@@ -126,13 +126,13 @@ class Worker:
         *,
         interrupt: Callable[[], None] = lambda: None,
         recover: Callable[[], None] = lambda: None,
-        patience_s: float = _PATIENCE_S,
+        stuck_after_s: float = _STUCK_AFTER_S,
     ) -> None:
         self.component = Component(component)
         self._step = step
         self._interrupt = interrupt
         self._recover = recover
-        self._patience_s = patience_s
+        self._stuck_after_s = stuck_after_s
         self._told_to_stop = threading.Event()
         self._wake = threading.Event()
         self._began_at: float | None = None
@@ -199,7 +199,7 @@ class Worker:
         if not self._thread.is_alive():
             return "" if self._is_done or self._told_to_stop.is_set() else "its thread has ended"
         began_at = self._began_at
-        if began_at is not None and (took_s := time.monotonic() - began_at) > self._patience_s:
+        if began_at is not None and (took_s := time.monotonic() - began_at) > self._stuck_after_s:
             return f"has been at one step for {took_s:.0f} s"
         return ""
 

@@ -32,7 +32,6 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import NonRecordingSpan, TracerProvider, set_span_in_context
 from opentelemetry.trace import SpanContext as SdkSpanContext
 
-from . import __version__
 from .errors import ConfigError
 from .exporters import PartlyRejected
 from .exporters.sdk.spans import (
@@ -48,6 +47,7 @@ from .exporters.wire.identity import SCHEMA_URL, SCOPE_NAME
 from .exporters.wire.utf8 import utf8
 from .signals.metrics import Resource
 from .signals.spans import Span
+from .version import __version__
 
 _MAX_REMEMBERED = 10_000
 """Spans of which it is known what the sampler made of them, for children that come later."""

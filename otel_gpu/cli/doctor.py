@@ -7,7 +7,8 @@ import dataclasses
 import json
 
 from ..config.model import Config
-from ..host_checks import Check, check_host
+from ..host_checks import check_host
+from ..needs import Check
 from ..printable import escaped
 
 NAME = "doctor"

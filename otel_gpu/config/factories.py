@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .. import registry
 from ..errors import ConfigError
+from ..signals import Signal
 from ..values import nearest
 from .settings import component_type
 
 if TYPE_CHECKING:
-    from ..components import ExporterFactory, ProcessorFactory, ReceiverFactory
+    from ..components import ExporterFactory, ProcessorFactory, ReceiverFactory, Written
 
 
 def receiver_factory(component: str) -> ReceiverFactory:
@@ -35,6 +37,14 @@ def exporter_factory(component: str) -> ExporterFactory:
     if factory is None:
         raise _unknown(component, "exporters")
     return factory
+
+
+def exporter_settings(component: str, settings: object, written: Written) -> Mapping[Signal, object]:
+    """Return what an exporter gets for each signal, of settings as they are written."""
+    factory = exporter_factory(component)
+    if factory.resolve is None:
+        return dict.fromkeys(factory.signals, settings)
+    return factory.resolve(settings, written)
 
 
 def _unknown(component: str, kind: registry.Kind) -> ConfigError:

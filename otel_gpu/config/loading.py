@@ -12,7 +12,7 @@ from ..components import Written
 from ..errors import ConfigError
 from ..values import nearest, parse_duration
 from .environ import Environment
-from .factories import exporter_factory
+from .factories import exporter_settings
 from .file import read
 from .schema import FileSection, PipelineSection, parse
 from .settings import (
@@ -166,11 +166,7 @@ class _Exporters:
         """Add one of the file's exporters."""
         where = f"{self._where}exporters"
         settings: Any = parse(_settings_of(component, {}, where, "exporters"), value, f"{where}.{component}")
-        resolve = exporter_factory(component).resolve
-        if resolve is None:
-            self.by_id[component] = settings
-            return
         keys = frozenset(value) if isinstance(value, dict) else frozenset()
-        by_signal = resolve(settings, Written(keys, f"{where}.{component}", self._environment))
+        by_signal = exporter_settings(component, settings, Written(keys, f"{where}.{component}", self._environment))
         self.by_id[component] = usual = next(iter(by_signal.values()))
         self.by_signal |= {(component, signal): one for signal, one in by_signal.items() if one != usual}

@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from ..components import Written
 from ..errors import ConfigError
-from ..exporters.otlp.settings import OtlpSettings
-from ..processors.kernel_names.settings import KernelNamesSettings
-from ..receivers.cuda.settings import CudaSettings
-from ..receivers.nvml.settings import NvmlSettings
-from ..receivers.self.settings import SelfSettings
+from ..registry import DEFAULTS, GIVING
 from ..signals import SIGNALS, Signal
 from ..values import nearest
-from .factories import exporter_factory, processor_factory, receiver_factory
+from ..variables import Variables
+from .factories import exporter_factory, exporter_settings, processor_factory, receiver_factory
 from .settings import (
     DEFAULT_INTERVAL_S,
     Discovery,
@@ -35,8 +33,6 @@ from .settings import (
 )
 
 _SIGNALS: dict[str, Signal] = {signal: signal for signal in SIGNALS}
-_IN_BATCHES: dict[Signal, str] = {"profiles": "profile", "traces": "inference"}
-"""Signals beside metrics, and the type of our receiver of each."""
 _ADD = "add an otlp or a file exporter"
 _OF_THE_AGENT = ("service.", "process.", "telemetry.", "container.", "k8s.")
 """Attributes that say who and where the agent is: a webhook sets those of its pod, and they hold for no other."""
@@ -44,7 +40,20 @@ _OF_THE_HOST = ("k8s.cluster.", "k8s.node.")
 
 
 def _default_receivers() -> Mapping[str, ReceiverSettings]:
-    return {"cuda": CudaSettings(), "nvml": NvmlSettings(), "self": SelfSettings()}
+    return {component: receiver_factory(component).settings() for component in DEFAULTS["receivers"]}
+
+
+def _default_processors() -> Mapping[str, ProcessorSettings]:
+    return {component: processor_factory(component).settings() for component in DEFAULTS["processors"]}
+
+
+def _default_exporters() -> Mapping[str, ExporterSettings]:
+    found = {}
+    for component in DEFAULTS["exporters"]:
+        written = Written(frozenset(), f"exporters.{component}", Variables({}))
+        by_signal = exporter_settings(component, exporter_factory(component).settings(), written)
+        found[component] = next(iter(by_signal.values()))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +62,8 @@ class Config:
 
     receivers: Mapping[str, ReceiverSettings] = field(default_factory=_default_receivers)
     """By id: `type` or `type/name`, as in the Collector."""
-    processors: Mapping[str, ProcessorSettings] = field(default_factory=lambda: {"kernel_names": KernelNamesSettings()})
-    exporters: Mapping[str, ExporterSettings] = field(default_factory=lambda: {"otlp": OtlpSettings()})
+    processors: Mapping[str, ProcessorSettings] = field(default_factory=_default_processors)
+    exporters: Mapping[str, ExporterSettings] = field(default_factory=_default_exporters)
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     """By id, `signal` or `signal/name`; empty means one for each signal that a declared receiver gives."""
     extensions: Mapping[str, HealthCheckSettings] = field(default_factory=dict)
@@ -88,7 +97,7 @@ class Config:
         found = {}
         if givers["metrics"] or not any(givers.values()):
             found["metrics"] = Pipeline(givers["metrics"], tuple(self.processors), tuple(self.exporters))
-        for signal in _IN_BATCHES:
+        for signal in GIVING:
             if givers[signal]:
                 found[signal] = Pipeline(givers[signal], (), self.exporters_of(signal))
         return found
@@ -216,7 +225,7 @@ class Config:
         receivers, pipelines = dict(self.receivers), dict(self.pipelines)
         giving = self._givers(signal)
         if not giving:
-            added = _IN_BATCHES[signal]
+            added = GIVING[signal]
             factory = receiver_factory(added)
             receivers[added], giving = factory.settings(), (added,)
             for pipeline_id, pipeline in pipelines.items():

@@ -37,6 +37,9 @@ def parse(schema: type[_Section], data: object, where: str) -> _Section:
         what = found["what"].replace("`", "")
         path = _join(where, (found["path"] or "").removeprefix("."))
         raise ConfigError(f"{path}: {what[:1].lower()}{what[1:]}") from None
+    except ConfigError as e:
+        # What a section says of its keys together.
+        raise ConfigError(f"{where}: {e}") from None
 
 
 def _join(where: str, key: object) -> str:
@@ -51,8 +54,17 @@ def _hints(schema: type) -> Mapping[str, object]:
 
 def _section_of(hint: object) -> type | None:
     """Return the dataclass that a key holds, or may hold."""
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return next((k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
+    return next((k for k in _kinds(hint) if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
+
+
+def _listed_section_of(hint: object) -> type | None:
+    """Return the dataclass of which a key holds, or may hold, a list."""
+    lists = (kind for kind in _kinds(hint) if typing.get_origin(kind) in (tuple, list))
+    return next((_section_of(typing.get_args(kind)[0]) for kind in lists), None)
+
+
+def _kinds(hint: object) -> tuple[object, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
 
 def _checked(schema: type, data: object, where: str) -> dict[str, object]:
@@ -70,6 +82,8 @@ def _checked(schema: type, data: object, where: str) -> dict[str, object]:
         if section is not None:
             # Also where it may be left out: a section that is there, with nothing in it, has its defaults.
             cleaned[key] = _checked(section, value, _join(where, key))
+        elif isinstance(value, list) and (each := _listed_section_of(hint)) is not None:
+            cleaned[key] = [_checked(each, one, f"{_join(where, key)}[{i}]") for i, one in enumerate(value)]
         elif value is False and "off" in typing.get_args(hint):
             # YAML 1.1 takes the word for a boolean.
             cleaned[key] = "off"

@@ -8,10 +8,6 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..errors import ConfigError
-from ..exporters.console.settings import ConsoleSettings
-from ..exporters.file.settings import FileSettings
-from ..exporters.otlp.settings import OtlpSettings
-from ..exporters.sdk.settings import SdkSettings
 
 DEFAULT_INTERVAL_S = 10.0
 
@@ -69,12 +65,11 @@ class Pipeline:
 
 ReceiverSettings = object
 ProcessorSettings = object
+ExporterSettings = object
 """Of whatever type their factories say."""
-ExporterSettings = OtlpSettings | FileSettings | ConsoleSettings | SdkSettings | object
-"""Ours, or those of other packages' components."""
 
 EXTENSIONS: dict[str, type[HealthCheckSettings]] = {"health_check": HealthCheckSettings}
-"""Settings by component type; those of exporters are in `config_load`."""
+"""Settings by component type."""
 
 
 def component_type(component: str) -> str:

@@ -13,7 +13,7 @@ from ..errors import OtelGpuError
 
 _CHECKOUT = Path(__file__).parent.parent.parent
 _MOCK = _CHECKOUT / "tests" / "standins" / "cuda"
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 
 # Asked of a process of its own: a driver that is initialised stays so, and may hang where a GPU is ill.
 _QUESTION = """
@@ -73,7 +73,7 @@ def _real_driver() -> str | None:
             [sys.executable, "-I", "-c", _QUESTION],
             capture_output=True,
             text=True,
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -13,7 +13,7 @@ from .. import isolated
 from ..errors import OtelGpuError
 from .driver import DemoDriver
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 class Program:
@@ -82,7 +82,7 @@ class Program:
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], _PATIENCE_S)
+        ready, _, _ = select.select([self._process.stdout], [], [], _TIMEOUT_S)
         line = self._process.stdout.readline() if ready else b""
         if not line:
             raise self._failure()
@@ -91,7 +91,7 @@ class Program:
     def _failure(self) -> OtelGpuError:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").split("\n")
-        why = next((line for line in reversed(lines) if line.strip()), f"it did not answer in {_PATIENCE_S:.0f} s")
+        why = next((line for line in reversed(lines) if line.strip()), f"it did not answer in {_TIMEOUT_S:.0f} s")
         return OtelGpuError(
             f"the demo's program failed: {why}; see all of it with {' '.join(self._command)} </dev/null"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ..signals.metrics import Resource
 from .process_info import ProcessInfo, Unread
 
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 """Beyond what the reading of one process takes, on a host that is busy or has many."""
 
 
@@ -27,12 +27,12 @@ class Identification:
     """Becomes known once. Safe to use from several threads."""
 
     def __init__(
-        self, info: ProcessInfo, decide: Callable[[ProcessInfo], Resource], patience_s: float = _PATIENCE_S
+        self, info: ProcessInfo, decide: Callable[[ProcessInfo], Resource], timeout_s: float = _TIMEOUT_S
     ) -> None:
         """`info` is what is known already; `decide` is called once, with all that is known in the end."""
         self._info = replace(info, unread=Unread.NO_ANSWER)
         self._decide = decide
-        self._deadline = time.monotonic() + patience_s
+        self._deadline = time.monotonic() + timeout_s
         self._lock = threading.Lock()
         self._complete = threading.Event()
         self._known: Known | None = None

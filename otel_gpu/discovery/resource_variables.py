@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..printable import escaped
+from ..signals.observed import is_observed, plain
 
 MAX_ATTRIBUTES = 64
 MAX_KEY = 128
@@ -28,8 +29,6 @@ _ENCODED = 12
 _ESCAPED = 10
 """Characters of `\\U0001f600`, the longest escape."""
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_.\-/]*")
-_RESERVED = ("host.", "os.", "process.", "telemetry.")
-_RESERVED_KEYS = frozenset({"container.id"})
 
 
 class Cut(str, enum.Enum):
@@ -58,11 +57,11 @@ def said(variables: Mapping[str, str], observed: Mapping[str, object]) -> Said:
     cuts: Counter[Cut] = Counter()
     kept: dict[str, str] = {}
     total = 0
-    taken = {_plain(key): str(value) for key, value in observed.items()}
+    taken = {plain(key): str(value) for key, value in observed.items()}
     for key, value in _pairs(variables, cuts):
         if _is_reserved(key, taken):
             # To repeat what was observed is no harm, and common: an operator's webhook sets k8s.pod.uid too.
-            if taken.get(_plain(key)) != value:
+            if taken.get(plain(key)) != value:
                 cuts[Cut.RESERVED] += 1
             continue
         size = len(key) + len(value) - (len(key) + len(kept[key]) if key in kept else 0)
@@ -105,10 +104,4 @@ def _bounded(value: str, cuts: Counter[Cut]) -> str:
 
 
 def _is_reserved(key: str, observed: Collection[str]) -> bool:
-    lowered = key.lower()
-    return lowered.startswith(_RESERVED) or lowered in _RESERVED_KEYS or _plain(key) in observed
-
-
-def _plain(key: str) -> str:
-    """Return what backends that know fewer characters make of a key: `host_name` would become `host.name` there."""
-    return re.sub(r"[^a-z0-9]", "_", key.lower())
+    return is_observed(key) or plain(key) in observed

@@ -68,13 +68,13 @@ class LibraryUsers:
                     use.unused_since = None
                 elif use.unused_since is None:
                     use.unused_since = now
-                if use.unused_since is not None and now - use.unused_since >= _patience_s(use.library):
+                if use.unused_since is not None and now - use.unused_since >= _kept_s(use.library):
                     unused.append(use.library)
                     del self._uses[key]
         return unused
 
 
-def _patience_s(library: Library) -> float:
+def _kept_s(library: Library) -> float:
     """A container's file system is taken down as soon as its last process has ended; others are mostly there to stay."""
     return _KEPT_S if os.major(library.id.device) else 0.0
 

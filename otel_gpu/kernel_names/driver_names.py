@@ -28,7 +28,7 @@ from .memory_work import Said
 from .program_memory import ProgramMemory
 
 _log = logging.getLogger(__name__)
-_MAX_WITNESSES = 256
+_MAX_LAUNCHED = 256
 _JUDGED_AT = frozenset({3, 8, 32, 128})
 """How many different known kernels a program must have launched to be asked what they show."""
 _SETTLES_S = 0.1
@@ -61,14 +61,14 @@ class DriverNames:
         self._states: dict[ProgramId, _State] = {}
         self._lock = threading.Lock()
 
-    def witnessed(self, program: ProgramId, handle: int) -> bool:
+    def launched_known(self, program: ProgramId, handle: int) -> bool:
         """Note a launch of a kernel whose name is known; say whether the program should be judged now."""
         with self._lock:
             state = self._states.setdefault(program, _State())
             is_new = handle not in state.launched
             state.launched[handle] = None
             state.launched.move_to_end(handle)
-            if len(state.launched) > _MAX_WITNESSES:
+            if len(state.launched) > _MAX_LAUNCHED:
                 state.launched.popitem(last=False)
             return is_new and len(state.launched) in _JUDGED_AT
 
@@ -111,7 +111,7 @@ class DriverNames:
             while len(state.nameless) > _MAX_NAMELESS:
                 del state.nameless[next(iter(state.nameless))]
         for handle, name in names.items():
-            # The driver may have been asked for the kernel meanwhile, and that is the better witness.
+            # The driver may have been asked for the kernel meanwhile, and that is the better source.
             if self._kernels.name(program, handle) is None:
                 self._kernels.learn(program, handle, name, derived=True)
         return set(names)

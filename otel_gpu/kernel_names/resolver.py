@@ -1,6 +1,6 @@
 """What is a kernel called that was loaded before we looked? Told by where it is launched from.
 
-Three witnesses, all of them constants of the program: the variables in which programs keep the handles of
+Three sources, all of them constants of the program: the variables in which programs keep the handles of
 their kernels (CUDA 12.4 and later), the host function around the launching call, and the host function's
 stub, whose address the runtime still holds on its stack. Where they do not agree on one name, there is none.
 
@@ -61,7 +61,7 @@ _MAX_JUDGED = 8
 """Programs that are to be compared to what is known of their driver at a time."""
 _MAX_OPEN = 16
 """Programs whose memory is held at a time, by a child for each."""
-_PATIENCE_S = 60.0
+_DEADLINE_S = 60.0
 """How long a name may be looked for before nobody waits for it any more."""
 _FAILURES = (OtelGpuError, OSError, struct.error)
 
@@ -141,7 +141,7 @@ class KernelNameResolver:
         """Queue a launch of a kernel that may be unknown."""
         if self._kernels.name(launch.program, launch.handle) is not None:
             if isinstance(launch, Launch):
-                self._witness(launch)
+                self._note_known(launch)
             return
         key = (launch.program, launch.handle)
         with self._lock:
@@ -160,8 +160,8 @@ class KernelNameResolver:
         """Note that something was unloaded whose kernels nobody knows."""
         self._driver.doubt(program)
 
-    def _witness(self, launch: Launch) -> None:
-        if not self._driver.witnessed(launch.program, launch.handle):
+    def _note_known(self, launch: Launch) -> None:
+        if not self._driver.launched_known(launch.program, launch.handle):
             return
         # Reading a program's memory takes long, and where many programs come and go a few of them tell enough.
         with self._lock:
@@ -195,7 +195,7 @@ class KernelNameResolver:
         """Say whether a kernel's name may yet turn up."""
         with self._lock:
             since = self._waiting.get((program, handle))
-            return since is not None and time.monotonic() - since[0] < _PATIENCE_S
+            return since is not None and time.monotonic() - since[0] < _DEADLINE_S
 
     def unnamed(self) -> tuple[int, int]:
         """Return how many kernels wait for a name, and how many of living programs were looked for in vain."""
@@ -423,15 +423,15 @@ class KernelNameResolver:
             for handle in (launch.handle, original):
                 self._kernels.learn(program, handle, name)
                 known.tell(handle, name)
-            self._witness(launch)
+            self._note_known(launch)
             return False
         return True
 
     def _is_named(self, launch: Launch) -> bool:
-        """Say whether a launch's kernel has got its name since the launch, which then is a witness."""
+        """Say whether a launch's kernel has got its name since the launch, which then shows where the driver has names."""
         if self._kernels.name(launch.program, launch.handle) is None:
             return False
-        self._witness(launch)
+        self._note_known(launch)
         return True
 
     def _read_launcher(self) -> None:
@@ -561,7 +561,7 @@ class KernelNameResolver:
             _log.debug("records of process %d: %s", program[0], e)
             return
         for handle, name in names.items():
-            # The driver may have been asked for the kernel meanwhile, and that is the better witness.
+            # The driver may have been asked for the kernel meanwhile, and that is the better source.
             if self._kernels.name(program, handle) is None:
                 self._kernels.learn(program, handle, name, derived=True)
 

@@ -76,7 +76,8 @@ def plan(elf: ElfFile, hooks: Iterable[Hook], rules: SiteRules) -> list[PlannedP
             symbol = exported.get(name)
             if symbol is None:
                 continue
-            probe = _plan_one(elf, hook, symbol, hook.cookie(number, per_thread=per_thread), rules)
+            cookie = hook.cookie(number, per_thread=per_thread)
+            probe = plan_symbol(elf, symbol, rules, hook.program, hook.return_program, cookie)
             if probe.offset is not None:
                 first = taken.setdefault(probe.offset, name)
                 if first != name:
@@ -85,25 +86,19 @@ def plan(elf: ElfFile, hooks: Iterable[Hook], rules: SiteRules) -> list[PlannedP
     return probes
 
 
-def _plan_one(elf: ElfFile, hook: Hook, symbol: Symbol, cookie: int, rules: SiteRules) -> PlannedProbe:
+def plan_symbol(
+    elf: ElfFile, symbol: Symbol, rules: SiteRules, program: str, return_program: str | None, cookie: int = 0
+) -> PlannedProbe:
+    """Find the site of one function; a probe that cannot be placed has the reason."""
     site = site_for_symbol(elf, symbol, rules)
-    offset = None
-    reason = site.reason
+    offset, cost, reason = None, Cost.NONE, site.reason
     if site.cost is not Cost.NONE:
         try:
-            offset = elf.to_offset(symbol.value + site.offset)
+            offset, cost = elf.to_offset(symbol.value + site.offset), site.cost
         except ElfError as e:
             reason = str(e)
     return PlannedProbe(
-        symbol.name,
-        hook.program,
-        hook.return_program,
-        offset,
-        site.instruction,
-        site.offset,
-        site.cost if offset is not None else Cost.NONE,
-        cookie,
-        reason,
+        symbol.name, program, return_program, offset, site.instruction, site.offset, cost, cookie, reason
     )
 
 

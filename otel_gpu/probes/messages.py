@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..elf import ElfFile
-from ..errors import ElfError
-from .attach import PlannedProbe
-from .sites import Cost, SiteRules, site_for_symbol
+from .attach import PlannedProbe, plan_symbol
+from .sites import SiteRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +34,5 @@ def plan_messages(elf: ElfFile, rules: SiteRules) -> Iterator[PlannedProbe]:
     """Resolve the functions in one file; what cannot be probed has a reason."""
     exported = {s.name: s for s in elf.symbols()}
     for hook in MESSAGE_HOOKS:
-        if (symbol := exported.get(hook.symbol)) is None:
-            continue
-        site = site_for_symbol(elf, symbol, rules)
-        offset, cost, reason = None, Cost.NONE, site.reason
-        if site.cost is not Cost.NONE:
-            try:
-                offset, cost = elf.to_offset(symbol.value + site.offset), site.cost
-            except ElfError as e:
-                reason = str(e)
-        yield PlannedProbe(
-            symbol.name, hook.program, hook.return_program, offset, site.instruction, site.offset, cost, 0, reason
-        )
+        if (symbol := exported.get(hook.symbol)) is not None:
+            yield plan_symbol(elf, symbol, rules, hook.program, hook.return_program)

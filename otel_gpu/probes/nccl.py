@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 from ..discovery.libraries import NCCL_NAMES, names_symbol
 from ..elf import ElfFile, Symbol
-from ..errors import ElfError
-from .attach import PlannedProbe
+from .attach import PlannedProbe, plan_symbol
 from .nccl_layout import CommLayout, layout_of
-from .sites import Cost, SiteRules, site_for_symbol
+from .sites import SiteRules
 
 NO_ARGUMENT = 15
 _RANK_BITS, _RANK_AT, _RANKS_AT = 20, 23, 43
@@ -122,17 +121,4 @@ def plan_nccl(elf: ElfFile, rules: SiteRules) -> Iterator[PlannedProbe]:
             if symbol is None or symbol.value in taken:
                 continue
             taken.add(symbol.value)
-            yield _plan_one(elf, hook, symbol, hook.cookie(number, layout), rules)
-
-
-def _plan_one(elf: ElfFile, hook: NcclHook, symbol: Symbol, cookie: int, rules: SiteRules) -> PlannedProbe:
-    site = site_for_symbol(elf, symbol, rules)
-    offset, cost, reason = None, Cost.NONE, site.reason
-    if site.cost is not Cost.NONE:
-        try:
-            offset, cost = elf.to_offset(symbol.value + site.offset), site.cost
-        except ElfError as e:
-            reason = str(e)
-    return PlannedProbe(
-        symbol.name, hook.program, hook.return_program, offset, site.instruction, site.offset, cost, cookie, reason
-    )
+            yield plan_symbol(elf, symbol, rules, hook.program, hook.return_program, hook.cookie(number, layout))

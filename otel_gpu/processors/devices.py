@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from ..components import Processor
 from ..discovery.gpus import Gpu, ProcessDevices
 from ..signals.metrics import Attributes, AttributeValue, Measurement, Resource, attributes
-from . import Processor
 
 INDEX, MODEL, UUID = "cuda.device.index", "cuda.device.model", "cuda.device.uuid"
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from ..components import Processor
 from ..signals.hip import DEVICE_INDEX, DEVICE_UUID
 from ..signals.metrics import Measurement, Resource, attributes
-from . import Processor
 
 
 class HipDeviceSource(Protocol):

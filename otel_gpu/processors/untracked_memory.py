@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from .. import telemetry
+from ..components import Processor
+from ..signals import cuda, hardware
 from ..signals.metrics import Attributes, Measurement, Resource, attributes
-from . import Processor
 from .devices import INDEX, MODEL, UUID
 
 _ON_THE_GPU = ("device", "async", "virtual")
@@ -29,9 +29,9 @@ class UntrackedMemory(Processor):
         """Return the measurements, and the untracked memory of the processes that NVML told of."""
         told: set[tuple[Resource, str]] = set()
         for m in measurements:
-            if m.metric is telemetry.MEMORY_USAGE:
+            if m.metric is cuda.MEMORY_USAGE:
                 self._note_tracked(m)
-            elif m.metric is telemetry.HARDWARE_PROCESS_MEMORY:
+            elif m.metric is hardware.PROCESS_MEMORY:
                 uuid = str(dict(m.attributes)["hw.id"])
                 assert isinstance(m.value, int)
                 held = self._held.setdefault(m.resource, {})
@@ -65,7 +65,7 @@ class UntrackedMemory(Processor):
             return []
         attrs = self._devices.get(resource, {}).get(uuid) or attributes({UUID: uuid.removeprefix("GPU-")})
         size_bytes = self._held[resource][uuid] - tracked.get(uuid, 0)
-        return [Measurement(resource, telemetry.MEMORY_UNTRACKED, attrs, size_bytes)]
+        return [Measurement(resource, cuda.MEMORY_UNTRACKED, attrs, size_bytes)]
 
 
 def _hardware_id(uuid: str) -> str:

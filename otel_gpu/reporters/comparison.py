@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from ..signals.frame_names import file_name, kind_of, label
 from ..signals.profiles import Frame, FrameKind, Profile, ProfileBuilder, merge
-from .frame_names import file_name, kind_of, label
 
 _NAMED_KINDS = frozenset({FrameKind.CPYTHON, FrameKind.CUDA})
 """Those that a name alone does not tell."""

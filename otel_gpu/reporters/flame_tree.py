@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..signals.frame_names import clean, label
 from ..signals.profiles import Frame, FrameKind, Profile
-from .frame_names import clean, label
 
 MAX_NODES = 40_000
 """Nodes drawn: a browser stays quick, and the smaller ones are thinner than a thousandth of a pixel."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..signals.frame_names import distinct_process_names, kind_of, label
 from ..signals.metrics import Resource
 from ..signals.profiles import Frame, FrameKind, Profile, ProfileBuilder, ProfileType
-from .frame_names import distinct_process_names, kind_of, label
 from .tables import FrameBudget
 
 UNKNOWN = ProfileType(

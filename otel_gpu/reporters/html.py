@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
 
+from ..signals.frame_names import clean, distinct_process_names
 from ..signals.metrics import Resource, attributes
 from ..signals.profiles import (
     PROFILE_TYPES,
@@ -27,7 +28,6 @@ from ..signals.profiles import (
     counterparts,
 )
 from .flame_tree import MAX_NODES, FlameTree, flame_tree, top_lines
-from .frame_names import clean, distinct_process_names
 from .tables import FrameBudget, entry
 
 _ASSETS = files(__package__) / "assets"

@@ -10,8 +10,8 @@ import gzip
 from collections.abc import Sequence
 from typing import Any
 
+from ..signals.frame_names import clean, distinct_process_names
 from ..signals.profiles import FileMapping, Frame, FrameKind, Profile, SampleKey, Stack, marker
-from .frame_names import clean, distinct_process_names
 from .pprof_schema import profile_class
 
 _INT64_MAX = 2**63 - 1

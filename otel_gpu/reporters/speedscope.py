@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .. import __version__
 from ..errors import ConfigError
+from ..signals.frame_names import clean, distinct_process_names, file_name, kind_of, label, resource_of
 from ..signals.profiles import PROFILE_TYPES, Frame, Profile, ProfileBuilder, ProfileType
-from .frame_names import clean, distinct_process_names, file_name, kind_of, label, resource_of
+from ..version import __version__
 from .tables import FrameBudget, entry
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"

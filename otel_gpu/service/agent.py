@@ -11,7 +11,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import heap, telemetry
+from .. import heap
+from ..components.processors import Processor
+from ..components.receivers import GivesMetrics, GivesProfiles, GivesSpans
 from ..config.factories import processor_factory
 from ..config.model import Config
 from ..config.settings import Pipeline as PipelineSettings
@@ -20,10 +22,7 @@ from ..errors import OtelGpuError
 from ..exporters import PipelineExporter
 from ..exporters.fan_out import FanOut, profiles_to, spans_to
 from ..exporters.objects import check
-from ..processors import Processor
-from ..processors.kernel_names.settings import KernelNamesSettings
-from ..receivers import GivesMetrics, GivesProfiles, GivesSpans
-from ..signals import Signal
+from ..signals import Signal, self_metrics
 from ..signals.metrics import Point, SelfReading
 from ..supervision import Component, Health, Worker
 from .batches import Batches, BatchPipeline, Item, Reader
@@ -87,7 +86,7 @@ class Agent:
         self._exporters: Exporters | None = None
         self._graph: Graph | None = None
         self._durations = Durations()
-        self._lateness = Lateness(partial(self._durations.note, telemetry.ATTACH_DELAY))
+        self._lateness = Lateness(partial(self._durations.note, self_metrics.ATTACH_DELAY))
         self._health_checks: list[HealthCheck] = []
         self._is_observing = False
         self._exited = threading.Event()
@@ -151,12 +150,12 @@ class Agent:
         )
 
     def _metrics_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> Pipeline:
-        settings = [self._config.processors[p] for p in asked.processors]
+        kept = (processor_factory(p).kernels_kept(self._config.processors[p]) for p in asked.processors)
         return Pipeline(
             asked.receivers,
             self._processors(asked, "metrics"),
             exporters.of("metrics", asked.exporters),
-            SeriesLimits.for_kernels(max((s.top for s in settings if isinstance(s, KernelNamesSettings)), default=0)),
+            SeriesLimits.for_kernels(max(kept, default=0)),
         )
 
     def _batches(
@@ -289,9 +288,9 @@ class Agent:
         if not graph.collect([p.resource for p in ended]):
             # What could not be read may be theirs: they are done with when it was.
             ended = []
-        self._durations.note(telemetry.COLLECT_DURATION, time.perf_counter() - began)
+        self._durations.note(self_metrics.COLLECT_DURATION, time.perf_counter() - began)
         for name, seconds in graph.take_durations():
-            self._durations.note(telemetry.EXPORT_DURATION, seconds, **{"otel.component.name": name})
+            self._durations.note(self_metrics.EXPORT_DURATION, seconds, **{"otel.component.name": name})
         for process in ended:
             processes.forget(process)
         # Much of what was there at the start, or of those who have ended, is freed by now.
@@ -313,5 +312,5 @@ class Agent:
                 ("dropped", stats.dropped_points),
             ):
                 attrs = {"otel.component.name": name, "outcome": outcome}
-                yield SelfReading(telemetry.EXPORT_POINTS, points, attrs)
+                yield SelfReading(self_metrics.EXPORT_POINTS, points, attrs)
         yield from self._durations.readings()

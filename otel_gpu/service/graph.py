@@ -12,14 +12,15 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from .. import telemetry
+from ..components.processors import Processor
+from ..components.receivers import GivesMetrics, Preparing
 from ..exporters import PipelineExporter
 from ..printable import escaped
-from ..processors import Processor
-from ..receivers import GivesMetrics, Preparing
+from ..signals import self_metrics
 from ..signals.metrics import Measurement, Point, Resource, SeriesStore, points
 from ..supervision import Component, Health
 from .batches import Batches
+from .lifetimes import Lifetimes
 from .series_limits import SeriesLimits
 from .timeline import Timeline
 
@@ -69,8 +70,9 @@ class Graph:
         self._receivers = [(Component(name), name, receiver) for name, receiver in receivers.items()]
         self._batches = batches
         self._completed_by = completed_by
-        self._pipelines = pipelines
         self._processing = Component("processors")
+        self._pipelines = [(pipeline, Lifetimes(pipeline.processors, self._processing)) for pipeline in pipelines]
+        self._ended: dict[Resource, None] = {}
         exporters = {e.name: e for pipeline in pipelines for e in pipeline.exporters}
         self._exporters = {name: Component(f"export {name}") for name in exporters}
         self._said = 0
@@ -112,20 +114,22 @@ class Graph:
             if unread:
                 return False
             with self._lock:
-                for pipeline in self._pipelines:
+                self._ended.update(dict.fromkeys(ended))
+                for pipeline, lifetimes in self._pipelines:
                     self._note_overflow(pipeline)
                     for resource in ended:
-                        pipeline.store.end(resource)
+                        lifetimes.end(resource)
             return True
 
     def _take_in(self, receiver: str, measurements: list[Measurement]) -> None:
         measurements = self._processed(self._completed_by, measurements)
-        for pipeline in self._pipelines:
+        for pipeline, lifetimes in self._pipelines:
             if receiver not in pipeline.receivers:
                 continue
             processed = self._processed(pipeline.processors, measurements)
             rest = iter(processed)
             with self._lock:
+                lifetimes.note(m.resource for m in measurements)
                 for _ in range(len(processed) + 1):
                     with self._folding:
                         pipeline.store.fold(rest, self._since_ns)
@@ -142,7 +146,7 @@ class Graph:
     def _note_overflow(self, pipeline: Pipeline) -> None:
         """Let each process say how much of its detail was lost, and the log once of each."""
         for resource, count, is_news in pipeline.store.take_overflowed():
-            lost = Measurement(resource, telemetry.SERIES_OVERFLOW, (), count)
+            lost = Measurement(resource, self_metrics.SERIES_OVERFLOW, (), count)
             pipeline.store.fold([lost], self._since_ns, limited=False)
             if is_news and self._said < _MAX_SAID:
                 self._said += 1
@@ -159,16 +163,19 @@ class Graph:
     def export(self) -> None:
         """Hand every series to every exporter of its pipeline, and drop those that have ended."""
         with self._lock:
+            for pipeline, lifetimes in self._pipelines:
+                for resource in lifetimes.over():
+                    pipeline.store.end(resource)
             self._export(self._timeline.next())
-            gone = [
-                (pipeline.processors, resource) for pipeline in self._pipelines for resource in pipeline.store.sweep()
-            ]
-            gone += [(self._completed_by, resource) for resource in dict.fromkeys(resource for _, resource in gone)]
-            for processors, resource in gone:
-                for processor in processors:
-                    if (forget := getattr(processor, "forget", None)) is not None:
-                        with self._processing:
-                            forget(resource)
+            gone = [(processor, resource) for resource in self._ended for processor in self._completed_by]
+            self._ended.clear()
+            for pipeline, lifetimes in self._pipelines:
+                pipeline.store.sweep()
+                gone += lifetimes.forget()
+            for processor, resource in gone:
+                if (forget := getattr(processor, "forget", None)) is not None:
+                    with self._processing:
+                        forget(resource)
 
     def export_batches(self, *, last: bool = False) -> None:
         """Hand spans and profiles to their exporters; with `last`, all that there are. By one thread at a time."""
@@ -176,7 +183,7 @@ class Graph:
             batches.export(last=last)
 
     def _export(self, now: int) -> None:
-        for pipeline in self._pipelines:
+        for pipeline, _ in self._pipelines:
             for exporter in pipeline.exporters:
                 began = time.perf_counter()
                 with self._exporters[exporter.name]:
@@ -192,7 +199,7 @@ class Graph:
         _log.warning("the clock was set back: counters and histograms begin anew")
         last_ns, self._since_ns = self._timeline.begin_anew()
         self._export(last_ns)
-        for pipeline in self._pipelines:
+        for pipeline, _ in self._pipelines:
             pipeline.store.restart(self._since_ns)
 
     def take_durations(self) -> list[tuple[str, float]]:
@@ -204,5 +211,5 @@ class Graph:
         """Return every series as it stands, once where several pipelines have the same."""
         with self._lock:
             # Once where several pipelines have the same.
-            found = {(p.resource, p.name, p.attributes): p for one in self._pipelines for p in points(one.store)}
+            found = {(p.resource, p.name, p.attributes): p for one, _ in self._pipelines for p in points(one.store)}
             return list(found.values())

@@ -61,7 +61,7 @@ class HealthCheck:
         self._stopped: asyncio.Event | None = None
         self._open: dict[asyncio.Task[None], None] = {}
         self._second, self._taken = 0.0, 0
-        self.worker = Worker("health_check", self._serve, interrupt=self._interrupt, patience_s=math.inf)
+        self.worker = Worker("health_check", self._serve, interrupt=self._interrupt, stuck_after_s=math.inf)
         self.worker.start()
         host, port = self.address
         _log.info("health is told at http://%s:%d%s", f"[{host}]" if ":" in host else host, port, settings.path)

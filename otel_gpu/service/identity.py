@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from .. import __version__
 from ..discovery.host import host
 from ..signals.metrics import Resource, attributes
+from ..version import __version__
 
 
 def agent_resource(configured: Mapping[str, str]) -> Resource:

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from .. import telemetry
 from ..components import Context, ProcessorContext
+from ..components.processors import Processor
+from ..components.receivers import LibraryReceiver, Receiver, SelfMeasuring, Supervised
 from ..config.factories import receiver_factory
 from ..config.settings import component_type
 from ..discovery.host import host
@@ -20,10 +21,8 @@ from ..errors import UnsupportedKernelError
 from ..memory_limit import table_share
 from ..process.files import File, MappedFile
 from ..process.parsers import Parsers
-from ..processors import Processor
-from ..receivers import LibraryReceiver, Receiver, SelfMeasuring, Supervised
 from ..shortage import require_descriptors
-from ..signals import Signal
+from ..signals import Signal, self_metrics
 from ..signals.metrics import Resource, SelfReading, attributes
 from ..supervision import Component, Health
 from .ending import Ending
@@ -96,8 +95,7 @@ class Observation:
             readings=self.readings,
             health=self._health,
         )
-        # What measures the agent is read when all others have been.
-        for component in sorted(self._wanted, key=lambda wanted: component_type(wanted) == "self"):
+        for component in sorted(self._wanted, key=lambda wanted: receiver_factory(wanted).reads_last):
             self._find_or_make(component, None)
 
     def processor_context(self, component: str, signal: Signal) -> ProcessorContext:
@@ -168,9 +166,9 @@ class Observation:
                 yield from receiver.readings()
         identities = self.processes.identities
         for cut, count in identities.cuts().items():
-            yield SelfReading(telemetry.RESOURCE_ATTRIBUTES_CUT, count, {"reason": cut.value})
+            yield SelfReading(self_metrics.RESOURCE_ATTRIBUTES_CUT, count, {"reason": cut.value})
         for reason, count in identities.unread().items():
-            yield SelfReading(telemetry.PROCESSES_UNREAD, count, {"reason": reason.value})
+            yield SelfReading(self_metrics.PROCESSES_UNREAD, count, {"reason": reason.value})
         yield from self._readings()
 
     def look_no_more(self, hurry_s: float) -> None:

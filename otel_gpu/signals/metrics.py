@@ -247,12 +247,10 @@ class SeriesStore:
         if (owner := self._resources.get(resource)) is not None:
             owner.ended = True
 
-    def sweep(self) -> list[Resource]:
-        """Drop and return the resources that have ended."""
-        gone = [r for r, owner in self._resources.items() if owner.ended]
-        for resource in gone:
+    def sweep(self) -> None:
+        """Drop the resources that have ended."""
+        for resource in [r for r, owner in self._resources.items() if owner.ended]:
             self._size -= len(self._resources.pop(resource).series)
-        return gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from otel_gpu.components import (
-    AttributeSpec, ExporterFactory, Instrument, Measurement, MetricSpec, ProcessorFactory, ReceiverFactory, Resource, attributes,
+    AttributeSpec, Check, ExporterFactory, Instrument, Measurement, MetricSpec, Needs, ProcessorFactory, ReceiverFactory, Resource,
+    attributes,
 )
 
 SPEED = MetricSpec("fans.speed", "{revolution}/min", Instrument.GAUGE, "How fast a fan turns.", ("fan",))
@@ -78,10 +79,20 @@ class Text:
         Path(self._settings.path).write_text("".join(f"{p.name} {p.value}\\n" for p in points))
 
 
-RECEIVER = ReceiverFactory(FanSettings, Fans, (SPEED,), (AttributeSpec("fan", "Which fan.", ("left", "right")),))
+def needs(settings, signal):
+    return Needs(written=(settings.path,), endpoints=("127.0.0.1:1",))
+
+
+def checks():
+    return [Check("fans", ok=False, required=False, detail="none turns", fix="switch one on")]
+
+
+RECEIVER = ReceiverFactory(
+    FanSettings, Fans, (SPEED,), (AttributeSpec("fan", "Which fan.", ("left", "right")),), checks=checks
+)
 ONE_ONLY = ReceiverFactory(FanSettings, Fans, why_one="one is loud enough")
 PROCESSOR = ProcessorFactory(RenameSettings, Rename)
-EXPORTER = ExporterFactory(TextSettings, Text)
+EXPORTER = ExporterFactory(TextSettings, Text, needs=needs)
 """
 _ENTRY_POINTS = """
 [otel_gpu.receivers]
@@ -174,6 +185,40 @@ def test_what_is_wrong_with_them_is_said(
 
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_what_they_need_of_the_host_is_looked_at(package: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(json.dumps(_CONFIG))
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_gpu", "doctor", "--json", "--config", str(tmp_path / "agent.yaml")],
+        env={**package, "PYTHONPATH": f"{package['PYTHONPATH']}:{Path(__file__).parent.parent.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    found = [(c["check"], c["detail"], c["fix"]) for c in json.loads(done.stdout)]
+    assert found.count(("fans", "none turns", "switch one on")) == 1
+    assert [detail for name, detail, _ in found if name == "endpoint text"] == ["127.0.0.1:1: Connection refused"]
+    assert "nvidia driver" not in {name for name, _, _ in found}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a right of its own there")
+def test_where_they_write_root_keeps_the_right_to(package: dict[str, str], tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o755)
+    os.chown(theirs, 65534, 65534)
+    config = {
+        "receivers": {"fans": {"speed": 900}},
+        "exporters": {"text": {"path": str(theirs / "fans.txt")}},
+        "service": {"interval": "200ms"},
+    }
+
+    done = _run(package, tmp_path, config)
+
+    assert done.returncode == 0, done.stderr
+    assert (theirs / "fans.txt").read_text() == "fans.speed 900\n"
 
 
 def test_they_are_documented(package: dict[str, str]) -> None:
@@ -309,3 +354,45 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     refused = _run(package, tmp_path, wrong)
     assert refused.returncode == 2
     assert "kernel_names processes metrics and profiles; leave it out" in refused.stderr
+
+
+def test_resources_of_every_signal_are_changed_where_a_pipeline_asks_for_it(
+    package: dict[str, str], tmp_path: Path
+) -> None:
+    place = tmp_path / "packages"
+    (place / "towers_of_others.py").write_text(_TOWER)
+    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
+        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
+    )
+    changed = {"receivers": ["tower"], "processors": ["resource"], "exporters": ["file"]}
+    action = {"key": "deployment.environment.name", "value": "lab", "action": "upsert"}
+    config = {
+        "receivers": {"tower": {}},
+        "processors": {"resource": {"attributes": [action, {"key": "host.name", "action": "delete"}]}},
+        "exporters": {"file": {"path": "out"}, "file/raw": {"path": "raw"}},
+        "service": {
+            "interval": "200ms",
+            "pipelines": {
+                "metrics": changed,
+                "traces": changed,
+                "profiles": changed,
+                "metrics/raw": {"receivers": ["tower"], "exporters": ["file/raw"]},
+            },
+        },
+    }
+
+    done = _run(package, tmp_path, config)
+
+    assert done.returncode == 0, done.stderr
+    shown = (
+        [dict(sample.resource) for sample in read_metrics(tmp_path / "out").samples]
+        + [dict(span.resource.attributes) for span in read_spans(tmp_path / "out")]
+        + [dict(profile.resource.attributes) for profile in read_profiles(tmp_path / "out" / "profiles.jsonl")]
+    )
+    assert len(shown) > 3
+    for resource in shown:
+        assert resource["deployment.environment.name"] == "lab"
+        assert "host.name" not in resource
+    [raw] = read_metrics(tmp_path / "raw").samples
+    assert "host.name" in raw.resource
+    assert "deployment.environment.name" not in raw.resource

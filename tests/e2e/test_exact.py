@@ -1,4 +1,4 @@
-"""One storm of calls, three witnesses: the program, the mock driver and what the agent exported."""
+"""One storm of calls, three sources: the program, the mock driver and what the agent exported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def storm(tmp_path_factory: pytest.TempPathFactory) -> Storm:
     return Storm(said, truth, everything, everything.of(truth.pid))
 
 
-def test_the_two_witnesses_agree(storm: Storm) -> None:
+def test_the_two_sources_agree(storm: Storm) -> None:
     assert {k: n["launches"] for k, n in storm.said["kernels"].items()} == storm.truth.launches
     assert sum(storm.truth.launches.values()) == THREADS * LAUNCHES
     assert sum(c["bytes"] for c in storm.said["copies"]) == storm.truth.copied.sum

@@ -1,4 +1,4 @@
-"""A program on HIP, three witnesses: what it does, what the stand-in was asked, and what the agent exported."""
+"""A program on HIP, three sources: what it does, what the stand-in was asked, and what the agent exported."""
 
 from __future__ import annotations
 

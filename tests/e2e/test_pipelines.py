@@ -66,3 +66,41 @@ def test_every_pipeline_carries_what_it_is_to_carry(tmp_path: Path) -> None:
     assert "otel_gpu.probes" in _names(own)
     assert _CALLS not in _names(own)
     assert _names(both) == _names(raw) | _names(own)
+
+
+def test_processes_that_nothing_tells_apart_are_added_up_exactly(tmp_path: Path) -> None:
+    config = tmp_path / "agent.yaml"
+    deleted = [{"key": f"process.{key}", "action": "delete"} for key in ("pid", "parent_pid")]
+    config.write_text(
+        json.dumps(
+            {
+                "receivers": {"cuda": {}},
+                "processors": {"resource": {"attributes": deleted}},
+                "exporters": {"file": {"path": str(tmp_path / "out")}},
+                "service": {
+                    "interval": "200ms",
+                    "pipelines": {
+                        "metrics": {"receivers": ["cuda"], "processors": ["resource"], "exporters": ["file"]}
+                    },
+                },
+            }
+        )
+    )
+    storm = [ground.part("programs") / "launch_storm", *_STORM]
+    with Program(storm, tmp_path) as one, Program(storm, tmp_path) as two:
+        one.ready()
+        two.ready()
+        with Agent(["--config", config, "--pid", str(one.pid), str(two.pid)], tmp_path) as agent:
+            agent.wait_attached()
+            one.run_phase()
+            launches = one.finish().launches.total()
+            two.run_phase()
+            launches += two.finish().launches.total()
+            agent.wait()
+
+    calls = read_metrics(tmp_path / "out").named(_CALLS)
+    resource = calls.samples[0].resource
+    assert all(sample.resource == resource for sample in calls.samples)
+    assert "process.pid" not in resource
+    # A kernel's series may have ended with the first, and begun again: both count.
+    assert calls.total(_CALLS) == launches

@@ -18,7 +18,7 @@ from otel_gpu.receivers.rdma.settings import RdmaSettings
 from otel_gpu.service.agent import Agent
 from otel_gpu.signals.metrics import Buckets, Point
 
-PATIENCE_S = 120.0
+DEADLINE_S = 120.0
 OK, REMOTE_ACCESS, RNR_RETRIES = "0", "10", "13"
 Totals = Counter[tuple[str, ...]]
 
@@ -61,10 +61,10 @@ class Seen:
 
     def until(self, what: str, condition: Callable[[Totals], bool]) -> Totals:
         """Wait until it says so."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not condition(totals := self.totals()):
             if time.monotonic() > deadline:
-                print(f"check: WRONG not seen in {PATIENCE_S:.0f} s: {what}: {dict(+totals)}", flush=True)
+                print(f"check: WRONG not seen in {DEADLINE_S:.0f} s: {what}: {dict(+totals)}", flush=True)
                 return totals
             time.sleep(0.2)
         return totals
@@ -158,7 +158,7 @@ def main() -> None:
             seen = Seen(agent)
             traffic.do("connect")
             print("check: connected", flush=True)
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + DEADLINE_S
             while not seen.totals()["rdma.client.operation.duration", "write"] and time.monotonic() < deadline:
                 traffic.do("write", 1, 8)
             check_operations(traffic, seen)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from otel_gpu.components import Processor, Receiver
 from otel_gpu.exporters import PipelineExporter
-from otel_gpu.processors import Processor
-from otel_gpu.receivers import Receiver
 from otel_gpu.service.graph import Graph, Pipeline
 from otel_gpu.service.series_limits import SeriesLimits
 from otel_gpu.service.timeline import Timeline

@@ -564,6 +564,21 @@ class TestProfiles:
             ),
             ("receivers: {profile: }\nexporters: {console: }", "profiles leave by OTLP or in files, not by console"),
             ("receivers: {profile: {types: [launches]}}", r"receivers\.profile\.types"),
+            (
+                "processors: {resource: {attributes: [{key: a, action: delete}, {kye: b, action: delete}]}}",
+                r"processors\.resource\.attributes\[1\]\.kye: there is no such key; did you mean 'key'",
+            ),
+            (
+                "processors: {resource: {attributes: [delete]}}",
+                r"attributes\[0\]: expected keys and values, found text",
+            ),
+            ("processors: {resource: {attributes: [{key: a, action: remove}]}}", r"attributes\[0\]\.action"),
+            ("processors: {resource: {attributes: []}}", r"processors\.resource\.attributes"),
+            ("processors: {resource: }", "processors.resource: object missing required field attributes"),
+            (
+                "processors: {resource: {attributes: [{key: a, action: insert}]}}",
+                "processors.resource: a needs one value",
+            ),
         ],
     )
     def test_what_cannot_be_is_said(self, load, text: str, message: str) -> None:

@@ -131,7 +131,7 @@ def test_late_handles_are_named_by_what_known_ones_showed(
     known, late = records(NAMES), records(["late_kernel"])
     for handle, name in named(known).items():
         table.learn(PROGRAM, handle, name)
-        names.witnessed(PROGRAM, handle)
+        names.launched_known(PROGRAM, handle)
     (handle,) = late
 
     assert names.name(PROGRAM, driver, memory, {handle: 1.0}) == {handle}
@@ -147,7 +147,7 @@ def test_what_may_have_been_unloaded_is_not_named(
     known, late = records(NAMES), records(["late_kernel"])
     for handle, name in named(known).items():
         table.learn(PROGRAM, handle, name)
-        names.witnessed(PROGRAM, handle)
+        names.launched_known(PROGRAM, handle)
     (handle,) = late
     names.doubt(PROGRAM)
 
@@ -155,7 +155,7 @@ def test_what_may_have_been_unloaded_is_not_named(
     assert table.name(PROGRAM, handle) is None
 
 
-def test_unloaded_kernels_are_no_witnesses() -> None:
+def test_unloaded_kernels_are_no_evidence() -> None:
     table = KernelTable()
     table.learn(PROGRAM, 1, "one", module=9)
     table.learn(PROGRAM, 2, "two")

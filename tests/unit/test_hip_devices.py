@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu import telemetry
 from otel_gpu.discovery import kfd
 from otel_gpu.discovery.identification import Known
 from otel_gpu.discovery.processes import ProcessTable
@@ -18,6 +17,7 @@ from otel_gpu.process.parsers import Parsers
 from otel_gpu.processors.hip_devices import HipDeviceNames
 from otel_gpu.receivers.hip.devices import HipDeviceTable, visible_devices
 from otel_gpu.receivers.hip.rows import PARALLEL
+from otel_gpu.signals import cuda
 from otel_gpu.signals.metrics import Measurement, Resource, attributes
 
 UNIQUE = (0xA1B2C3D4E5F60718, 0x9000000000000001, 0)
@@ -113,7 +113,7 @@ def test_a_measurement_gets_the_uuid_of_a_gpu_that_the_process_works_on(
     observed = table.observe(process.pid)
     devices = HipDeviceTable(table, parsers, sysfs)
     devices.observe(observed)
-    metric = PARALLEL[telemetry.KERNEL_LAUNCH_CALLS]
+    metric = PARALLEL[cuda.KERNEL_LAUNCH_CALLS]
 
     def named(device: int | None, resource: Resource = observed.resource) -> object:
         measurement = Measurement(resource, metric, attributes({"hip.device.index": device}), 1)

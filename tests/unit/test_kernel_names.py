@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu import telemetry
 from otel_gpu.processors.kernel_names.processor import KernelNames
+from otel_gpu.signals import cuda
 from otel_gpu.signals.metrics import Buckets, Measurement, MetricSpec, Resource, SeriesStore, Value, attributes
 
 PROCESS, ANOTHER = (Resource(attributes({"process.pid": n})) for n in (1, 2))
@@ -17,7 +17,7 @@ AXPY = "_ZN4shop4axpyIfEEvifPKT_PS1_"
 
 
 def launches(name: str, count: int, resource: Resource = PROCESS) -> Measurement:
-    return of(telemetry.KERNEL_LAUNCH_CALLS, name, count, resource)
+    return of(cuda.KERNEL_LAUNCH_CALLS, name, count, resource)
 
 
 def of(metric: MetricSpec, name: str, value: Value, resource: Resource = PROCESS) -> Measurement:
@@ -42,8 +42,8 @@ def test_the_most_launched_keep_their_names_and_the_rest_is_other() -> None:
 
 def test_few_launches_of_many_blocks_are_important_too() -> None:
     names = KernelNames(1)
-    huge = of(telemetry.KERNEL_GRID_SIZE, "huge", Buckets({20: 1}, 1 << 21))
-    small = of(telemetry.KERNEL_GRID_SIZE, "small", Buckets({1: 60}, 240))
+    huge = of(cuda.KERNEL_GRID_SIZE, "huge", Buckets({20: 1}, 1 << 21))
+    small = of(cuda.KERNEL_GRID_SIZE, "small", Buckets({1: 60}, 240))
 
     found = names.metrics([launches("huge", 1), launches("small", 60), launches("third", 60), huge, small])
 
@@ -78,7 +78,7 @@ def test_zero_takes_names_away() -> None:
 
 
 def test_what_has_no_kernel_passes() -> None:
-    plain = Measurement(PROCESS, telemetry.MEMORY_ALLOCATIONS, (), 1)
+    plain = Measurement(PROCESS, cuda.MEMORY_ALLOCATIONS, (), 1)
 
     assert KernelNames(1).metrics([plain]) == [plain]
     assert KernelNames(1).metrics([launches("a", 1), plain])[0] == plain

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.receivers.nvml import metrics as nvml_metrics
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver
+from otel_gpu.signals import hardware
 from otel_gpu.signals.metrics import Instrument, Measurement, Resource, SeriesStore, attributes
 
 STANDIN = Path(__file__).parent.parent / "standins" / "cuda"
@@ -109,7 +109,7 @@ def test_each_gpu_is_named_as_dcgm_names_it(library: str, knobs: Knobs, monkeypa
     monkeypatch.setenv("MOCKCUDA_DEVICES", "2")
     receiver = NvmlReceiver(HOST, library=library)
 
-    temperatures = [m for m in receiver.collect() if m.metric is nvml_metrics.TEMPERATURE]
+    temperatures = [m for m in receiver.collect() if m.metric is hardware.TEMPERATURE]
 
     assert [dict(m.attributes) for m in temperatures] == [
         {
@@ -153,7 +153,7 @@ def test_levels_flow_as_changes(receiver: NvmlReceiver, knobs: Knobs) -> None:
         knobs.process(os.getpid(), {0: used})
         store.fold(receiver.collect(), 1)
 
-        (held,) = [s.value for r in store for s in r.series.values() if s.metric is nvml_metrics.MEMORY_USAGE]
+        (held,) = [s.value for r in store for s in r.series.values() if s.metric is hardware.MEMORY_USAGE]
         assert held == used
 
 
@@ -206,7 +206,7 @@ def test_without_byte_counters_pcie_is_a_sampled_rate_under_another_name(receive
 def test_each_reason_for_low_clocks_is_told(receiver: NvmlReceiver, knobs: Knobs) -> None:
     knobs.set(throttle=0x4 | 0x40)
 
-    found = [m for m in receiver.collect() if m.metric is nvml_metrics.THROTTLED]
+    found = [m for m in receiver.collect() if m.metric is hardware.THROTTLED]
 
     active = {dict(m.attributes)["hw.gpu.throttle.reason"]: m.value for m in found}
     assert len(active) == 9
@@ -282,7 +282,7 @@ def test_a_lost_gpu_says_so_and_comes_back(receiver: NvmlReceiver, knobs: Knobs)
 
     def states() -> dict[object, object]:
         store.fold(receiver.collect(), 1)
-        series = [s for r in store for s in r.series.values() if s.metric is nvml_metrics.STATUS]
+        series = [s for r in store for s in r.series.values() if s.metric is hardware.STATUS]
         return {dict(s.attributes)["hw.state"]: s.value for s in series}
 
     assert states() == {"ok": 1, "degraded": 0, "failed": 0}
@@ -370,7 +370,7 @@ def test_a_destroyed_mig_instance_takes_its_levels_back(
 
     store.fold(receiver.collect(), 1)
 
-    series = [s for r in store for s in r.series.values() if s.metric is nvml_metrics.MEMORY_LIMIT]
+    series = [s for r in store for s in r.series.values() if s.metric is hardware.MEMORY_LIMIT]
     assert sorted(s.value for s in series) == [0, 16 * GIB]
     receiver.close()
 
@@ -382,16 +382,16 @@ def test_every_measurement_is_declared_with_its_attributes(library: str, knobs: 
     knobs.process(os.getpid(), {0: GIB})
     knobs.set(xids="0:31")
     wait_for(receiver.xid_history)
-    described = {name for name, _, _ in nvml_metrics.ATTRIBUTES}
+    described = {spec.name for spec in hardware.ATTRIBUTES}
 
     found = receiver.collect() + receiver.collect()
 
     for m in found:
-        assert m.metric in nvml_metrics.SPECS
+        assert m.metric in hardware.SPECS
         assert {name for name, _ in m.attributes} <= set(m.metric.attributes) <= described
         assert isinstance(m.value, float if m.metric.floating else int), m
     # The sampled rate is told only by GPUs without byte counters.
-    assert {m.metric for m in found} == set(nvml_metrics.SPECS) - {nvml_metrics.IO_RATE}
+    assert {m.metric for m in found} == set(hardware.SPECS) - {hardware.IO_RATE}
     assert all(m.value >= 0 for m in found if m.metric.instrument is Instrument.COUNTER)
     receiver.close()
 

@@ -10,6 +10,7 @@ import pytest
 from otel_gpu.exporters import ExporterStats
 from otel_gpu.processors.kernel_names.processor import KernelNames
 from otel_gpu.service.graph import Graph
+from otel_gpu.signals.cuda import KERNEL_LAUNCH_CALLS
 from otel_gpu.signals.metrics import (
     Buckets,
     Instrument,
@@ -20,7 +21,6 @@ from otel_gpu.signals.metrics import (
     Value,
     attributes,
 )
-from otel_gpu.telemetry import KERNEL_LAUNCH_CALLS
 from tests.unit.graphs import one_pipeline
 
 CALLS = MetricSpec("calls", "{call}", Instrument.COUNTER, "Calls.")

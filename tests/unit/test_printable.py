@@ -16,8 +16,8 @@ from otel_gpu.cli.inspect import render as render_library
 from otel_gpu.errors import ElfError
 from otel_gpu.exporters.console.exporter import ConsoleExporter
 from otel_gpu.exporters.console.settings import ConsoleSettings
-from otel_gpu.host_checks import Check
 from otel_gpu.inspection import InspectedProbe
+from otel_gpu.needs import Check
 from otel_gpu.printable import escaped, one_line
 from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 

@@ -290,7 +290,7 @@ def test_who_waits_for_a_programs_name_holds_up_nobody(table: ProcessTable, chil
 
     process = table.observe(child.pid)
     resource = process.resource
-    identification = Slow(ProcessInfo(child.pid), lambda _: resource, patience_s=60)
+    identification = Slow(ProcessInfo(child.pid), lambda _: resource, timeout_s=60)
     process.identity = identification
     with ThreadPoolExecutor(2) as others:
         found = others.submit(table.of_resource, resource)

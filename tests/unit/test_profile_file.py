@@ -18,9 +18,9 @@ from otel_gpu.profiles import diff, read
 from otel_gpu.reporters import reading as profile_read
 from otel_gpu.reporters.files import SUFFIXES, check_output, check_suffix, write_difference, write_profile
 from otel_gpu.reporters.flame_tree import flame_tree
-from otel_gpu.reporters.frame_names import label
 from otel_gpu.reporters.pprof import encode_pprof
 from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.signals.frame_names import label
 from otel_gpu.signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,

@@ -186,7 +186,7 @@ def test_that_kernels_wait_for_libraries_is_said_once_and_so_is_its_end(
 def test_nobody_waits_for_ever(quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
     monkeypatch.setattr(quiet, "_look", lambda _launch: gate.wait(10))
-    monkeypatch.setattr(resolver, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(resolver, "_DEADLINE_S", 0.0)
 
     quiet.submit(launch())
 
@@ -321,7 +321,7 @@ def test_few_programs_are_compared_to_what_is_known_of_their_driver_however_many
     quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, judged = threading.Event(), []
-    monkeypatch.setattr(quiet._driver, "witnessed", lambda *_: True)
+    monkeypatch.setattr(quiet._driver, "launched_known", lambda *_: True)
     monkeypatch.setattr(quiet._driver, "judge", lambda program, *_: judged.append(program))
     monkeypatch.setattr(quiet, "_module_at", lambda *_: gate.wait(20) and MODULES[0])
     many = [launch(program=(PROGRAM[0], number)) for number in range(500)]

@@ -17,7 +17,7 @@ from otel_gpu.signals.metrics import (
     SeriesStore,
     attributes,
 )
-from otel_gpu.telemetry import SERIES_OVERFLOW
+from otel_gpu.signals.self_metrics import SERIES_OVERFLOW
 from tests.unit.graphs import one_pipeline
 
 CALLS = MetricSpec("calls", "{call}", Instrument.COUNTER, "Calls.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from otel_gpu import telemetry
 from otel_gpu.processors.untracked_memory import UntrackedMemory
+from otel_gpu.signals import cuda, hardware
 from otel_gpu.signals.metrics import Measurement, Resource, attributes
 
 PROCESS, OTHER = (Resource(attributes({"process.pid": n})) for n in (1, 2))
@@ -13,15 +13,15 @@ GIB = 1 << 30
 
 def usage(size: int, kind: str = "device", resource: Resource = PROCESS, **device: object) -> Measurement:
     attrs = attributes({"cuda.memory.type": kind, **(device or DEVICE)})
-    return Measurement(resource, telemetry.MEMORY_USAGE, attrs, size)
+    return Measurement(resource, cuda.MEMORY_USAGE, attrs, size)
 
 
 def held(size: int, uuid: str = "GPU-aaaa", resource: Resource = PROCESS) -> Measurement:
-    return Measurement(resource, telemetry.HARDWARE_PROCESS_MEMORY, attributes({"hw.id": uuid}), size)
+    return Measurement(resource, hardware.PROCESS_MEMORY, attributes({"hw.id": uuid}), size)
 
 
 def untracked(found: list[Measurement]) -> list[tuple[dict[str, object], object]]:
-    return [(dict(m.attributes), m.value) for m in found if m.metric is telemetry.MEMORY_UNTRACKED]
+    return [(dict(m.attributes), m.value) for m in found if m.metric is cuda.MEMORY_UNTRACKED]
 
 
 def test_it_is_the_drivers_figure_less_what_lies_on_the_gpu() -> None:

@@ -96,7 +96,7 @@ class Sender(Generic[Body]):
         """When everything must be over; set by `shutdown`."""
         self._failed_before = 0
         # An attempt has its own time limit, and the pause before the next one may be longer than any.
-        self.worker = Worker(f"export {name}", self._send, recover=self._give_up, patience_s=math.inf)
+        self.worker = Worker(f"export {name}", self._send, recover=self._give_up, stuck_after_s=math.inf)
         self.worker.start()
 
     def submit(self, payload: Payload[Body]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...components import ExporterContext, ExporterFactory
+from ...components import ExporterContext, ExporterFactory, Needs
 from ...signals import SIGNALS
 from .settings import FileSettings
 
@@ -18,4 +18,6 @@ def _create(context: ExporterContext, settings: FileSettings) -> FileExporter:
     return FileExporter(settings, context.name)
 
 
-FACTORY = ExporterFactory(FileSettings, _create, signals=SIGNALS)
+FACTORY = ExporterFactory(
+    FileSettings, _create, signals=SIGNALS, needs=lambda settings, _signal: Needs(written=(settings.path,))
+)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...components import ExporterContext, ExporterFactory, Written
+from ...components import ExporterContext, ExporterFactory, Needs, Written
 from ...signals import SIGNALS, Signal
 from .endpoint import target
 from .section import OtlpSection
@@ -40,9 +40,16 @@ def _check(settings: OtlpSettings, signal: Signal) -> None:
     target(settings, signal)
 
 
+def _needs(settings: OtlpSettings, signal: Signal) -> Needs:
+    return Needs(
+        read=tuple(f for f in (settings.ca_file, settings.cert_file, settings.key_file) if f),
+        endpoints=(target(settings, signal).address.partition("?")[0],),  # a query may hold a credential
+    )
+
+
 def _factory(protocol: Protocol | None) -> ExporterFactory:
     resolve: Callable[[OtlpSection, Written], Mapping[Signal, OtlpSettings]] = partial(_resolved, protocol)
-    return ExporterFactory(OtlpSection, _create, signals=SIGNALS, resolve=resolve, check=_check)
+    return ExporterFactory(OtlpSection, _create, signals=SIGNALS, resolve=resolve, check=_check, needs=_needs)
 
 
 FACTORY = _factory(None)

@@ -15,9 +15,9 @@ from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.resources import Resource as SdkResource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from ... import __version__
 from ...signals import Signal
 from ...signals.metrics import Buckets, Instrument
+from ...version import __version__
 from ..delivery.payload import Payload
 from ..delivery.sender import Accepted, Refused
 from ..queued import QueuedExporter

@@ -16,10 +16,10 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.status import Status, StatusCode
 
-from ... import __version__
 from ...signals import Signal
 from ...signals.metrics import Attributes, AttributeValue, Resource
 from ...signals.spans import Span, SpanContext, SpanStatus
+from ...version import __version__
 from ..batch import Batch
 from ..delivery.payload import Payload
 from ..delivery.sender import Accepted, Refused

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ... import __version__
+from ...version import __version__
 
 SCOPE_NAME = "otel_gpu"
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ... import __version__
 from ...signals.metrics import (
     Attributes,
     Buckets,
@@ -19,6 +18,7 @@ from ...signals.metrics import (
     Series,
     Value,
 )
+from ...version import __version__
 from ..delivery.payload import Payload
 from ..settings import Temporality
 from .identity import SCHEMA_URL, SCOPE_NAME

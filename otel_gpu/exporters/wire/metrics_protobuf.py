@@ -13,8 +13,8 @@ from typing import Any
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
-from ... import __version__
 from ...signals.metrics import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series
+from ...version import __version__
 from ..delivery.payload import Payload
 from ..settings import MAX_REQUEST_BYTES, Temporality
 from .attribute_values import add_attributes

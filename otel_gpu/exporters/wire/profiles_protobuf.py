@@ -15,10 +15,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.profiles.v1development import profiles_pb2 as pb
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
 
-from ... import __version__
-from ...reporters.frame_names import clean, label
+from ...signals.frame_names import clean, label
 from ...signals.metrics import AttributeValue, Resource
 from ...signals.profiles import FileMapping, Frame, Profile, SpanLink, Stack
+from ...version import __version__
 from ..delivery.payload import Payload
 from ..settings import MAX_REQUEST_BYTES
 

@@ -5,9 +5,9 @@ Field names, ids in hexadecimal, enums as numbers and 64-bit integers as strings
 
 from __future__ import annotations
 
-from ... import __version__
 from ...signals.metrics import Attributes, Resource
 from ...signals.spans import Link, Span
+from ...version import __version__
 from .identity import SCHEMA_URL, SCOPE_NAME
 from .json_values import attribute, json_text
 from .span_flags import link_flags, span_flags

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from opentelemetry.proto.trace.v1 import trace_pb2 as pb
 
-from ... import __version__
 from ...signals.metrics import Resource
 from ...signals.spans import Span
+from ...version import __version__
 from ..delivery.payload import Payload
 from ..settings import MAX_REQUEST_BYTES
 from .attribute_values import add_attributes

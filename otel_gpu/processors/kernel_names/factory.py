@@ -17,4 +17,6 @@ def _create(_context: ProcessorContext, settings: KernelNamesSettings) -> Kernel
     return KernelNames(settings.top, settings.demangle)
 
 
-FACTORY = ProcessorFactory(KernelNamesSettings, _create, signals=("metrics", "profiles"))
+FACTORY = ProcessorFactory(
+    KernelNamesSettings, _create, signals=("metrics", "profiles"), kernels_kept=lambda settings: settings.top
+)

@@ -13,23 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ... import telemetry
+from ...components import Processor
 from ...demangle.names import demangle, shorten
-from ...signals import hip
+from ...signals import cuda, hip
 from ...signals.metrics import Attributes, Buckets, Measurement, Resource
 from ...signals.profiles import FrameKind, Profile, ProfileBuilder
 from ...signals.telemetry import OTHER
-from .. import Processor
 
 NAME = "cuda.kernel.name"
 _NAMES = (NAME, hip.KERNEL_NAME)
 _LAUNCHES = {
-    telemetry.KERNEL_LAUNCH_CALLS,
-    telemetry.GRAPH_KERNEL_CALLS,
+    cuda.KERNEL_LAUNCH_CALLS,
+    cuda.GRAPH_KERNEL_CALLS,
     hip.KERNEL_LAUNCH_CALLS,
     hip.GRAPH_KERNEL_CALLS,
 }
-_BLOCKS = {telemetry.KERNEL_GRID_SIZE, hip.KERNEL_GRID_SIZE}
+_BLOCKS = {cuda.KERNEL_GRID_SIZE, hip.KERNEL_GRID_SIZE}
 _DEMANGLERS: dict[str, Callable[[str], str]] = {"full": demangle, "short": shorten, "off": str}
 _LIFETIME = 2
 _DISPLACE = 2

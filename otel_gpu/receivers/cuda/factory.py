@@ -5,9 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from ... import telemetry
-from ...components import Context, ReceiverFactory
+from ...components import Context, Needs, ReceiverFactory
 from ...probes.counted import Counted
+from ...signals import cuda, hip
+from . import installed
 from .settings import CountingSettings, CudaSettings
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def _create(context: Context, settings: CudaSettings) -> CudaReceiver:
 FACTORY = ReceiverFactory(
     CudaSettings,
     _create,
-    metrics=telemetry.GROUPS["CUDA"] + telemetry.GROUPS["HIP"],
+    metrics=cuda.SPECS + hip.SPECS,
     why_one="its programs and tables are in the kernel once, and count for every pipeline",
     places_probes=True,
+    needs=lambda settings: Needs(link=settings.link),
+    checks=installed.checks,
 )

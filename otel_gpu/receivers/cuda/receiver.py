@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from ... import telemetry
 from ...abi import Loss, Table
 from ...bpf.maps import BpfMap
 from ...bpf.ringbuf import RingReader
 from ...bpf.tracepoints import TracepointLinks
+from ...components import LibraryReceiver
 from ...discovery import drivers
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Began, Process, ProcessTable
@@ -29,9 +29,9 @@ from ...probes.sites import Policy, SiteRules
 from ...probes.table import TABLES
 from ...process.files import File, MappedFile
 from ...process.parsers import Parsers
+from ...signals import self_metrics
 from ...signals.metrics import Measurement, SelfReading, attributes
 from ...supervision import Component, Health
-from .. import LibraryReceiver
 from ..hip import rows as hip
 from ..hip.devices import HipDeviceTable
 from ..losses import loss_readings, read_losses
@@ -355,7 +355,7 @@ class CudaReceiver(LibraryReceiver):
     def _lost(self, loss: ProgramLoss) -> Measurement:
         owner = self._processes.owner(loss.program)
         attrs = attributes({"event": loss.event, "bpf.map.name": loss.table})
-        return Measurement(owner.resource, telemetry.PROCESS_EVENTS_LOST, attrs, loss.count)
+        return Measurement(owner.resource, self_metrics.PROCESS_EVENTS_LOST, attrs, loss.count)
 
     def take_busy(self) -> Mapping[Process, Mapping[int, DeviceTime]]:
         """Return what GPUs did for each process since the last call, by device, as of the last read."""
@@ -385,16 +385,16 @@ class CudaReceiver(LibraryReceiver):
         """Yield what was lost, how full the tables are, and how many probes there are."""
         yield from loss_readings(self.losses())
         for event, count in self.gaps().items():
-            yield SelfReading(telemetry.EVENTS_LOST, count, {"event": event})
+            yield SelfReading(self_metrics.EVENTS_LOST, count, {"event": event})
         for name, (entries, capacity) in self.fill().items():
-            yield SelfReading(telemetry.MAP_ENTRIES, entries, {"bpf.map.name": name})
-            yield SelfReading(telemetry.MAP_CAPACITY, capacity, {"bpf.map.name": name})
+            yield SelfReading(self_metrics.MAP_ENTRIES, entries, {"bpf.map.name": name})
+            yield SelfReading(self_metrics.MAP_CAPACITY, capacity, {"bpf.map.name": name})
         for state, kernels in self.unnamed().items():
-            yield SelfReading(telemetry.KERNELS_UNNAMED, kernels, {"state": state})
+            yield SelfReading(self_metrics.KERNELS_UNNAMED, kernels, {"state": state})
         attached, failed = self.probes()
-        yield SelfReading(telemetry.PROBES, attached, {"state": "attached"})
+        yield SelfReading(self_metrics.PROBES, attached, {"state": "attached"})
         for reason, count in failed.items():
-            yield SelfReading(telemetry.PROBES, count, {"state": "failed", "error.type": reason})
+            yield SelfReading(self_metrics.PROBES, count, {"state": "failed", "error.type": reason})
 
     def gaps(self) -> dict[str, int]:
         """Return how often something was counted without all that there is to know of it, since the start."""

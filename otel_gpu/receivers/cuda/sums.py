@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from ... import abi, telemetry
+from ... import abi
 from ...abi import Allocation, CopyKind, Family, FreeCause, HostMemory, MemoryType, NodeType
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
+from ...signals import cuda
 from ...signals.metrics import (
     Attributes,
     AttributeValue,
@@ -84,9 +85,9 @@ class CudaSums:
             case Family.ERROR:
                 self._error(process, row)
             case Family.IDLE:
-                self._duration(process, row, telemetry.IDLE_DURATION)
+                self._duration(process, row, cuda.IDLE_DURATION)
             case Family.ELAPSED:
-                self._duration(process, row, telemetry.EVENT_ELAPSED_TIME)
+                self._duration(process, row, cuda.EVENT_ELAPSED_TIME)
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield what was added up."""
@@ -98,13 +99,13 @@ class CudaSums:
     def ended(self, process: Process, device: int, kind: MemoryType, size: int) -> None:
         """Count memory that went with its context: no longer in use, without having been freed."""
         attrs = _attributes(device, {"cuda.memory.type": MEMORY_TYPES[kind]})
-        self._numbers[process.resource, telemetry.MEMORY_USAGE, attrs] -= size
+        self._numbers[process.resource, cuda.MEMORY_USAGE, attrs] -= size
 
     def busy(self, process: Process, grown: BusyDelta) -> None:
         """Add what the bounds of a device's busy time grew by."""
         for bound, ns in (("lower", grown.lower_ns), ("upper", grown.upper_ns)):
             attrs = _attributes(grown.device, {"bound": bound})
-            self._seconds[process.resource, telemetry.BUSY_TIME, attrs] += ns / 1e9
+            self._seconds[process.resource, cuda.BUSY_TIME, attrs] += ns / 1e9
 
     def _bucket(self, key: _Key, bucket: int, count: int, total: float, shift: int = abi.BUCKET_SHIFT) -> None:
         if bucket == abi.BUCKET_NONE:
@@ -120,13 +121,13 @@ class CudaSums:
     def _launch(self, process: Process, row: RowDelta) -> None:
         key = self._kernel_key(process, row.subject, row.function)
         attrs = _attributes(row.device, {"cuda.kernel.name": self._kernel_name(process, key)})
-        self._numbers[process.resource, telemetry.KERNEL_LAUNCH_CALLS, attrs] += row.count
-        self._bucket((process.resource, telemetry.KERNEL_GRID_SIZE, attrs), row.bucket_a, row.count, row.sum_a)
-        self._bucket((process.resource, telemetry.KERNEL_BLOCK_SIZE, attrs), row.bucket_b, row.count, row.sum_b)
+        self._numbers[process.resource, cuda.KERNEL_LAUNCH_CALLS, attrs] += row.count
+        self._bucket((process.resource, cuda.KERNEL_GRID_SIZE, attrs), row.bucket_a, row.count, row.sum_a)
+        self._bucket((process.resource, cuda.KERNEL_BLOCK_SIZE, attrs), row.bucket_b, row.count, row.sum_b)
 
     def _graph_launch(self, process: Process, row: RowDelta) -> None:
         resource = process.resource
-        self._numbers[resource, telemetry.GRAPH_LAUNCH_CALLS, _attributes(row.device)] += row.count
+        self._numbers[resource, cuda.GRAPH_LAUNCH_CALLS, _attributes(row.device)] += row.count
         contents = self._graph_contents(process, row.subject)
         if contents is None:
             self.unexpanded_graph_launches += row.count
@@ -134,49 +135,49 @@ class CudaSums:
         for node, count in contents.items():
             if node.type is NodeType.KERNEL:
                 attrs = _attributes(row.device, {"cuda.kernel.name": self._kernel_name(process, node.value)})
-                self._numbers[resource, telemetry.GRAPH_KERNEL_CALLS, attrs] += count * row.count
+                self._numbers[resource, cuda.GRAPH_KERNEL_CALLS, attrs] += count * row.count
             elif node.type is NodeType.GRAPH:
                 self.unexpanded_graph_launches += count * row.count
             elif node.type is NodeType.MEMSET:
                 attrs = _attributes(row.device)
-                self._numbers[resource, telemetry.GRAPH_MEMSET_BYTES, attrs] += node.value * count * row.count
+                self._numbers[resource, cuda.GRAPH_MEMSET_BYTES, attrs] += node.value * count * row.count
         for kind, host, size, count in copies(contents):
-            key = (resource, telemetry.GRAPH_MEMORY_COPIES, _copy_attributes(row.device, kind, host, process))
+            key = (resource, cuda.GRAPH_MEMORY_COPIES, _copy_attributes(row.device, kind, host, process))
             times = count * row.count
             histogram = self._histograms[key]
             histogram.add(Buckets({bucket_index(size): times}, size * times) if size else Buckets(zero_count=times))
 
     def _copy(self, process: Process, row: RowDelta) -> None:
         attrs = _copy_attributes(row.device, CopyKind(row.what), HostMemory(row.detail), process)
-        self._bucket((process.resource, telemetry.MEMORY_COPIES, attrs), row.bucket_a, row.count, row.sum_a)
+        self._bucket((process.resource, cuda.MEMORY_COPIES, attrs), row.bucket_a, row.count, row.sum_a)
 
     def _memset(self, process: Process, row: RowDelta) -> None:
-        self._numbers[process.resource, telemetry.MEMSET_BYTES, _attributes(row.device)] += row.sum_a
+        self._numbers[process.resource, cuda.MEMSET_BYTES, _attributes(row.device)] += row.sum_a
 
     def _free(self, process: Process, row: RowDelta) -> None:
         kind = MemoryType(row.what)
         if kind is MemoryType.UNKNOWN:
             attrs = attributes({"reason": "untracked" if row.detail == FreeCause.UNTRACKED else "allocated_before"})
-            self._numbers[process.resource, telemetry.MEMORY_UNKNOWN_FREES, attrs] += row.count
+            self._numbers[process.resource, cuda.MEMORY_UNKNOWN_FREES, attrs] += row.count
             return
         if row.detail == FreeCause.IMPLICIT:
             attrs = attributes({"reason": "implicit"})
-            self._numbers[process.resource, telemetry.MEMORY_UNKNOWN_FREES, attrs] += row.count
+            self._numbers[process.resource, cuda.MEMORY_UNKNOWN_FREES, attrs] += row.count
         self._memory(process, row.device, kind, -row.sum_a)
 
     def _allocation(self, process: Process, row: RowDelta) -> None:
         kind = MemoryType(row.what)
         if row.detail == Allocation.UNTRACKED:
             attrs = _attributes(row.device, {"cuda.memory.type": MEMORY_TYPES[kind]})
-            self._numbers[process.resource, telemetry.MEMORY_ALLOCATIONS, attrs] += row.sum_a
+            self._numbers[process.resource, cuda.MEMORY_ALLOCATIONS, attrs] += row.sum_a
         else:
             self._memory(process, row.device, kind, row.sum_a)
 
     def _memory(self, process: Process, device: int, kind: MemoryType, change: int) -> None:
         attrs = _attributes(device, {"cuda.memory.type": MEMORY_TYPES[kind]})
-        metric = telemetry.MEMORY_ALLOCATIONS if change > 0 else telemetry.MEMORY_FREE_BYTES
+        metric = cuda.MEMORY_ALLOCATIONS if change > 0 else cuda.MEMORY_FREE_BYTES
         self._numbers[process.resource, metric, attrs] += abs(change)
-        self._numbers[process.resource, telemetry.MEMORY_USAGE, attrs] += change
+        self._numbers[process.resource, cuda.MEMORY_USAGE, attrs] += change
 
     def _duration(self, process: Process, row: RowDelta, metric: MetricSpec) -> None:
         key = (process.resource, metric, _attributes(row.device))
@@ -184,14 +185,14 @@ class CudaSums:
 
     def _wait(self, process: Process, row: RowDelta) -> None:
         attrs = _attributes(row.device, {"cuda.function": FUNCTIONS[row.function]})
-        key = (process.resource, telemetry.SYNCHRONIZE_DURATION, attrs)
+        key = (process.resource, cuda.SYNCHRONIZE_DURATION, attrs)
         self._bucket(key, row.bucket_a, row.count, row.sum_a / 1e9, abi.DURATION_SHIFT)
 
     def _error(self, process: Process, row: RowDelta) -> None:
         attrs = attributes(
             {"cuda.function": FUNCTIONS[row.function], "error.type": self._error_name(process, row.subject)}
         )
-        self._numbers[process.resource, telemetry.ERRORS, attrs] += row.count
+        self._numbers[process.resource, cuda.ERRORS, attrs] += row.count
 
 
 def _attributes(device: int, more: Mapping[str, AttributeValue | None] = MappingProxyType({})) -> Attributes:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from ... import abi, telemetry
+from ... import abi
 from ...abi import CopyKind
 from ...discovery.processes import Process
-from ...signals import hip
+from ...signals import cuda, hip
 from ...signals.metrics import Measurement, MetricSpec, attributes
 
 _COPY_SIDES = {
@@ -24,8 +24,9 @@ _COPY_SIDES = {
 _UNIFIED = (4, 4)
 """CUmemorytype of a copy's two sides, where the kind does not tell them."""
 
+_OF_CUDA = {spec.name: spec for spec in cuda.SPECS}
 PARALLEL: dict[MetricSpec, MetricSpec] = {
-    telemetry.ALL[of_hip.name.replace("gpu.hip.", "gpu.cuda.")]: of_hip for of_hip in hip.SPECS
+    _OF_CUDA[of_hip.name.replace("gpu.hip.", "gpu.cuda.")]: of_hip for of_hip in hip.SPECS
 }
 """The metrics of HIP, by those of CUDA that its rows are added up as."""
 _ATTRIBUTES = {of_hip.name.replace("hip.", "cuda."): of_hip.name for of_hip in hip.ATTRIBUTES}

@@ -67,8 +67,6 @@ def parse_request(data: bytes) -> RequestHead | None:
         text = version.decode()
         framing, length = _request_body(text, headers, doubts)
         return RequestHead(
-            method.decode(),
-            target.decode("latin-1"),
             text,
             headers,
             framing,
@@ -76,6 +74,8 @@ def parse_request(data: bytes) -> RequestHead | None:
             plain.end(),
             _NOTHING,
             _sorted(doubts),
+            method=method.decode(),
+            target=target.decode("latin-1"),
         )
     return _read_request(data)
 
@@ -99,8 +99,6 @@ def _read_request(data: bytes) -> RequestHead | None:
     if missing is Missing.NOTHING:
         framing, length = _request_body(text, headers, doubts)
     return RequestHead(
-        parts[0].decode(),
-        parts[1].decode("latin-1"),
         text,
         headers,
         framing,
@@ -108,6 +106,8 @@ def _read_request(data: bytes) -> RequestHead | None:
         lines.at,
         missing,
         _sorted(doubts),
+        method=parts[0].decode(),
+        target=parts[1].decode("latin-1"),
     )
 
 
@@ -117,7 +117,7 @@ def parse_response(data: bytes, method: str) -> ResponseHead | None:
         headers, doubts = _plain_headers(data, plain.end()), set[Doubt]()
         version, status = plain[1].decode(), int(plain[2])
         framing, length = _response_body(version, status, method, headers, doubts)
-        return ResponseHead(status, version, headers, framing, length, plain.end(), _NOTHING, _sorted(doubts))
+        return ResponseHead(version, headers, framing, length, plain.end(), _NOTHING, _sorted(doubts), status=status)
     return _read_response(data, method)
 
 
@@ -135,7 +135,7 @@ def _read_response(data: bytes, method: str) -> ResponseHead | None:
     framing, length = Framing.UNKNOWN, None
     if missing is Missing.NOTHING:
         framing, length = _response_body(version, status, method, headers, doubts)
-    return ResponseHead(status, version, headers, framing, length, lines.at, missing, _sorted(doubts))
+    return ResponseHead(version, headers, framing, length, lines.at, missing, _sorted(doubts), status=status)
 
 
 def final_response(data: bytes, method: str) -> tuple[ResponseHead | None, int]:
@@ -216,14 +216,14 @@ def _begun_request(data: bytes, at: int) -> RequestHead | None:
         return None
     target = rest.partition(b" ")[0] if blank else b""
     return RequestHead(
-        method.decode() if blank else "",
-        target.decode("latin-1"),
         "",
         Headers(),
         Framing.UNKNOWN,
         None,
         len(data),
         Missing.START_LINE,
+        method=method.decode() if blank else "",
+        target=target.decode("latin-1"),
     )
 
 
@@ -233,7 +233,7 @@ def _begun_response(data: bytes) -> ResponseHead | None:
     if len(data) > MAX_HEAD or (match is None and _BEGUN_STATUS_LINE.match(data) is None):
         return None
     status, version = (int(match[2]), match[1].decode()) if match else (None, "")
-    return ResponseHead(status, version, Headers(), Framing.UNKNOWN, None, len(data), Missing.START_LINE)
+    return ResponseHead(version, Headers(), Framing.UNKNOWN, None, len(data), Missing.START_LINE, status=status)
 
 
 def _headers(lines: _Lines, doubts: set[Doubt]) -> tuple[Headers, Missing]:

@@ -61,12 +61,9 @@ class Headers:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestHead:
-    """The head of a request."""
+class _Head:
+    """What the head of a request and that of a response have alike."""
 
-    method: str
-    target: str
-    """As it was sent, each byte a character; it may be cut where the start line is missing."""
     version: str
     """`1.0` or `1.1`; empty where the start line is missing."""
     headers: Headers
@@ -85,8 +82,17 @@ class RequestHead:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Tell whether servers may disagree on what this request is."""
+        """Tell whether those who read it may disagree on what this message is."""
         return bool(self.doubts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestHead(_Head):
+    """The head of a request."""
+
+    method: str
+    target: str
+    """As it was sent, each byte a character; it may be cut where the start line is missing."""
 
     @property
     def host(self) -> str:
@@ -105,29 +111,12 @@ class RequestHead:
         return _is_persistent(self.version, self.headers)
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseHead(_Head):
     """The head of a response."""
 
     status: int | None
     """None where the start line is missing."""
-    version: str
-    headers: Headers
-    framing: Framing
-    body_bytes: int | None
-    size_bytes: int
-    missing: Missing = Missing.NOTHING
-    doubts: tuple[Doubt, ...] = ()
-
-    @property
-    def is_whole(self) -> bool:
-        """Tell whether all of the head was captured."""
-        return self.missing is Missing.NOTHING
-
-    @property
-    def is_ambiguous(self) -> bool:
-        """Tell whether clients may disagree on what this response is."""
-        return bool(self.doubts)
 
     @property
     def is_interim(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ... import abi, telemetry
+from ... import abi
 from ...abi import PROGRAM_KEY, Table
 from ...bpf.features import probe
 from ...bpf.link_mode import LinkMode
@@ -19,6 +19,7 @@ from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
 from ...bpf.run_once import run_once
 from ...bpf.tracepoints import TracepointLinks
+from ...components import LibraryReceiver
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
 from ...errors import UnsupportedKernelError
@@ -27,10 +28,10 @@ from ...probes.table import TABLES, function_number
 from ...process.files import File, MappedFile
 from ...process.parsers import Parsers
 from ...program_id import ProgramId
+from ...signals import self_metrics
 from ...signals.metrics import Measurement, SelfReading, attributes
 from ...signals.spans import Span
 from ...supervision import Component, Health, Worker
-from .. import LibraryReceiver
 from ..cuda.owners import Removal, are_of, by_key, by_value, programs_of
 from ..cuda.programs import SharedTables
 from ..cuda.receiver import RequestTables
@@ -262,12 +263,12 @@ class InferenceReceiver(LibraryReceiver):
 
     def readings(self) -> Iterator[SelfReading]:
         """Yield what was left out, and how full the tables are."""
-        yield SelfReading(telemetry.EVENTS_LOST, self.spans_dropped, {"event": "spans_dropped"})
+        yield SelfReading(self_metrics.EVENTS_LOST, self.spans_dropped, {"event": "spans_dropped"})
         for name, (entries, capacity) in self.fill().items():
-            yield SelfReading(telemetry.MAP_ENTRIES, entries, {"bpf.map.name": name})
-            yield SelfReading(telemetry.MAP_CAPACITY, capacity, {"bpf.map.name": name})
+            yield SelfReading(self_metrics.MAP_ENTRIES, entries, {"bpf.map.name": name})
+            yield SelfReading(self_metrics.MAP_CAPACITY, capacity, {"bpf.map.name": name})
         for reason, count in self.followed.refused().items():
-            yield SelfReading(telemetry.PROBES, count, {"state": "failed", "error.type": reason})
+            yield SelfReading(self_metrics.PROBES, count, {"state": "failed", "error.type": reason})
 
     def health(self) -> list[Health]:
         """Say how the threads are that read what the kernel tells."""
@@ -354,8 +355,8 @@ class InferenceReceiver(LibraryReceiver):
         found = []
         grown, self._more_unowned = self._more_unowned, {}
         for key, launches in zip(keys.tolist(), values["launches"].tolist(), strict=True):
-            tgid, incarnation, reason, _ = key
-            at = ProgramId(tgid, incarnation), reason
+            tgid, exec_id, reason, _ = key
+            at = ProgramId(tgid, exec_id), reason
             if more := launches - self._unowned.get(at, 0):
                 grown[at] = grown.get(at, 0) + more
                 self._unowned[at] = launches
@@ -374,7 +375,7 @@ class InferenceReceiver(LibraryReceiver):
 
 
 def _program_of(request: np.void) -> ProgramId:
-    return ProgramId(int(request["tgid"]), int(request["incarnation"]))
+    return ProgramId(int(request["tgid"]), int(request["exec_id"]))
 
 
 def _has_socket_tracepoints() -> bool:

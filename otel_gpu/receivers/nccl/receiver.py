@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ... import telemetry
 from ...abi import Table
 from ...bpf.ringbuf import RingReader
+from ...components import LibraryReceiver
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
 from ...probes.libraries import ProbedLibraries
@@ -22,10 +22,10 @@ from ...probes.sites import SiteRules
 from ...process.files import File
 from ...process.parsers import Parsers
 from ...program_id import ProgramId
+from ...signals import self_metrics
 from ...signals.metrics import Measurement, SelfReading, attributes
 from ...signals.spans import Span
 from ...supervision import Component, Health
-from .. import LibraryReceiver
 from ..cuda.owners import Removal, by_key, by_value, programs_of
 from ..cuda.programs import Programs, SharedTables
 from ..losses import read_losses
@@ -180,18 +180,18 @@ class NcclReceiver(LibraryReceiver):
         for loss, count in read_losses(self._object.map("losses")).items():
             name = loss.name.lower()
             event = name if name.startswith(_OWN_LOSSES) else f"nccl_{name}"
-            yield SelfReading(telemetry.EVENTS_LOST, count, {"event": event})
+            yield SelfReading(self_metrics.EVENTS_LOST, count, {"event": event})
         for event, count in {
             "nccl_rows_not_counted": self._rows_lost,
             "nccl_spans_dropped": self.spans_dropped,
             "nccl_arrivals_not_compared": self._arrivals.let_go,
         }.items():
-            yield SelfReading(telemetry.EVENTS_LOST, count, {"event": event})
+            yield SelfReading(self_metrics.EVENTS_LOST, count, {"event": event})
         used = [state.used for state in self._kernel.states().values()]
         for table in self._removals():
             name = table.name.lower()
-            yield SelfReading(telemetry.MAP_ENTRIES, sum(entries[table] for entries in used), {"bpf.map.name": name})
-            yield SelfReading(telemetry.MAP_CAPACITY, self._object.map(name).max_entries, {"bpf.map.name": name})
+            yield SelfReading(self_metrics.MAP_ENTRIES, sum(entries[table] for entries in used), {"bpf.map.name": name})
+            yield SelfReading(self_metrics.MAP_CAPACITY, self._object.map(name).max_entries, {"bpf.map.name": name})
 
     def probes(self) -> tuple[int, dict[str, int]]:
         """Return how many probes are in place, and how many failed, by reason."""
@@ -233,7 +233,7 @@ class NcclReceiver(LibraryReceiver):
         held = {_which(one): one for one in self._arrivals.held()}
         quiet = np.nonzero((comms["sequence"] > 0) & (comms["entered_ns"] + _QUIET_NS < now_ns))[0]
         for at in quiet[:_MAX_LAST].tolist():
-            program = ProgramId(int(keys[at]["tgid"]), int(keys[at]["incarnation"]))
+            program = ProgramId(int(keys[at]["tgid"]), int(keys[at]["exec_id"]))
             comm, said = comms[at], comms[at]["last"]
             which = program, int(comm["comm"]), int(comm["rank"])
             sequence = int(comm["sequence"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ... import telemetry
-from ...components import Context, ReceiverFactory
+from ...components import Context, Needs, ReceiverFactory
+from ...signals import hardware
 from .settings import NvmlSettings
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def _create(context: Context, _settings: NvmlSettings) -> NvmlWorker:
 FACTORY = ReceiverFactory(
     NvmlSettings,
     _create,
-    metrics=telemetry.GROUPS["Hardware"],
+    metrics=hardware.SPECS,
     why_one="another one would read the same GPUs",
+    # NVML names processes by their pids alone.
+    needs=lambda _settings: Needs(processes=True),
 )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...signals import hardware
 from ...signals.metrics import AttributeValue, MetricSpec
-from . import metrics
 from .library import Device, Nvml
 
 _GPU = {"hw.type": "gpu"}
@@ -56,10 +56,10 @@ class Reading:
 
 def _utilization(nvml: Nvml, device: Device) -> Iterator[Reading]:
     if (rates := nvml.ask(device, "nvmlDeviceGetUtilizationRates")) is not None:
-        yield Reading(metrics.UTILIZATION, rates.gpu, {"hw.gpu.task": "general"}, 0.01)
+        yield Reading(hardware.UTILIZATION, rates.gpu, {"hw.gpu.task": "general"}, 0.01)
     for task in ("encoder", "decoder"):
         if (answer := nvml.ask(device, f"nvmlDeviceGet{task.capitalize()}Utilization")) is not None:
-            yield Reading(metrics.UTILIZATION, answer[0], {"hw.gpu.task": task}, 0.01)
+            yield Reading(hardware.UTILIZATION, answer[0], {"hw.gpu.task": task}, 0.01)
 
 
 def _memory(nvml: Nvml, device: Device) -> Iterator[Reading]:
@@ -68,33 +68,33 @@ def _memory(nvml: Nvml, device: Device) -> Iterator[Reading]:
         device, "nvmlDeviceGetMemoryInfo"
     )
     if memory is not None:
-        yield Reading(metrics.MEMORY_LIMIT, memory.total, {})
-        yield Reading(metrics.MEMORY_USAGE, memory.used, {})
+        yield Reading(hardware.MEMORY_LIMIT, memory.total, {})
+        yield Reading(hardware.MEMORY_USAGE, memory.used, {})
         if memory.total:
-            yield Reading(metrics.MEMORY_UTILIZATION, memory.used, {}, 1 / memory.total)
+            yield Reading(hardware.MEMORY_UTILIZATION, memory.used, {}, 1 / memory.total)
 
 
 def _heat_and_power(nvml: Nvml, device: Device) -> Iterator[Reading]:
     names = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
     if (celsius := nvml.ask_first(device, names, 0)) is not None:
-        yield Reading(metrics.TEMPERATURE, celsius, _GPU)
+        yield Reading(hardware.TEMPERATURE, celsius, _GPU)
     for threshold, limit in _TEMPERATURE_LIMITS.items():
         if (celsius := nvml.ask(device, "nvmlDeviceGetTemperatureThreshold", threshold)) is not None:
-            yield Reading(metrics.TEMPERATURE_LIMIT, celsius, {**_GPU, "hw.limit_type": limit})
+            yield Reading(hardware.TEMPERATURE_LIMIT, celsius, {**_GPU, "hw.limit_type": limit})
     if (milliwatts := nvml.ask(device, "nvmlDeviceGetPowerUsage")) is not None:
-        yield Reading(metrics.POWER, milliwatts, _GPU, 0.001)
+        yield Reading(hardware.POWER, milliwatts, _GPU, 0.001)
     if (milliwatts := nvml.ask(device, "nvmlDeviceGetEnforcedPowerLimit")) is not None:
-        yield Reading(metrics.POWER_LIMIT, milliwatts, {}, 0.001)
+        yield Reading(hardware.POWER_LIMIT, milliwatts, {}, 0.001)
     if (millijoules := nvml.ask(device, "nvmlDeviceGetTotalEnergyConsumption")) is not None:
-        yield Reading(metrics.ENERGY, millijoules, _GPU, 0.001)
+        yield Reading(hardware.ENERGY, millijoules, _GPU, 0.001)
 
 
 def _clocks(nvml: Nvml, device: Device) -> Iterator[Reading]:
     for clock, name in _CLOCKS.items():
         if (megahertz := nvml.ask(device, "nvmlDeviceGetClockInfo", clock)) is not None:
-            yield Reading(metrics.SPEED, megahertz * 1_000_000, {"hw.gpu.clock": name})
+            yield Reading(hardware.SPEED, megahertz * 1_000_000, {"hw.gpu.clock": name})
         if (megahertz := nvml.ask(device, "nvmlDeviceGetMaxClockInfo", clock)) is not None:
-            yield Reading(metrics.SPEED_LIMIT, megahertz * 1_000_000, {"hw.gpu.clock": name})
+            yield Reading(hardware.SPEED_LIMIT, megahertz * 1_000_000, {"hw.gpu.clock": name})
 
 
 def _throttling(nvml: Nvml, device: Device) -> Iterator[Reading]:
@@ -104,10 +104,10 @@ def _throttling(nvml: Nvml, device: Device) -> Iterator[Reading]:
     if (active := nvml.ask_first(device, names)) is not None:
         for bit, reason in enumerate(_THROTTLE_REASONS):
             if supported >> bit & 1:
-                yield Reading(metrics.THROTTLED, active >> bit & 1, {"hw.gpu.throttle.reason": reason})
+                yield Reading(hardware.THROTTLED, active >> bit & 1, {"hw.gpu.throttle.reason": reason})
     for policy, reason in _POLICIES.items():
         if (status := nvml.ask(device, "nvmlDeviceGetViolationStatus", policy)) is not None:
-            yield Reading(metrics.THROTTLE_TIME, status.violationTime, {"hw.gpu.throttle.reason": reason}, 1e-9)
+            yield Reading(hardware.THROTTLE_TIME, status.violationTime, {"hw.gpu.throttle.reason": reason}, 1e-9)
 
 
 def _errors(nvml: Nvml, device: Device) -> Iterator[Reading]:
@@ -118,12 +118,12 @@ def _errors(nvml: Nvml, device: Device) -> Iterator[Reading]:
             count = nvml.ask(device, "nvmlDeviceGetMemoryErrorCounter", kind, 0, location)
             if count is not None:
                 has_locations = True
-                yield Reading(metrics.ERRORS, count, {**attrs, "hw.gpu.memory.location": where})
+                yield Reading(hardware.ERRORS, count, {**attrs, "hw.gpu.memory.location": where})
         # Older GPUs know the total alone; where both are known it would count every error twice.
         if not has_locations and (count := nvml.ask(device, "nvmlDeviceGetTotalEccErrors", kind, 0)) is not None:
-            yield Reading(metrics.ERRORS, count, attrs)
+            yield Reading(hardware.ERRORS, count, attrs)
     if (count := nvml.ask(device, "nvmlDeviceGetPcieReplayCounter")) is not None:
-        yield Reading(metrics.ERRORS, count, {**_GPU, "error.type": "pcie_replay"})
+        yield Reading(hardware.ERRORS, count, {**_GPU, "error.type": "pcie_replay"})
 
 
 def _links(nvml: Nvml, device: Device) -> Iterator[Reading]:
@@ -138,14 +138,14 @@ def _links(nvml: Nvml, device: Device) -> Iterator[Reading]:
             nvml.refuse(device, answer.nvmlReturn, answer.fieldId)
         elif (value := _field_value(answer)) is not None:
             attrs = {"hw.gpu.link": link, "network.io.direction": direction}
-            yield Reading(metrics.IO, value * unit, attrs)
+            yield Reading(hardware.IO, value * unit, attrs)
     for field_id, counter, direction in ((_PCIE_TX, 0, "transmit"), (_PCIE_RX, 1, "receive")):
         if not nvml.refuses(device, field_id):
             continue
         # Takes 20 ms, so it is asked only where the GPU has no byte counters.
         if (kilobytes := nvml.ask(device, "nvmlDeviceGetPcieThroughput", counter)) is not None:
             attrs = {"hw.gpu.link": "pcie", "network.io.direction": direction}
-            yield Reading(metrics.IO_RATE, kilobytes * 1_000, attrs)
+            yield Reading(hardware.IO_RATE, kilobytes * 1_000, attrs)
 
 
 def _field_value(answer: Any) -> int | None:

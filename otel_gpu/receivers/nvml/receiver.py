@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...discovery.gpus import Gpu
+from ...signals import hardware
 from ...signals.metrics import Attributes, AttributeValue, Instrument, Measurement, MetricSpec, Resource, attributes
 from ...supervision import Health
-from . import metrics
 from .events import XidEvent, XidWatch
 from .library import Device, Nvml, NvmlUnavailableError
 from .readings import READINGS, Reading, pids_by_utilization, process_bytes
@@ -149,7 +149,7 @@ class NvmlReceiver:
             for one in ("ok", "degraded", "failed"):
                 attrs = {"hw.type": "gpu", "hw.state": one}
                 yield self._measure(
-                    self._resource, device.attributes, Reading(metrics.STATUS, int(one == state), attrs)
+                    self._resource, device.attributes, Reading(hardware.STATUS, int(one == state), attrs)
                 )
 
     def _measure(self, resource: Resource, shared: Mapping[str, AttributeValue], reading: Reading) -> Measurement:
@@ -166,10 +166,10 @@ class NvmlReceiver:
         for (uuid, xid), count in (self._xids.counts() if self._xids else {}).items():
             if (device := known.get(uuid)) is not None:
                 attrs: dict[str, AttributeValue] = {"hw.type": "gpu", "error.type": "xid", "hw.gpu.xid": xid}
-                key = (self._resource, metrics.ERRORS, attributes({**device.attributes, **attrs}))
+                key = (self._resource, hardware.ERRORS, attributes({**device.attributes, **attrs}))
                 # Events are counted from the agent's start, so the first reading is all of them.
                 self._sums.before.setdefault(key, 0)
-                yield self._measure(self._resource, device.attributes, Reading(metrics.ERRORS, count, attrs))
+                yield self._measure(self._resource, device.attributes, Reading(hardware.ERRORS, count, attrs))
 
     def _of_processes(self, nvml: Nvml) -> Iterator[Measurement]:
         levels: dict[tuple[Resource, MetricSpec, Attributes], tuple[str, int]] = {}
@@ -180,11 +180,11 @@ class NvmlReceiver:
                 if (resource := self._process_resource(pid)) is None:
                     continue
                 where = {"hw.id": device.uuid}
-                levels[resource, metrics.PROCESS_MEMORY, attributes(where)] = (device.uuid, pid)
-                yield self._measure(resource, where, Reading(metrics.PROCESS_MEMORY, size_bytes, {}))
+                levels[resource, hardware.PROCESS_MEMORY, attributes(where)] = (device.uuid, pid)
+                yield self._measure(resource, where, Reading(hardware.PROCESS_MEMORY, size_bytes, {}))
                 if shares is not None:
                     share = shares.get(pid, 0)
-                    yield Measurement(resource, metrics.PROCESS_UTILIZATION, attributes(where), share)
+                    yield Measurement(resource, hardware.PROCESS_UTILIZATION, attributes(where), share)
         for key, (_, pid) in self._levels.items():
             # A process that let go of the GPU holds nothing; one that ended took its series along.
             if key not in levels and (left := self._sums.before.pop(key, 0)) and self._process_resource(pid) is key[0]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ... import abi, telemetry
+from ... import abi
 from ...abi import Loss, SampleType, Table
 from ...bpf.cpu_events import CpuSampler
 from ...bpf.features import probe
@@ -19,6 +19,7 @@ from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
 from ...bpf.tail_calls import TailCalls
 from ...bpf.tracepoints import TracepointLinks
+from ...components import LibraryReceiver
 from ...cpython.process import PythonProcess
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
@@ -35,13 +36,13 @@ from ...probes.sites import SiteRules
 from ...process.files import File
 from ...process.parsers import Parsers
 from ...program_id import ProgramId
+from ...signals import self_metrics
 from ...signals.metrics import SelfReading
 from ...signals.profiles import CPU, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, shows_gpu_time
 from ...supervision import Component, Health
 from ...symbols.stacks import STOPS, Stop
 from ...unwind.cache import TableCache
 from ...unwind.loader import UnwindLoader
-from .. import LibraryReceiver
 from ..cuda.busy import DeviceTime
 from ..cuda.owners import Removal, by_key, by_value, programs_of
 from ..cuda.programs import SharedTables
@@ -386,7 +387,7 @@ class ProfileReceiver(LibraryReceiver):
         yield from loss_readings(self.losses(), "profile_")
         for cut, count in self.stacks().items():
             state = {"state": "complete"} if cut is None else {"state": "truncated", "reason": cut}
-            yield SelfReading(telemetry.STACKS, count, state)
+            yield SelfReading(self_metrics.STACKS, count, state)
 
     def losses(self) -> dict[Loss, int]:
         """Return how often each thing went wrong in the kernel, since the start."""

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ... import abi, telemetry
+from ... import abi
 from ...abi import Table
 from ...bpf.features import probe
 from ...bpf.link_mode import LinkMode
 from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
+from ...components import LibraryReceiver
 from ...discovery.processes import Process, ProcessTable
 from ...errors import UnsupportedKernelError
 from ...probes.sites import SiteRules
 from ...process.parsers import Parsers
 from ...program_id import ProgramId
+from ...signals import self_metrics
 from ...signals.metrics import Attributes, Measurement, MetricSpec, Resource, SelfReading, attributes
 from ...supervision import Component, Health
-from .. import LibraryReceiver
 from ..cuda.owners import Removal, are_of, by_key, by_value, programs_of
 from ..cuda.programs import SharedTables
 from . import metrics as m
@@ -171,12 +172,12 @@ class RdmaReceiver(LibraryReceiver):
     def readings(self) -> Iterator[SelfReading]:
         """Yield how full the tables are, and how many probes there are."""
         for name, (entries, capacity) in self.fill().items():
-            yield SelfReading(telemetry.MAP_ENTRIES, entries, {"bpf.map.name": name})
-            yield SelfReading(telemetry.MAP_CAPACITY, capacity, {"bpf.map.name": name})
+            yield SelfReading(self_metrics.MAP_ENTRIES, entries, {"bpf.map.name": name})
+            yield SelfReading(self_metrics.MAP_CAPACITY, capacity, {"bpf.map.name": name})
         placed, refused = self.placing.probes()
         for reason, count in refused.items():
-            yield SelfReading(telemetry.PROBES, count, {"state": "failed", "error.type": f"rdma: {reason}"})
-        yield SelfReading(telemetry.PROBES, placed, {"state": "attached", "error.type": "rdma: none"})
+            yield SelfReading(self_metrics.PROBES, count, {"state": "failed", "error.type": f"rdma: {reason}"})
+        yield SelfReading(self_metrics.PROBES, placed, {"state": "attached", "error.type": "rdma: none"})
 
     def health(self) -> list[Health]:
         """Say how the threads are that place programs and read what the kernel tells."""
@@ -191,8 +192,8 @@ class RdmaReceiver(LibraryReceiver):
         }
 
     def _told(self, record: bytes) -> None:
-        kind, tgid, incarnation, _, *functions = EVENT.unpack_from(record)
-        self.placing.told(kind, ProgramId(tgid, incarnation), tuple(functions))
+        kind, tgid, exec_id, _, *functions = EVENT.unpack_from(record)
+        self.placing.told(kind, ProgramId(tgid, exec_id), tuple(functions))
 
     def _take(self) -> np.ndarray:
         """Read what the kernel counted, and return the queue pairs that there are."""

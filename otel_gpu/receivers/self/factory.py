@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ... import telemetry
 from ...components import Context, ReceiverFactory
+from ...signals import self_metrics
 from .settings import SelfSettings
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def _create(context: Context, _settings: SelfSettings) -> SelfReceiver:
 FACTORY = ReceiverFactory(
     SelfSettings,
     _create,
-    metrics=telemetry.GROUPS["The agent itself"],
+    metrics=self_metrics.SPECS,
     why_one="there is one agent",
+    reads_last=True,
 )

@@ -7,7 +7,7 @@ import resource as rusage
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from ... import telemetry
+from ...signals import self_metrics
 from ...signals.metrics import Attributes, Instrument, Measurement, Resource, SelfReading, attributes
 from ...supervision import Health
 
@@ -44,8 +44,8 @@ class SelfReceiver:
             failures[health.component] += health.failures
             are_good[health.component] = health.is_good and are_good.get(health.component, True)
         for component, is_good in are_good.items():
-            yield SelfReading(telemetry.COMPONENT_HEALTH, int(is_good), {"component": component})
-            yield SelfReading(telemetry.COMPONENT_FAILURES, failures[component], {"component": component})
+            yield SelfReading(self_metrics.COMPONENT_HEALTH, int(is_good), {"component": component})
+            yield SelfReading(self_metrics.COMPONENT_FAILURES, failures[component], {"component": component})
 
     def _measured(self, reading: SelfReading) -> Measurement:
         attrs, value = attributes(reading.attributes), reading.value
@@ -64,6 +64,6 @@ def resident_bytes() -> int:
 
 def _of_process() -> Iterator[SelfReading]:
     usage = rusage.getrusage(rusage.RUSAGE_SELF)
-    yield SelfReading(telemetry.PROCESS_CPU_TIME, usage.ru_utime, {"cpu.mode": "user"})
-    yield SelfReading(telemetry.PROCESS_CPU_TIME, usage.ru_stime, {"cpu.mode": "system"})
-    yield SelfReading(telemetry.PROCESS_MEMORY_USAGE, resident_bytes())
+    yield SelfReading(self_metrics.PROCESS_CPU_TIME, usage.ru_utime, {"cpu.mode": "user"})
+    yield SelfReading(self_metrics.PROCESS_CPU_TIME, usage.ru_stime, {"cpu.mode": "system"})
+    yield SelfReading(self_metrics.PROCESS_MEMORY_USAGE, resident_bytes())

@@ -1,4 +1,4 @@
-"""What does the GPU's management library tell? The metrics of the nvml receiver, by semconv's `hw.*` names.
+"""What does the GPU's management library tell of hardware, and by which attributes? By semconv's `hw.*` names.
 
 Where the semantic conventions have no name (clocks, throttling, per-process shares) the nearest of theirs is followed:
 `hw.gpu.speed` as `hw.cpu.speed`, `.limit` for what must not be exceeded.
@@ -6,7 +6,8 @@ Where the semantic conventions have no name (clocks, throttling, per-process sha
 
 from __future__ import annotations
 
-from ...signals.metrics import Instrument, MetricSpec
+from .metrics import Instrument, MetricSpec
+from .telemetry import AttributeSpec
 
 _COUNTER, _LEVEL, _GAUGE = Instrument.COUNTER, Instrument.UPDOWNCOUNTER, Instrument.GAUGE
 _GPU = ("hw.driver_version", "hw.id", "hw.model", "hw.name", "hw.parent", "hw.serial_number", "hw.vendor")
@@ -123,16 +124,16 @@ SPECS = (
     PROCESS_MEMORY,
     PROCESS_UTILIZATION,
 )
-"""Every metric of the receiver, for the registry."""
+"""All of them."""
 
-ATTRIBUTES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("error.type", "What went wrong.", ("corrected", "uncorrected", "pcie_replay", "xid")),
-    ("hw.driver_version", "Version of NVIDIA's driver.", ()),
-    ("hw.gpu.clock", "Which clock.", ("graphics", "sm", "memory", "video")),
-    ("hw.gpu.link", "Over which link.", ("pcie", "nvlink")),
-    ("hw.gpu.memory.location", "Where ECC found the error.", ("dram", "sram")),
-    ("hw.gpu.task", "Which part of the GPU.", ("general", "encoder", "decoder")),
-    (
+ATTRIBUTES = (
+    AttributeSpec("error.type", "What went wrong.", ("corrected", "uncorrected", "pcie_replay", "xid")),
+    AttributeSpec("hw.driver_version", "Version of NVIDIA's driver."),
+    AttributeSpec("hw.gpu.clock", "Which clock.", ("graphics", "sm", "memory", "video")),
+    AttributeSpec("hw.gpu.link", "Over which link.", ("pcie", "nvlink")),
+    AttributeSpec("hw.gpu.memory.location", "Where ECC found the error.", ("dram", "sram")),
+    AttributeSpec("hw.gpu.task", "Which part of the GPU.", ("general", "encoder", "decoder")),
+    AttributeSpec(
         "hw.gpu.throttle.reason",
         "Why the clocks are down.",
         (
@@ -152,16 +153,15 @@ ATTRIBUTES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "reliability",
         ),
     ),
-    ("hw.gpu.xid", "Number of the XID event, as NVIDIA's list of XIDs has it.", ()),
-    ("hw.id", "UUID as DCGM writes it: `GPU-…`, or `MIG-…` for an instance of a partitioned GPU.", ()),
-    ("hw.limit_type", "Which limit.", ("high.degraded", "high.critical")),
-    ("hw.model", "Product name.", ()),
-    ("hw.name", "Device file's name (`nvidia0`), or the instance's place in it.", ()),
-    ("hw.parent", "`hw.id` of the GPU that a MIG instance is part of.", ()),
-    ("hw.serial_number", "Serial number of the board.", ()),
-    ("hw.state", "State of the component.", ("ok", "degraded", "failed")),
-    ("hw.type", "Kind of hardware: `gpu`.", ("gpu",)),
-    ("hw.vendor", "Maker: `NVIDIA`.", ("NVIDIA",)),
-    ("network.io.direction", "From the GPU's side.", ("transmit", "receive")),
+    AttributeSpec("hw.gpu.xid", "Number of the XID event, as NVIDIA's list of XIDs has it."),
+    AttributeSpec("hw.id", "UUID as DCGM writes it: `GPU-…`, or `MIG-…` for an instance of a partitioned GPU."),
+    AttributeSpec("hw.limit_type", "Which limit.", ("high.degraded", "high.critical")),
+    AttributeSpec("hw.model", "Product name."),
+    AttributeSpec("hw.name", "Device file's name (`nvidia0`), or the instance's place in it."),
+    AttributeSpec("hw.parent", "`hw.id` of the GPU that a MIG instance is part of."),
+    AttributeSpec("hw.serial_number", "Serial number of the board."),
+    AttributeSpec("hw.state", "State of the component.", ("ok", "degraded", "failed")),
+    AttributeSpec("hw.type", "Kind of hardware: `gpu`.", ("gpu",)),
+    AttributeSpec("hw.vendor", "Maker: `NVIDIA`.", ("NVIDIA",)),
+    AttributeSpec("network.io.direction", "From the GPU's side.", ("transmit", "receive")),
 )
-"""Name, meaning and values of the attributes, for the registry."""

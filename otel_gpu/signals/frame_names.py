@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from ..signals.metrics import Resource, attributes
-from ..signals.profiles import FileMapping, Frame, FrameKind, Profile
+from .metrics import Resource, attributes
+from .profiles import FileMapping, Frame, FrameKind, Profile
 
 _UNKNOWN = "[unknown]"
 MAX_NAME = 4096

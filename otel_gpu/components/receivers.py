@@ -1,0 +1,173 @@
+"""What is a receiver, and how is one made? It turns what it reads of the kernel, or of a library, into what flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from ..needs import Check, Needs, checks_nothing, needs_nothing
+from ..signals import Signal
+from ..signals.metrics import Measurement, MetricSpec, Resource, SelfReading
+from ..signals.spans import SpanSpec
+from ..signals.telemetry import AttributeSpec
+from ..supervision import Health
+from .processors import Processor
+
+if TYPE_CHECKING:
+    from ..discovery.libraries import Library
+    from ..discovery.processes import ProcessTable
+    from ..process.files import File
+    from ..process.parsers import Parsers
+    from ..signals.profiles import Profile
+    from ..signals.spans import Span
+
+
+class Receiver(Protocol):
+    """What the agent asks of every receiver, beside the method of each signal that its factory names."""
+
+    def close(self) -> None:
+        """Release everything; idempotent."""
+
+
+@runtime_checkable
+class GivesMetrics(Protocol):
+    """A receiver of metrics."""
+
+    def collect(self) -> list[Measurement]:
+        """Return what was measured since the last call."""
+
+
+@runtime_checkable
+class GivesSpans(Protocol):
+    """A receiver of traces."""
+
+    def spans(self, *, last: bool = False) -> list[Span]:
+        """Return the spans that ended since the last call; with `last`, also those that have not, marked as cut."""
+
+
+@runtime_checkable
+class GivesProfiles(Protocol):
+    """A receiver of profiles."""
+
+    def profiles(self, *, last: bool = False) -> list[Profile]:
+        """Return what was sampled since the last call, one profile a process and type; with `last`, all that there is."""
+
+
+@runtime_checkable
+class Supervised(Protocol):
+    """A part that says how it is."""
+
+    def health(self) -> Iterable[Health]:
+        """Say of everything within whether it does its work."""
+
+
+@runtime_checkable
+class SelfMeasuring(Protocol):
+    """A part that measures itself."""
+
+    def readings(self) -> Iterable[SelfReading]:
+        """Yield what it measured of itself: of counters the total since the start."""
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A receiver that begins to read before others are read."""
+
+    def prepare(self) -> None:
+        """Begin to read what `collect` will return."""
+
+
+class LibraryReceiver:
+    """A receiver that places probes in libraries which processes map. Called by several threads at once."""
+
+    def installed(self) -> Iterable[tuple[Library, File, str]]:
+        """Return libraries of this host to attach to before any process has mapped them, and each one's path."""
+        return ()
+
+    def observe(self, pid: int) -> None:
+        """Look at a process that has mapped code; again after it mapped more."""
+
+    def attach(self, _library: Library, _file: File) -> int | None:
+        """Place probes in a library, once; return when they were in place, by the monotonic clock, if there are any."""
+        return None
+
+    def detach(self, library: Library) -> None:
+        """Take the probes out of a library that nobody uses any more."""
+
+    def retry(self) -> None:
+        """Place probes for which there were too few descriptors, or too little memory, where there is room now."""
+
+    def place_no_more(self) -> None:
+        """Place no further probes, without a wait; those that are in place still count."""
+
+    def hurry(self, timeout_s: float) -> None:
+        """Have what is being collected wait no longer than that."""
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait for what is still looked up a last time: from now on nothing is waited for, or held back."""
+
+    def is_ready(self, _pids: Collection[int]) -> bool:
+        """Say whether all that a first look needs of these processes has been read."""
+        return True
+
+    def detach_all(self) -> None:
+        """Take away the probes, and leave everything else to a thread that may still use it; idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a receiver shares with the others of its agent."""
+
+    host: Resource
+    """What every series of this host carries."""
+    agent: Resource
+    """The agent itself, as its own series carry it."""
+    observed: Callable[[], Iterable[Resource]]
+    """The observed processes that run, as their series carry them: `process.pid`, `service.name`, `container.id`, …"""
+    processes: ProcessTable
+    """The same, with all that is known of them."""
+    parsers: Parsers
+    """Children without rights, in which what comes from other processes is read."""
+    pids: tuple[int, ...]
+    """The only processes that are observed; empty for all."""
+    table_share: float
+    """Which part of their usual size tables in the kernel are to have."""
+    types: frozenset[str]
+    """Of all receivers that the configuration uses."""
+    receiver: Callable[[str, object | None], Any]
+    """Another receiver by its type, for what both share; with settings, where the configuration has none, it is made with these."""
+    complete: Callable[[Processor], None]
+    """Has what every receiver measured pass a processor, before any pipeline."""
+    readings: Callable[[], Iterable[SelfReading]]
+    """What all parts of the agent measure of themselves,"""
+    health: Callable[[], Iterable[Health]]
+    """and how they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverFactory:
+    """A type of receivers."""
+
+    settings: type
+    """A frozen dataclass whose fields have defaults, or must be set."""
+    create: Callable[[Context, Any], Receiver]
+    """From the context and the settings; OtelGpuError where that cannot be."""
+    metrics: tuple[MetricSpec, ...] = ()
+    """All that it may measure."""
+    attributes: tuple[AttributeSpec, ...] = ()
+    """Those attributes of its metrics and spans that are its own."""
+    why_one: str | None = None
+    """Why there can be only one of it, in a few words; None: there may be several."""
+    signals: tuple[Signal, ...] = ("metrics",)
+    """What it gives: metrics by `collect`, traces by `spans`, profiles by `profiles`."""
+    spans: tuple[SpanSpec, ...] = ()
+    """All spans that it may give."""
+    places_probes: bool = False
+    """Whether it loads programs into the kernel, which takes rights, descriptors and memory."""
+    needs: Callable[[Any], Needs] = needs_nothing
+    """What it needs of the host with these settings."""
+    checks: Callable[[], Iterable[Check]] = checks_nothing
+    """Looks whether the host has what it observes, for `otel-gpu doctor`."""
+    reads_last: bool = False
+    """Whether it is read when all others have been: what it measures is the agent."""
