@@ -50,22 +50,10 @@ static __noinline struct followed *follow(struct caller *who)
 {
 	struct followed *f;
 
-	if (!who)
+	if (!who || !tell_apart(who))
 		return NULL;
-	if (pidns_ino) {
-		struct bpf_pidns_info ns = {};
-		if (bpf_get_ns_current_pid_tgid(pidns_dev, pidns_ino, (void *)&ns, sizeof(ns)))
-			return NULL;
-		who->pid_tgid = (u64)ns.tgid << 32 | ns.pid;
-	} else {
-		who->pid_tgid = bpf_get_current_pid_tgid();
-	}
-	who->tgid = who->pid_tgid >> 32;
 	f = bpf_map_lookup_elem(&followed, &who->tgid);
-	if (!f)
-		return NULL;
-	tell_apart(who);
-	return f->exec_id == who->exec_id ? f : NULL;
+	return f && f->incarnation == who->incarnation ? f : NULL;
 }
 
 static __always_inline struct request_thread *known_thread(const struct caller *who)

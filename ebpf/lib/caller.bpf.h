@@ -48,9 +48,21 @@ static __always_inline struct task_struct *current_task(void)
 	return (void *)bpf_get_current_task_btf();
 }
 
+/* The thread that runs, as the agent numbers it; false when it has no number there. */
+static __always_inline int number_in_namespace(struct caller *who)
+{
+	struct bpf_pidns_info ns = {};
+
+	if (bpf_get_ns_current_pid_tgid(pidns_dev, pidns_ino, (void *)&ns, sizeof(ns)))
+		return 0;
+	who->pid_tgid = (u64)ns.tgid << 32 | ns.pid;
+	return 1;
+}
+
 /* Who runs, and one number for "this program under this pid": it changes when the pid is reused and at every exec. What
- * it stands for is told once, see announce.bpf.h. */
-static __always_inline void tell_apart(struct caller *who)
+ * it stands for is told once, see announce.bpf.h. False when the agent has no number for it. All is read from the thread
+ * where it can be: a helper costs as much as twenty such reads. */
+static __always_inline int tell_apart(struct caller *who)
 {
 	u64 start, exec;
 
@@ -59,14 +71,21 @@ static __always_inline void tell_apart(struct caller *who)
 		start = task->group_leader->start_boottime;
 		exec = task->self_exec_id;
 		who->born_ns = task->start_boottime;
+		who->task = (u64)task;
+		who->pid_tgid = (u64)(u32)task->tgid << 32 | (u32)task->pid;
 	} else {
 		struct task_struct *task = (void *)bpf_get_current_task();
 		start = BPF_CORE_READ(task, group_leader, start_boottime);
 		exec = BPF_CORE_READ(task, self_exec_id);
 		who->born_ns = BPF_CORE_READ(task, start_boottime);
+		who->task = (u64)task;
+		who->pid_tgid = bpf_get_current_pid_tgid();
 	}
-	who->task = bpf_get_current_task();
-	who->exec_id = program_number(start, exec);
+	who->incarnation = program_number(start, exec);
+	if (pidns_ino && !number_in_namespace(who))
+		return 0;
+	who->tgid = who->pid_tgid >> 32;
+	return 1;
 }
 
 /* When a thread's process began, by CLOCK_BOOTTIME. */
@@ -78,19 +97,7 @@ static __always_inline u64 process_start(struct task_struct *task)
 /* Fills in the caller; false when the process is not observed. */
 static __always_inline int identify(struct caller *who)
 {
-	if (pidns_ino) {
-		struct bpf_pidns_info ns = {};
-		if (bpf_get_ns_current_pid_tgid(pidns_dev, pidns_ino, (void *)&ns, sizeof(ns)))
-			return 0;
-		who->pid_tgid = (u64)ns.tgid << 32 | ns.pid;
-	} else {
-		who->pid_tgid = bpf_get_current_pid_tgid();
-	}
-	who->tgid = who->pid_tgid >> 32;
-	if (!observe_all && !bpf_map_lookup_elem(&targets, &who->tgid))
-		return 0;
-	tell_apart(who);
-	return 1;
+	return tell_apart(who) && (observe_all || bpf_map_lookup_elem(&targets, &who->tgid));
 }
 
 /* Functions that are called where something is new, or lost, are global and take numbers only, though they must find out

@@ -1,4 +1,4 @@
-"""How does the command end while the kernel still takes its probes away? A child keeps them until that is done."""
+"""How does the command end? At once, also while the kernel still takes its probes away: a child keeps them until that is done."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ import subprocess
 import sys
 from typing import NoReturn
 
-from ..service.ending import is_going_on
-
 _KEPT = ("anon_inode:[perf_event]", "anon_inode:bpf_link", "anon_inode:bpf-link")
 _KEEPER = "import sys; sys.stdin.read()"
 """Nothing is written to it: it reads until this process has ended."""
 
 
-def end(code: int) -> int:
-    """Return the exit code, or leave with it where something would hold up Python's own end."""
-    if is_going_on():
-        leave(code)
-    return code
-
-
 def leave(code: int) -> NoReturn:
     """End the process now.
+
+    What has to be stopped has been, or hangs. Python's own end takes a tenth of a second more, and waits for threads and
+    for whatever libraries registered.
 
     Where probes are perf events the kernel needs up to 0.2 s to let go of each, one after the other, and a process is
     not gone before. So another one inherits them, and ends when this one has. It is another program, not a fork: whatever
@@ -32,7 +26,10 @@ def leave(code: int) -> NoReturn:
     """
     with contextlib.suppress(Exception):
         logging.shutdown()
+    try:
         sys.stdout.flush()
+    except (OSError, ValueError):  # nobody takes what is left to say
+        code = code or 1
     with contextlib.suppress(Exception):
         if probes := _probes():
             subprocess.Popen(

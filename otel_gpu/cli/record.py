@@ -96,17 +96,11 @@ def run(arguments: argparse.Namespace) -> int:
             _record(recorder, f"{arguments.type} of {who}", arguments.duration, told_to_stop, shown)
             shown.update("looking up names")
             profiles = recorder.finish(_TOLD_NAMES_S) if told_to_stop.is_set() else recorder.finish()
-        complete, truncated = recorder.truncated
-        dropped, unread = recorder.dropped, recorder.cut_for_tables
-    if not profiles:
-        raise OtelGpuError(_nothing(arguments.type, pids, who))
-    write_profile(profiles, output)
-    stacks = complete + truncated
-    share = f", {truncated} of them cut short" if truncated else ", all complete"
-    if unread:
-        share += f" ({unread} while unwinding tables were read)"
-    lost = f"; {dropped} more came faster than they could be read, and are in the totals only" if dropped else ""
-    print(f"wrote {escaped(arguments.output)}: {stacks} stacks{share if stacks else ''}{lost}", file=sys.stderr)
+        if not profiles:
+            raise OtelGpuError(_nothing(arguments.type, pids, who))
+        # While the probes are still in place: who waits for the file does not wait for them to be taken away.
+        write_profile(profiles, output)
+        print(f"wrote {escaped(arguments.output)}: {_stacks(recorder)}", file=sys.stderr)
     return 0
 
 
@@ -123,6 +117,20 @@ def _record(recorder: Recording, what: str, duration_s: float, told_to_stop: thr
         shown.update(text, time.monotonic() - began, duration_s)
 
     recorder.wait(duration_s, told_to_stop, show)
+
+
+def _stacks(recorder: Recording) -> str:
+    """Say what became of the stacks."""
+    complete, truncated = recorder.truncated
+    taken = complete + truncated
+    said = f"{taken} stacks"
+    if taken:
+        said += f", {truncated} of them cut short" if truncated else ", all complete"
+    if taken and (unread := recorder.cut_for_tables):
+        said += f" ({unread} while unwinding tables were read)"
+    if dropped := recorder.dropped:
+        said += f"; {dropped} more came faster than they could be read, and are in the totals only"
+    return said
 
 
 def _reading(progress: Progress) -> str:

@@ -69,8 +69,3 @@ class Ending:
             return True
         thread.join(limit_s)
         return not thread.is_alive()
-
-
-def is_going_on() -> bool:
-    """Whether something of an end has been left behind, and still goes on."""
-    return any(t.name == _NAME for t in threading.enumerate())

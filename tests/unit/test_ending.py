@@ -6,8 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_gpu.service.ending import Ending, is_going_on
+from otel_gpu.service.ending import Ending
 from tests.fair_clock import fair_s
+
+
+def is_going_on() -> bool:
+    return any(thread.name == "otel-gpu-stop" for thread in threading.enumerate())
 
 
 @pytest.fixture
