@@ -27,7 +27,7 @@ WHAT = ("shapes", "handles", "streams", "names")
 _LIAR = ground.ROOT / "tests" / "standins" / "liar"
 _LAUNCHES = 2000
 _INTERVAL_S = 2.0
-_PATIENCE_S = 600.0
+_DEADLINE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def hogs(times: int, what: tuple[str, ...] = WHAT) -> Iterator[Hog]:
                 if kind == what[0]:
                     agent.wait_attached(str(_LIAR / "build"))
                 began = time.monotonic()
-                did = hog.run_phase(_PATIENCE_S)
+                did = hog.run_phase(_DEADLINE_S)
                 seconds = time.monotonic() - began
                 with Target.on_driver() as neighbour:
                     neighbour.do(f"launch {_LAUNCHES}")
@@ -98,7 +98,7 @@ def hogs(times: int, what: tuple[str, ...] = WHAT) -> Iterator[Hog]:
 
 def _counted(sink: Sink, launched: dict[int, int]) -> dict[int, int]:
     """Wait until so many launches of each process have been exported, or for long enough; return how many were."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _DEADLINE_S
     while True:
         counted = sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name)
         if all(counted.get(pid, 0) >= calls for pid, calls in launched.items()) or time.monotonic() > deadline:

@@ -53,7 +53,7 @@ static __noinline struct followed *follow(struct caller *who)
 	if (!who || !tell_apart(who))
 		return NULL;
 	f = bpf_map_lookup_elem(&followed, &who->tgid);
-	return f && f->incarnation == who->incarnation ? f : NULL;
+	return f && f->exec_id == who->exec_id ? f : NULL;
 }
 
 static __always_inline struct request_thread *known_thread(const struct caller *who)

@@ -81,7 +81,7 @@ static __always_inline int tell_apart(struct caller *who)
 		who->task = (u64)task;
 		who->pid_tgid = bpf_get_current_pid_tgid();
 	}
-	who->incarnation = program_number(start, exec);
+	who->exec_id = program_number(start, exec);
 	if (pidns_ino && !number_in_namespace(who))
 		return 0;
 	who->tgid = who->pid_tgid >> 32;
