@@ -7,6 +7,7 @@
 #include "inference/hand_off.bpf.c"
 #include "inference/hand_over.bpf.c"
 #include "inference/sockets.bpf.c"
+#include "inference/tls.bpf.c"
 #include "lib/release_entries.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -209,6 +209,7 @@ class Table(enum.IntEnum):
     NCCL_OVERFLOW = 36
     NCCL_COMMS = 37
     NCCL_THREADS = 38
+    TLS_SESSIONS = 39
 
 
 _KINDS_OF_TOTAL = (

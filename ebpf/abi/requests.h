@@ -153,6 +153,7 @@ _Static_assert(sizeof(struct gpu_work) == 48, "gpu_work crosses the border");
 #define REQUEST_AMBIGUOUS 1 /* the connection's requests could not be told apart: whose its work was is not known */
 #define REQUEST_GONE 2	    /* its connection is closed */
 #define REQUEST_CLOSED 4    /* nothing is added any more */
+#define REQUEST_ENCRYPTED 8 /* it came over TLS */
 
 /* A request that a program serves. Times are CLOCK_MONOTONIC. */
 struct request {

@@ -382,8 +382,8 @@ static long feed_step(u32 step, struct feeding *f)
 #define SCANNED (8 * SCANNED_WORDS)
 #define MOST_LINES 128
 
-/* Where a head is read as a whole. What takes messages runs with preemption off, so that each CPU needs one. Not on the
- * stack, where the verifier would follow every value, and want words to be aligned. */
+/* Where a head is read as a whole. What takes messages of sockets runs with preemption off, so that each CPU needs one. Not
+ * on the stack, where the verifier would follow every value, and want words to be aligned. */
 struct scan {
 	u32 size;
 	u32 line; /* where the present line begins */
@@ -515,15 +515,15 @@ static long scan_word(u32 i, struct scanning *g)
 }
 
 /* Takes a head that is whole in what was received or sent, as most are; leaves all others alone. */
-static __always_inline void take_whole_head(struct message *m, struct request *r)
+static __always_inline void take_whole_head(struct message *m, struct request *r, struct scan *s)
 {
 	struct scanning scanning = { .message = m };
 	struct given *g = &m->given;
-	u32 zero = 0, size = g->piece, kept;
-	struct scan *s = bpf_map_lookup_elem(&scans, &zero);
+	u64 size = g->piece, kept;
 
 	if (!s || !r || m->state != MESSAGE_START || !g->from)
 		return;
+	asm volatile("" : "+r"(size)); /* the verifier must see the bound */
 	if (size > SCANNED)
 		size = SCANNED;
 	if (size < 16 || bpf_probe_read_user(s->bytes, size, (void *)g->from) || s->bytes[0] == '\r' ||
@@ -563,13 +563,20 @@ static __always_inline void take_whole_head(struct message *m, struct request *r
 	g->piece -= size;
 }
 
-static __always_inline void feed(struct message *m, struct request *r)
+static __always_inline struct scan *scan_of_cpu(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&scans, &zero);
+}
+
+static __always_inline void feed(struct message *m, struct request *r, struct scan *s)
 {
 	struct feeding f = { m, r };
 
 	if (!m->given.piece && m->given.left && next_piece(m))
 		return;
-	take_whole_head(m, r);
+	take_whole_head(m, r, s);
 	bpf_loop(MOST_STEPS, feed_step, &f, 0);
 	if (m->given.left && !is_settled(m->state))
 		m->state = MESSAGE_DOUBTFUL;

@@ -77,12 +77,14 @@ struct connection {
 	u64 request; /* that is served; 0: none since it began */
 	struct message in;
 	struct message out;
-	u8 flags;  /* CONNECTION_* */
-	u8 method; /* of the request: METHOD_* */
+	u64 session; /* SSL * whose bytes its socket carries; 0: none is known */
+	u8 flags;    /* CONNECTION_* */
+	u8 method;   /* of the request: METHOD_* */
 	u8 is_answered;
 	u8 pad[5];
 };
 #define CONNECTION_AMBIGUOUS 1
+#define CONNECTION_ENCRYPTED 2 /* what goes through its socket is TLS: its messages are seen where they are in clear */
 #define METHOD_HEAD 1
 #define METHOD_CONNECT 2
 

@@ -64,8 +64,12 @@ class Load:
         for thread in threads:
             thread.join()
 
+    def connect(self) -> http.client.HTTPConnection:
+        """Return a client's connection."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
     def _client(self, count: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = self.connect()
         for _ in range(count):
             self.ask(connection)
         connection.close()

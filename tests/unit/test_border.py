@@ -100,6 +100,7 @@ _CONSTANTS = {
     "REQUEST_HEAD": records.REQUEST_HEAD,
     "RESPONSE_HEAD": records.RESPONSE_HEAD,
     "REQUEST_AMBIGUOUS": records.AMBIGUOUS,
+    "REQUEST_ENCRYPTED": records.ENCRYPTED,
     "SPAN_TYPES": records.SPAN_TYPES,
     **{f"SPAN_{flag.name}": flag.value for flag in records.SpanFlag},
     "IDENTITY_ARGUMENTS": abi.IDENTITY_ARGUMENTS,

@@ -60,8 +60,32 @@ _QUEUE = {
 _QUEUE_TABLE = 8 * 32
 """Bytes within which they stand in its table of methods."""
 _TELLING = "put_nowait"
+_TLS = {
+    "SSL_read": (("tls_called", False), ("tls_read", True)),
+    "SSL_read_ex": (("tls_called_ex", False), ("tls_read", True)),
+    "SSL_write": (("tls_called", False), ("tls_written", True)),
+    "SSL_write_ex": (("tls_called_ex", False), ("tls_written", True)),
+    "SSL_do_handshake": (("tls_called", False), ("tls_shook_hands", True)),
+    "SSL_free": (("tls_ends", False),),
+    "SSL_clear": (("tls_ends", False),),
+}
+"""Functions of OpenSSL, and of what is made after it: the programs of ebpf/inference/tls.bpf.c."""
+_TLS_LEAST = frozenset({"SSL_read", "SSL_write", "SSL_free"})
 LEARNING = "context_entered"
 """The program that learns in which context uvloop runs callbacks: it is taken away then, as its site is a dear one."""
+_LOOKED_AT = (
+    b"libc.so",
+    b"libc-2",
+    b"libpthread",
+    b"ld-musl",
+    b"libpython",
+    b"python",
+    b"_queue.",
+    b"libssl.so",
+    b"libssl-",
+    b"_ssl.",
+)
+"""How files are called in which programs may go: libssl is renamed where a wheel brings it, and may be part of a module."""
 _OF_GO = frozenset({".gopclntab", ".go.buildinfo", ".data.rel.ro.gopclntab"})
 """Sections of files that Go made; stripped ones have them too."""
 _THREADS_HAVE_CONTEXTS = (3, 14)
@@ -131,7 +155,7 @@ def is_uvloop(path: bytes) -> bool:
 def is_looked_at(path: bytes) -> bool:
     """Tell whether a mapped file may be one in which programs go."""
     name = os.path.basename(path)
-    return name.startswith((b"libc.so", b"libc-2", b"libpthread", b"ld-musl", b"libpython", b"python", b"_queue."))
+    return name.startswith(_LOOKED_AT)
 
 
 @work(FollowRequest, Followable)
@@ -153,6 +177,7 @@ def look_at_process(files: Sequence[OpenFile], request: FollowRequest) -> Iterat
                 except UnsupportedPythonError as e:
                     reason = str(e)
             sites += looked_at.libc_sites()
+            sites += looked_at.tls_sites()
             if os.path.basename(image.path).startswith(b"_queue.") or RUNTIME in looked_at.symbols:
                 sites += looked_at.queue_sites()
     except (NotStartedError, MemoryFault):
@@ -179,7 +204,7 @@ class _Image:
         self._shown = shown
         self._memory: ProcessMemory = shown.memory
         self._rules = rules
-        wanted = {*_LIBC, *SYMBOLS, RUNTIME, GILSTATE, VERSION}
+        wanted = {*_LIBC, *_TLS, *SYMBOLS, RUNTIME, GILSTATE, VERSION}
         self.symbols: dict[str, Symbol] = {}
         self._all: list[Symbol] = []
         for symbol in elf.symbols():
@@ -231,6 +256,23 @@ class _Image:
                 taken.add(symbol.value)
                 program, at_return = _LIBC[symbol.name]
                 yield self._site(program, symbol, at_return=at_return)
+
+    def tls_sites(self) -> Iterator[FollowSite]:
+        """Yield the sites where OpenSSL reads and writes in clear, all of them or none."""
+        if not self.symbols.keys() >= _TLS_LEAST:
+            return
+        found, taken = [], set()
+        for name, programs in _TLS.items():
+            symbol = self.symbols.get(name)
+            if symbol is None or symbol.value in taken:
+                continue
+            taken.add(symbol.value)
+            site = site_for_symbol(self._elf, symbol, self._rules)
+            if site.cost is Cost.NONE:
+                return  # what is read would be told, and what is written not
+            at = self._elf.to_offset(symbol.value + site.offset)
+            found += [FollowSite(self._number, program, at, at_return) for program, at_return in programs]
+        yield from found
 
     def queue_sites(self) -> Iterator[FollowSite]:
         """Yield the sites where items go through queues."""

@@ -313,6 +313,12 @@ def _place(file: MappedFile, site: FollowSite) -> _Place:
 
 
 _ORDER = (
+    "tls_ends",
+    "tls_shook_hands",
+    "tls_written",
+    "tls_read",
+    "tls_called_ex",
+    "tls_called",
     "loop_waits",
     "thread_waits",
     "connection_accepted",

@@ -159,6 +159,7 @@ class InferenceReceiver(LibraryReceiver):
             Table.REQUEST_THREADS: by_value(self._object.map("request_threads"), _THREAD_OWNER_AT),
             Table.PYTHON_CONTEXTS: by_key(self._object.map("python_contexts")),
             Table.QUEUE_ITEMS: by_key(self._object.map("queue_items")),
+            Table.TLS_SESSIONS: by_key(self._object.map("tls_sessions")),
             **self.engines.removals(),
         }
 

@@ -19,6 +19,8 @@ REQUEST_WORKS = 16
 REQUEST_HEAD, RESPONSE_HEAD = 1024, 256
 AMBIGUOUS = 1
 """A flag of a request: its connection's requests could not be told apart."""
+ENCRYPTED = 8
+"""The same: it came over TLS."""
 
 TOTALS = np.dtype(
     [
@@ -233,6 +235,7 @@ def seen(request: np.void, process: Process, wall_ns: Callable[[int], int], copy
         int(request["response_body"]),
         _endpoint(request, "peer"),
         _endpoint(request, "local"),
+        bool(request["flags"] & ENCRYPTED),
         totals=totals_of(request["owned"]) if is_known else NOT_KNOWN,
         work=tuple(_works(request, wall_ns, copy_functions)) if is_known else (),
         work_left_out=int(request["works_left_out"]),

@@ -1,6 +1,7 @@
 """An ASGI application on uvicorn, whose requests do GPU work in every way that asyncio has.
 
-Arguments: the event loop (asyncio, uvloop), the parser (h11, httptools), and `background` for work that is no request's.
+Arguments: the event loop (asyncio, uvloop), the parser (h11, httptools), `background` for work that is no request's, and
+`tls` with a certificate's file for HTTPS.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import gpu
 import pausing
 import uvicorn
+from many_clients import certificate_asked
 
 POOL = ThreadPoolExecutor(4)
 
@@ -148,7 +150,17 @@ class Server(uvicorn.Server):
 def main() -> None:
     gpu.start()
     loop, parser = sys.argv[1:3]
-    config = uvicorn.Config(app, port=0, loop=loop, http=parser, log_level="error", lifespan="on")
+    certificate = certificate_asked()
+    config = uvicorn.Config(
+        app,
+        port=0,
+        loop=loop,
+        http=parser,
+        log_level="error",
+        lifespan="on",
+        ssl_certfile=certificate,
+        ssl_keyfile=certificate,
+    )
     server = Server(config)
     server.capture_signals = contextlib.nullcontext  # the test ends it by a signal of its own
     server.run()

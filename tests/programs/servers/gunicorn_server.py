@@ -1,4 +1,4 @@
-"""gunicorn with the Flask application. Argument: the kind of worker (sync, gthread)."""
+"""gunicorn with the Flask application. Arguments: the kind of worker (sync, gthread); `tls` with a certificate's file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 import gpu
 from gunicorn.app.base import BaseApplication
+from many_clients import certificate_asked
 
 sys.path.insert(0, os.path.dirname(__file__))
 WORKERS = 2
@@ -21,6 +22,9 @@ class Application(BaseApplication):
         self.cfg.set("worker_class", sys.argv[1])
         self.cfg.set("threads", 4 if sys.argv[1] == "gthread" else 1)
         self.cfg.set("loglevel", "error")
+        if certificate := certificate_asked():
+            self.cfg.set("certfile", certificate)
+            self.cfg.set("keyfile", certificate)
         self.cfg.set("post_worker_init", ready)
         self.cfg.set("worker_exit", lambda _server, worker: gpu.say(event="worker_end", launches=gpu.launched()))
 

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What goes through a connection, in clear: which requests come in, and when are they answered? */
+#ifndef OTEL_GPU_INFERENCE_CONVERSATIONS_BPF_H
+#define OTEL_GPU_INFERENCE_CONVERSATIONS_BPF_H
+
+#include "inference/contexts.bpf.h"
+
+/* Bytes that a thread has read or written in clear: by a system call, or out of TLS. */
+struct carried {
+	u64 key;	       /* of the connection */
+	const struct sock *sk; /* NULL: not known */
+	struct scan *scan;     /* where nobody else looks at heads meanwhile; NULL: none */
+	u64 from;	       /* where they lie; 0: the system call says it */
+	u32 bytes;
+	u32 is_decrypted;
+};
+
+/* Where the bytes of the system call lie that the thread is in; false for calls that are not understood. */
+static __always_inline int find_bytes(struct given *given, u32 bytes)
+{
+	struct message_header header;
+	struct system_call call;
+
+	read_system_call(&call);
+	*given = (struct given){ .left = bytes };
+	switch (call.number) {
+	case CALL_READ:
+	case CALL_WRITE:
+	case CALL_RECVFROM:
+	case CALL_SENDTO:
+		given->from = call.arguments[1];
+		given->piece = bytes;
+		return 1;
+	case CALL_READV:
+	case CALL_WRITEV:
+		given->vectors = call.arguments[1];
+		return 1;
+	case CALL_RECVMSG:
+	case CALL_SENDMSG:
+		if (bpf_probe_read_user(&header, sizeof(header), (void *)call.arguments[1]))
+			return 0;
+		given->vectors = header.vectors;
+		return 1;
+	}
+	given->piece = bytes;
+	return 0;
+}
+
+static __always_inline int find_carried(struct given *given, const struct carried *carried)
+{
+	if (!carried->from)
+		return find_bytes(given, carried->bytes);
+	*given = (struct given){ .from = carried->from, .left = carried->bytes, .piece = carried->bytes };
+	return 1;
+}
+
+static __always_inline u64 first_word(const struct given *g, u32 *bytes)
+{
+	u64 word = 0, from = g->from;
+	struct io_vector v;
+	u32 size = g->left;
+
+	if (g->vectors) {
+		if (bpf_probe_read_user(&v, sizeof(v), (void *)g->vectors))
+			return 0;
+		from = v.base;
+		if (size > v.bytes)
+			size = v.bytes;
+	}
+	if (size > sizeof(word))
+		size = sizeof(word);
+	*bytes = size;
+	if (!size || !from || bpf_probe_read_user(&word, size, (void *)from))
+		*bytes = 0;
+	return word;
+}
+
+/* The end of a connection over TCP is always seen, so its socket's address will do; any other has a cookie. */
+static __always_inline u64 socket_key(struct sock *sk)
+{
+	return sk->__sk_common.skc_family == FAMILY_UNIX ? bpf_get_socket_cookie(sk) : (u64)sk;
+}
+
+/* A thread has read bytes of a request. */
+static __always_inline void claim(const struct caller *who, const struct followed *f, const struct connection *c,
+				  const struct carried *carried, int is_new)
+{
+	struct request_thread *t = meet_request_thread(who);
+	struct python_context *context;
+	int is_inside;
+
+	if (!t)
+		return;
+	t->context = context_now(f);
+	t->request = c->flags & CONNECTION_AMBIGUOUS ? 0 : c->request;
+	if (who->born_ns < f->since_boot_ns && bpf_ktime_get_ns() < f->trusted_ns)
+		t->request = 0;
+	t->why = CLAIM_READ;
+	t->connection.key = carried->key;
+	t->connection.number = c->number;
+	t->holder.number = 0;
+	if (!f->context_offset)
+		return;
+	is_inside = is_entered(t->context);
+	if (carried->is_decrypted && t->is_loop) {
+		/* uvloop has entered its context between what was read and its decryption. */
+		context = python_context_at(who->tgid, who->incarnation, t->context);
+		if (context && context->kind == CONTEXT_SERVER) {
+			t->context = context_before(t->context);
+			return;
+		}
+	}
+	t->awaits_enter = t->is_loop && !is_inside;
+	if (t->is_loop && is_inside && is_new)
+		follow_connection(who, t->context, &t->connection);
+}
+
+/* Whatever an event loop reads, it does for somebody else from here on. */
+static __always_inline void turn_to_another(const struct caller *who)
+{
+	struct request_thread *t = known_thread(who);
+
+	if (!t || !t->is_loop)
+		return;
+	t->awaits_enter = 0;
+	if (t->why == CLAIM_READ)
+		t->request = 0;
+}
+
+static __always_inline void received(const struct caller *who, const struct followed *f, const struct carried *carried)
+{
+	struct given given;
+	u64 key = carried->key, word;
+	struct connection *c = bpf_map_lookup_elem(&connections, &key);
+	struct request *r = NULL, *old;
+	u32 known, is_new = 0;
+	u8 method = 0;
+
+	turn_to_another(who);
+	if (!carried->bytes || (c && c->flags & CONNECTION_AMBIGUOUS))
+		return;
+	if (!find_carried(&given, carried)) {
+		if (c)
+			lose_track(c);
+		return;
+	}
+	if (!c || c->in.state == MESSAGE_START || c->in.state == MESSAGE_END) {
+		word = first_word(&given, &known);
+		is_new = known && is_method(word, known, &method);
+		if (!c) {
+			c = is_new ? meet_connection(who, key) : NULL;
+			if (!c)
+				return;
+		}
+		if (c->in.state == MESSAGE_END)
+			begin_message(&c->in, 0);
+	}
+	if (is_new) {
+		old = request_numbered(c->request);
+		if (old && !old->ended_ns) {
+			lose_track(c);
+		} else {
+			r = begin_request(who, c->number);
+			c->request = r ? r->id : 0;
+			c->method = method;
+			begin_message(&c->out, MESSAGE_IS_RESPONSE);
+			if (r) {
+				if (carried->sk)
+					read_ends(r, carried->sk);
+				if (carried->is_decrypted)
+					r->flags |= REQUEST_ENCRYPTED;
+			} else {
+				c->flags |= CONNECTION_AMBIGUOUS;
+			}
+		}
+	} else {
+		r = request_numbered(c->request);
+	}
+	if (!(c->flags & CONNECTION_AMBIGUOUS)) {
+		c->in.given = given;
+		feed(&c->in, r, carried->scan);
+		if (r)
+			r->request_body += c->in.given.body;
+		if (c->in.state == MESSAGE_OTHER) {
+			if (r)
+				drop_request(r);
+			drop_connection(c, key);
+			return;
+		}
+		/* What is left is the next request's, before this one is answered. */
+		if (c->in.state == MESSAGE_DOUBTFUL || c->in.given.left || (!r && c->in.state != MESSAGE_START))
+			lose_track(c);
+	}
+	claim(who, f, c, carried, is_new);
+}
+
+/* The agent came in the middle, or what is sent answers nothing. */
+static __always_inline int is_unasked(const struct request *r)
+{
+	return !r || r->ended_ns;
+}
+
+static __always_inline void sent(const struct caller *who, const struct followed *f, const struct carried *carried)
+{
+	u64 key = carried->key, now;
+	struct connection *c = bpf_map_lookup_elem(&connections, &key);
+	struct connection_id id;
+	struct given given;
+	struct request *r;
+
+	if (!c)
+		return;
+	id = (struct connection_id){ key, c->number };
+	if (f->context_offset)
+		answer_from(who, context_now(f), &id);
+	if (!carried->bytes || c->flags & CONNECTION_AMBIGUOUS)
+		return;
+	r = request_numbered(c->request);
+	if (is_unasked(r)) {
+		lose_track(c);
+		return;
+	}
+	find_carried(&given, carried);
+	c->out.given = given;
+	c->out.given.method = c->method;
+	feed(&c->out, r, carried->scan);
+	now = bpf_ktime_get_ns();
+	if (!r->first_byte_ns && c->out.state != MESSAGE_START)
+		r->first_byte_ns = now;
+	r->status = c->out.status;
+	if (c->out.given.body) {
+		if (!r->body_first_ns)
+			r->body_first_ns = now;
+		r->body_last_ns = now;
+		r->response_body += c->out.given.body;
+		r->pieces++;
+	}
+	if (c->out.state == MESSAGE_DOUBTFUL) {
+		lose_track(c);
+	} else if (c->out.state == MESSAGE_OTHER) {
+		end_request(r, c->out.status ? ENDING_COMPLETE : ENDING_LOST);
+		r->flags |= REQUEST_GONE;
+		drop_connection(c, key);
+	} else if (c->out.state == MESSAGE_END) {
+		end_request(r, ENDING_COMPLETE);
+		if (c->out.given.left)
+			lose_track(c);
+	}
+}
+
+/* The program's side of a connection is closed, or both are. */
+static __always_inline void close_connection(u64 key)
+{
+	struct connection *c = bpf_map_lookup_elem(&connections, &key);
+	struct request *r;
+
+	if (!c)
+		return;
+	r = request_numbered(c->request);
+	if (r) {
+		r->flags |= REQUEST_GONE;
+		end_request(r, c->out.state == MESSAGE_UNTIL_CLOSE ? ENDING_COMPLETE : ENDING_CLOSED);
+	}
+	drop_connection(c, key);
+}
+
+#endif

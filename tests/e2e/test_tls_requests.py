@@ -1,0 +1,123 @@
+"""Does every launch go to its request where that comes over TLS? Servers with OpenSSL, on sockets and in memory."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import ssl
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.processes import Program
+from tests.e2e.requests import LAUNCHES, Following
+from tests.e2e.test_requests import ASYNC, SERVERS, THREADED, Load, Verdict, end, judge, owned, server
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate that nobody else believes in, and its key, in one file."""
+    directory = tmp_path_factory.mktemp("tls")
+    key, certificate, both = (directory / name for name in ("key.pem", "certificate.pem", "both.pem"))
+    asked = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -keyout {key}"
+    subprocess.run([*asked.split(), "-out", str(certificate)], check=True, capture_output=True)
+    both.write_bytes(key.read_bytes() + certificate.read_bytes())
+    return both
+
+
+def _unchecked() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@dataclass
+class SecureLoad(Load):
+    """The same over TLS."""
+
+    context: ssl.SSLContext = field(default_factory=_unchecked)
+
+    def connect(self) -> http.client.HTTPConnection:
+        """Return a client's connection."""
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self.context)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "hows"),
+    [
+        ("threads", (), THREADED),
+        ("asgi", ("asyncio", "h11"), ASYNC),
+        ("asgi", ("uvloop", "httptools"), ASYNC),
+    ],
+    ids=["threads", "uvicorn-asyncio-h11", "uvicorn-uvloop-httptools"],
+)
+def test_every_launch_goes_to_its_request_over_tls(
+    tmp_path: Path, certificate: Path, name: str, arguments: tuple[str, ...], hows: tuple[str, ...]
+) -> None:
+    asked = (*arguments, "background", "tls", str(certificate))
+    with server(tmp_path, name, *asked) as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = SecureLoad(port, hows)
+        load.run(400)
+        following.wait_spans(len(load.asked))
+        end(program, following)
+
+        assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
+        assert owned(following) + sum(following.unattributed().values()) == following.launches()
+        assert {dict(span.attributes)["url.scheme"] for span in following.servers} == {"https"}
+
+
+@pytest.mark.parametrize("worker", ["sync", "gthread"])
+def test_every_launch_of_gunicorns_workers_goes_to_its_request_over_tls(
+    tmp_path: Path, certificate: Path, worker: str
+) -> None:
+    asked = [sys.executable, SERVERS / "gunicorn_server.py", worker, "tls", certificate]
+    with Program(asked, tmp_path) as program:
+        workers = [program.event("worker") for _ in range(2)]
+        with Following([int(str(w["pid"])) for w in workers]) as following:
+            following.wait_followed()
+            load = SecureLoad(int(str(workers[0]["port"])), ("plain", "copies", "sse"))
+            load.run(200)
+            following.wait_spans(len(load.asked))
+            program.process.send_signal(signal.SIGTERM)
+            launched = sum(int(str(program.event("worker_end")["launches"])) for _ in workers)
+            following.end()
+
+            assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
+            assert owned(following) == following.launches() == launched
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("threads", ()), ("asgi", ("asyncio", "h11")), ("asgi", ("uvloop", "httptools"))],
+    ids=["threads", "asyncio", "uvloop"],
+)
+def test_what_a_request_says_over_tls_is_read_as_in_clear(
+    tmp_path: Path, certificate: Path, name: str, arguments: tuple[str, ...]
+) -> None:
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    with (
+        server(tmp_path, name, *arguments, "tls", str(certificate)) as (program, port),
+        Following([program.pid]) as following,
+    ):
+        following.wait_followed()
+        load = SecureLoad(port, ("plain",))
+        with closing(load.connect()) as connection:
+            load.ask(connection, {"traceparent": f"00-{trace}-{parent}-01"})
+            client = connection.sock.getsockname()
+        following.wait_spans(1)
+
+        (span,) = following.servers
+        attributes = dict(span.attributes)
+        assert (span.context.trace_id.hex(), span.parent_id.hex()) == (trace, parent)
+        assert attributes["url.scheme"] == "https"
+        assert attributes["http.response.status_code"] == 200
+        assert attributes["http.request.body.size"] == 5000
+        assert (attributes["client.address"], attributes["network.peer.port"]) == client
+        assert attributes[LAUNCHES] == 2
+        assert "otel_gpu.cut" not in attributes
