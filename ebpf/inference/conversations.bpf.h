@@ -104,7 +104,7 @@ static __always_inline void claim(const struct caller *who, const struct followe
 	is_inside = is_entered(t->context);
 	if (carried->is_decrypted && t->is_loop) {
 		/* uvloop has entered its context between what was read and its decryption. */
-		context = python_context_at(who->tgid, who->incarnation, t->context);
+		context = python_context_at(who->tgid, who->exec_id, t->context);
 		if (context && context->kind == CONTEXT_SERVER) {
 			t->context = context_before(t->context);
 			return;

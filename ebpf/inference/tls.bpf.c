@@ -132,7 +132,7 @@ int tls_ends(struct pt_regs *ctx)
 
 	if (!follow(&who))
 		return 0;
-	key = (struct live_key){ who.tgid, who.incarnation, FIRST_ARGUMENT(ctx) };
+	key = (struct live_key){ who.tgid, who.exec_id, FIRST_ARGUMENT(ctx) };
 	s = bpf_map_lookup_elem(&tls_sessions, &key);
 	if (!s)
 		return 0;

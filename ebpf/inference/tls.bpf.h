@@ -69,14 +69,14 @@ static __always_inline int is_record(u64 word, u32 bytes)
 
 static __always_inline struct tls_session *session_at(const struct caller *who, u64 address)
 {
-	struct live_key key = { who->tgid, who->incarnation, address };
+	struct live_key key = { who->tgid, who->exec_id, address };
 
 	return bpf_map_lookup_elem(&tls_sessions, &key);
 }
 
 static __always_inline struct tls_session *meet_session(const struct caller *who, u64 address)
 {
-	struct live_key key = { who->tgid, who->incarnation, address };
+	struct live_key key = { who->tgid, who->exec_id, address };
 	struct tls_session *s = bpf_map_lookup_elem(&tls_sessions, &key);
 
 	if (s)
