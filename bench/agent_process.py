@@ -17,7 +17,7 @@ from types import TracebackType
 
 from bench.ground import ROOT, UnavailableError
 
-_PATIENCE_S = 60.0
+_DEADLINE_S = 60.0
 _LOOKS = 100
 _POLL = {"x86_64": "7", "aarch64": "73"}
 _ATTACHED = re.compile(r"attached \d+ probes")
@@ -60,7 +60,7 @@ class AgentProcess:
         """Wait for a line of the log and return how many seconds after the start it came."""
         while True:
             try:
-                at, line = self._lines.get(timeout=_PATIENCE_S)
+                at, line = self._lines.get(timeout=_DEADLINE_S)
             except queue.Empty:
                 raise UnavailableError(f"the agent never said {pattern!r}, but: {self.log()}") from None
             if not line:
@@ -119,7 +119,7 @@ class AgentProcess:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
-                self._process.wait(_PATIENCE_S)
+                self._process.wait(_DEADLINE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 raise
@@ -133,7 +133,7 @@ class AgentProcess:
     def kill(self) -> None:
         """End it without giving it the time for anything."""
         self._process.kill()
-        self._process.wait(_PATIENCE_S)
+        self._process.wait(_DEADLINE_S)
         self._reader.join()
 
     def __enter__(self) -> AgentProcess:

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.ground import ROOT, UnavailableError, part
 from bench.results import Result
 
-_PATIENCE_S = 120.0
+_DEADLINE_S = 120.0
 _STEPS = 1_000_000
 _MUST_S = {"empty": 2.0, "full": 1.0}
 
@@ -105,6 +105,6 @@ def _record(pid: int, cache: Path) -> _First:
         if not ready_s and line.startswith("recording "):
             ready_s = time.monotonic() - began
         said = line.strip()
-    if record.wait(_PATIENCE_S) or not ready_s:
+    if record.wait(_DEADLINE_S) or not ready_s:
         raise UnavailableError(f"the recording failed: {said}")
     return _First(ready_s, said.partition(": ")[2])

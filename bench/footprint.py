@@ -18,7 +18,7 @@ from otel_gpu.signals import cuda
 _INTERVAL_S = 1.0
 _LAUNCHES = 320
 _SETTLE_REQUESTS = 3
-_PATIENCE_S = 60.0
+_DEADLINE_S = 60.0
 _LIMITS_MB = {1: (90.0, 60.0), 64: (110.0, 70.0)}
 
 
@@ -47,7 +47,7 @@ def _rss_mb(processes: int) -> float:
         sink = stack.enter_context(Sink())
         agent = stack.enter_context(AgentProcess(sink.endpoint, _INTERVAL_S, [target.pid for target in targets]))
         agent.wait_for("observing")
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _DEADLINE_S
         pids = {target.pid for target in targets}
         for target in targets:
             target.do(f"launch {_LAUNCHES}")

@@ -19,7 +19,7 @@ _LIVE = 1_000_000
 _BYTES = 512  # of each, as calls.c has it
 _PAIRS = 1_000_000
 _INTERVAL_S = 1.0
-_PATIENCE_S = 60.0
+_DEADLINE_S = 60.0
 _LOOK_S = 0.05
 _SETTLE_REQUESTS = 2
 
@@ -88,7 +88,7 @@ def _rate(target: Target, threads: int) -> float:
 def _known(sink: Sink, target: Target, held: int) -> int:
     """Return how many allocations the agent says are live, once it has had the time to say so."""
     settled, known = sink.requests + _SETTLE_REQUESTS, -1
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _DEADLINE_S
     while (known != held or sink.requests < settled) and time.monotonic() < deadline:
         time.sleep(_INTERVAL_S)
         known = sink.totals(cuda.MEMORY_USAGE.name).get(target.pid, 0) // _BYTES
@@ -98,7 +98,7 @@ def _known(sink: Sink, target: Target, held: int) -> int:
 def _wait_emptied(agent: AgentProcess, below: int) -> float:
     began = time.monotonic()
     while _table_bytes(agent) > below:
-        if time.monotonic() - began > _PATIENCE_S:
+        if time.monotonic() - began > _DEADLINE_S:
             raise UnavailableError("the agent never forgot the program")
         time.sleep(_LOOK_S)
     return time.monotonic() - began

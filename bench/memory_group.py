@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.ground import UnavailableError
 
-_PATIENCE_S = 10.0
+_DEADLINE_S = 10.0
 _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
@@ -60,7 +60,7 @@ def memory_group(limit_bytes: int | None) -> Iterator[MemoryGroup]:
 
 
 def _remove(directory: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _DEADLINE_S
     while directory.exists():
         try:
             directory.rmdir()

@@ -38,7 +38,7 @@ RECORD_SIZE = 80 + 8  # and the ring's own header
 _DRAIN_S = 0.002
 _REPEATS = 3
 _FOREIGN_S = 0.2
-_PATIENCE_S = 60.0
+_DEADLINE_S = 60.0
 
 
 @runtime_checkable
@@ -194,7 +194,7 @@ def interleave(
     """
     names = list(variants)
     measured: list[dict[str, float]] = []
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _DEADLINE_S
     while len(measured) < rounds:
         if time.monotonic() > deadline:
             if measured:

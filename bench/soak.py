@@ -30,7 +30,7 @@ _THREADS, _LAUNCHES, _EXECS, _LIBRARIES = 16, 50, 3, 4
 _PAUSE_S = 0.2
 _POOLED = 6
 """Threads: a pool starts another one when more is to be done at once than ever before, and has few at most."""
-_LOOK_S, _STILL_S, _PATIENCE_S = 0.5, 6.0, 60.0
+_LOOK_S, _STILL_S, _DEADLINE_S = 0.5, 6.0, 60.0
 """Libraries stay probed for five seconds after their last use: what has not changed for longer stays."""
 _LONG_S, _GROWN_MB = 600.0, 8.0
 """What leaks in every round of a storm has become more than what comes and goes after so long."""
@@ -179,7 +179,7 @@ def soak(seconds: float, every_s: float, tell: Callable[[float, Holdings], None]
 
 def _at_rest(pid: int) -> Holdings:
     """Return what an agent holds when nothing is read, and that has not changed for a while, memory left aside."""
-    deadline, since, before = time.monotonic() + _PATIENCE_S, time.monotonic(), holdings(pid)
+    deadline, since, before = time.monotonic() + _DEADLINE_S, time.monotonic(), holdings(pid)
     while (now_s := time.monotonic()) < min(since + _STILL_S, deadline):
         time.sleep(_LOOK_S)
         now = holdings(pid)

@@ -11,7 +11,7 @@ import numpy as np
 ROW_KEY = np.dtype(
     [
         ("tgid", "<u4"),
-        ("incarnation", "<u4"),
+        ("exec_id", "<u4"),
         ("subject", "<u8"),
         ("function", "<u2"),
         ("family", "u1"),
@@ -23,7 +23,7 @@ ROW_KEY = np.dtype(
     ]
 )
 ROW = np.dtype([("count", "<u8"), ("sum_a", "<u8"), ("sum_b", "<u8")])
-LIVE_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("address", "<u8")])
+LIVE_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("address", "<u8")])
 LIVE = np.dtype(
     [
         ("size", "<u8"),
@@ -39,7 +39,7 @@ LIVE = np.dtype(
 KIND_HIP = 0x80
 """Set in a row's kind, and in kinds everywhere else, for what was asked of HIP and not of CUDA."""
 
-BUSY_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("device", "<u4"), ("pad", "<u4")])
+BUSY_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("device", "<u4"), ("pad", "<u4")])
 BUSY_STREAMS = 8
 _BUSY_TIMES = (
     "first_ns",
@@ -136,7 +136,7 @@ class Allocation(enum.IntEnum):
     """There was no room to remember it: it is in no sum of what lives."""
 
 
-VERSION_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("handle", "<u8")])
+VERSION_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("handle", "<u8")])
 """Of what a program has by handle: executable graphs and their versions, kernels."""
 KERNEL = np.dtype([("mark", "<u8"), ("generation", "<u4"), ("pad", "<u4")])
 
@@ -186,7 +186,7 @@ class Table(enum.IntEnum):
     PRIMARIES = 13
     KERNELS = 14
     SAMPLED_THREADS = 15
-    STAYS = 16
+    OFF_CPU_WAITS = 16
     PERIOD_SAMPLERS = 17
     TENSORS = 18
     TENSOR_GROUPS = 19
@@ -229,7 +229,7 @@ TOTALS: tuple[tuple[Family, int], ...] = tuple(
 """What each of a program's totals counts: family and row_key.kind."""
 
 _RING_USE = np.dtype([("began", "<u8"), ("before", "<u8"), ("sent", "<u8")])
-PROGRAM_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4")])
+PROGRAM_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4")])
 PROGRAM = np.dtype(
     [
         ("start_ns", "<u8"),
@@ -285,7 +285,7 @@ class NodeType(enum.IntEnum):
 
 
 EVENT = struct.Struct("<IIIIQQQQQ")
-"""type, tgid, incarnation, tid, time_ns, a, b, c, d."""
+"""type, tgid, exec_id, tid, time_ns, a, b, c, d."""
 CALL_ARGUMENTS = struct.Struct("<6Q256s")
 ORIGIN = struct.Struct("<3Q5Q2048s")
 """ip, sp, fp; callee-saved registers; the stack from sp on."""
@@ -294,7 +294,7 @@ IDENTITY_ARGUMENTS, IDENTITY_ENVIRONMENT = 1024, 8192
 IDENTITY = struct.Struct(f"<16s4I{_NAMES}s{_NAMES}s{IDENTITY_ARGUMENTS}s{IDENTITY_ENVIRONMENT}s")
 """comm; how many bytes there are of path, control groups, arguments, environment; then these, each up to so many."""
 RUNNING = struct.Struct("<IIQQ")
-"""tgid, incarnation, when the process began, how often it has called exec."""
+"""tgid, exec_id, when the process began, how often it has called exec."""
 
 
 class SampleType(enum.IntEnum):
@@ -328,11 +328,11 @@ WORK_DEVICE_SHIFT = 56
 
 
 SAMPLE = struct.Struct("<IIIIQQQQHHI")
-"""type, tgid, incarnation, tid, time_ns, value, count, subject, function, stop, frames; then the frames."""
+"""type, tgid, exec_id, tid, time_ns, value, count, subject, function, stop, frames; then the frames."""
 FRAME_SIZE = 16
 
 ASKED = struct.Struct("<II Q")
-"""tgid, -, shortest stay off the CPU in ns: whom the programs of ebpf/profile/blocked.bpf.c are to look at."""
+"""tgid, -, shortest wait off the CPU in ns: whom the programs of ebpf/profile/blocked.bpf.c are to look at."""
 
 ENTERED = np.dtype(
     [(name, "<u8") for name in ("start_ns", "size", "address", "pitch_at")] + [("function", "<u4"), ("waits", "<u4")]
@@ -364,7 +364,7 @@ SAMPLED_THREAD = np.dtype(
     [
         ("born_ns", "<u8"),
         ("tgid", "<u4"),
-        ("incarnation", "<u4"),
+        ("exec_id", "<u4"),
         ("tid", "<u4"),
         ("pad", "<u4"),
         ("entered", ENTERED, (4,)),
@@ -372,11 +372,11 @@ SAMPLED_THREAD = np.dtype(
         ("submissions", SAMPLER, (4,)),
     ]
 )
-REMAINDER_KEY = np.dtype([(name, "<u4") for name in ("tgid", "incarnation", "type", "device")])
+REMAINDER_KEY = np.dtype([(name, "<u4") for name in ("tgid", "exec_id", "type", "device")])
 REMAINDER = np.dtype([(name, "<u8") for name in ("value", "calls", "recording")])
 """What no stack stands for, of threads that have ended, or which found no room."""
 
-TENSOR_GROUP = np.dtype([("bytes", "<u8"), ("tgid", "<u4"), ("incarnation", "<u4"), ("closed", "<u4"), ("pad", "<u4")])
+TENSOR_GROUP = np.dtype([("bytes", "<u8"), ("tgid", "<u4"), ("exec_id", "<u4"), ("closed", "<u4"), ("pad", "<u4")])
 TENSOR_FUNCTION, BACKWARD_FUNCTION = 0xFFF0, 0xFFF1
 """Stand in cookies for PyTorch's functions, which are in no table."""
 

@@ -25,7 +25,7 @@ _MAX_OWNERS = 4_096
 _LONG_S = 2.0
 _LOOK_S = 0.5
 """How often it is looked whether a task has become a long one, while others wait."""
-_PATIENCE_S = 180.0
+_DEADLINE_S = 180.0
 _ADDED = 0.01
 
 Task = Callable[[], None]
@@ -121,7 +121,7 @@ class FairPool:
             self._free.pop().wake()
         elif len(self.workers) < self._most:
             number = len(self.workers) + 1
-            worker = Worker(f"{self._name} {number}", lambda: self._step(worker), stuck_after_s=_PATIENCE_S)
+            worker = Worker(f"{self._name} {number}", lambda: self._step(worker), stuck_after_s=_DEADLINE_S)
             try:
                 worker.start()
             except OtelGpuError:

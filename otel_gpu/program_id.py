@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ProgramId(NamedTuple):
-    """One program that a process runs, from exec to exec or exit; the kernel's tables have it as tgid and incarnation."""
+    """One program that a process runs, from exec to exec or exit; the kernel's tables have it as tgid and exec_id."""
 
     pid: int
     exec_id: int

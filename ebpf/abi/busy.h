@@ -8,7 +8,7 @@
 /* What is known of a device's work for a process. Times are CLOCK_MONOTONIC. */
 struct busy_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 device;
 	u32 pad;
 };

@@ -16,12 +16,12 @@ enum engine_event_kind {
 struct engine_event {
 	u32 kind; /* enum engine_event_kind */
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 tid;
 	u64 time_ns; /* when; of a step, when the host saw its end */
 	u64 request; /* delivered; ambiguous: one of them */
 	u32 sender;  /* tgid of who sent the message */
-	u32 sender_incarnation;
+	u32 sender_exec_id;
 	u64 began_ns; /* of a step: its first launch, or copy to the device, */
 	u64 last_ns;  /* and its last */
 	struct gpu_totals totals;
@@ -38,7 +38,7 @@ enum step_state {
 /* What a thread of an engine is doing. */
 struct step {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 tid;
 	u32 state;
 	u64 began_ns;

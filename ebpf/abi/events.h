@@ -33,7 +33,7 @@ enum node_type {
 struct event {
 	u32 type;
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 tid;
 	u64 time_ns;
 	u64 a, b, c, d;

@@ -8,7 +8,7 @@
 /* A live allocation. */
 struct live_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 address; /* device or host pointer, or VMM handle */
 };
 _Static_assert(sizeof(struct live_key) == 16, "live_key crosses the border");

@@ -34,7 +34,7 @@ enum nccl_family {
 
 struct nccl_row_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 comm;  /* hash of the communicator's id; 0: not known */
 	s32 rank;  /* NCCL_UNKNOWN_RANK: not known */
 	s32 ranks; /* 0: not known */
@@ -60,7 +60,7 @@ struct nccl_signature {
 
 struct nccl_comm_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 address;
 };
 _Static_assert(sizeof(struct nccl_comm_key) == 16, "nccl_comm_key crosses the border");
@@ -88,7 +88,7 @@ _Static_assert(sizeof(struct nccl_comm) == 80, "nccl_comm crosses the border");
 /* A rank has arrived at a collective. */
 struct nccl_arrival {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 comm;
 	s32 rank;
 	s32 ranks;

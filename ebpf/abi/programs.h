@@ -9,7 +9,7 @@
 /* A program: what a process runs from exec to exec, or to its end. */
 struct program_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 };
 _Static_assert(sizeof(struct program_key) == 8, "program_key crosses the border");
 
@@ -57,7 +57,7 @@ enum table {
 	TABLE_PRIMARIES,
 	TABLE_KERNELS,
 	TABLE_SAMPLED_THREADS,
-	TABLE_STAYS,
+	TABLE_OFF_CPU_WAITS,
 	TABLE_PERIOD_SAMPLERS,
 	TABLE_TENSORS,
 	TABLE_TENSOR_GROUPS,
@@ -132,7 +132,7 @@ struct program {
 /* Which program runs under a pid now. */
 struct running {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 start_ns;
 	u64 executions;
 };

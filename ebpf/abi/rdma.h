@@ -21,7 +21,7 @@ enum rdma_operation {
 /* A queue pair. Its number is unique on its device only, and a device is opened anew by each context. */
 struct queue_pair_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 context;
 	u32 qpn;
 	u32 pad;
@@ -90,7 +90,7 @@ enum rdma_unmatched {
 /* Of whom a row is: a queue pair by its id, or 0 for the program itself. */
 struct rdma_row_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 id;
 	u8 kind;
 	u8 operation; /* enum rdma_operation; of what was received 0 or, with immediate data, 1 */
@@ -114,7 +114,7 @@ enum verbs_event_kind {
 struct verbs_event {
 	u32 kind;
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 pad;
 	u64 functions
 		[VERBS_FUNCTIONS]; /* of a queue pair those from wr_atomic_cmp_swp on, as struct ibv_qp_ex has them */

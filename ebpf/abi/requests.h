@@ -33,7 +33,7 @@ enum no_owner {
 
 struct no_owner_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 reason; /* enum no_owner */
 	u32 pad;
 };
@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct no_owner_key) == 16, "no_owner_key crosses the bord
 
 /* A program whose requests are followed, and where its CPython keeps what its threads are at. Written by the agent. */
 struct followed {
-	u32 incarnation;
+	u32 exec_id;
 	u32 thread_state;  /* where its pointer is; THREAD_STATE_NONE without a CPython */
 	s64 thread_offset; /* as in struct unwind_process */
 	u64 thread_module;
@@ -72,7 +72,7 @@ struct span_name {
 };
 
 struct span_source {
-	u32 incarnation;
+	u32 exec_id;
 	u32 published; /* otel_thread_ctx_v1 of OTEP 4947: THREAD_STATE_* says how to find it */
 	s64 published_offset;
 	u64 published_module;
@@ -157,7 +157,7 @@ _Static_assert(sizeof(struct gpu_work) == 48, "gpu_work crosses the border");
 /* A request that a program serves. Times are CLOCK_MONOTONIC. */
 struct request {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 id;
 	u64 connection; /* its number */
 	u64 began_ns;

@@ -76,9 +76,9 @@ enum allocation {
  * 1 holds the value 1, b holds (2^(b-2), 2^(b-1)]. */
 struct row_key {
 	u32 tgid;
-	u32 incarnation; /* tells apart the programs that ran under one pid, see tell_apart() */
-	u64 subject;	 /* kernel handle, graph, error code */
-	u16 function;	 /* row of the hook table; of launches the handle's generation, see generation_of() */
+	u32 exec_id;  /* tells apart the programs that ran under one pid, see tell_apart() */
+	u64 subject;  /* kernel handle, graph, error code */
+	u16 function; /* row of the hook table; of launches the handle's generation, see generation_of() */
 	u8 family;
 	u8 device;
 	u8 kind;

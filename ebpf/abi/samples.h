@@ -64,7 +64,7 @@ _Static_assert(sizeof(struct sampler) == 48, "sampler crosses the border");
 struct sampled_thread {
 	u64 born_ns;
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 tid;
 	u32 pad;
 	struct entered entered[SAMPLED_CALLS];
@@ -75,7 +75,7 @@ struct sampled_thread {
 /* What no stack stands for, of threads that have ended, or which found no room; by program. */
 struct remainder_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 type; /* enum sample_type */
 	u32 device;
 };
@@ -89,7 +89,7 @@ struct remainder {
 struct asked {
 	u32 tgid; /* in the agent's pid namespace */
 	u32 pad;
-	u64 min_ns; /* shorter stays off the CPU are not told */
+	u64 min_ns; /* shorter waits off the CPU are not told */
 };
 _Static_assert(sizeof(struct asked) == 16, "asked crosses the border");
 
@@ -97,7 +97,7 @@ _Static_assert(sizeof(struct asked) == 16, "asked crosses the border");
 struct tensor_group {
 	u64 bytes; /* that live */
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 closed; /* its stack is taken: no tensor joins it any more */
 	u32 pad;
 };

@@ -93,7 +93,7 @@ struct walk_words {
 struct stack_sample {
 	u32 type;
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 tid;
 	u64 time_ns;
 	u64 value;

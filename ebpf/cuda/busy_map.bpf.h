@@ -17,7 +17,7 @@ struct {
 
 static __always_inline void busy_key_of(struct busy_key *key, const struct caller *who, u32 device)
 {
-	*key = (struct busy_key){ .tgid = who->tgid, .incarnation = who->incarnation, .device = device };
+	*key = (struct busy_key){ .tgid = who->tgid, .exec_id = who->exec_id, .device = device };
 }
 
 #endif

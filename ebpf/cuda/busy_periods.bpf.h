@@ -67,7 +67,7 @@ static __always_inline void next_period(const struct busy_key *key, struct busy 
 			*e = (struct event){
 				.type = EVENT_BUSY_PERIOD,
 				.tgid = key->tgid,
-				.incarnation = key->incarnation,
+				.exec_id = key->exec_id,
 				.tid = key->device,
 				.time_ns = ended,
 				.a = b->period_first,
@@ -114,7 +114,7 @@ RARE int begin_work(u32 device)
 			b->idle_ns += now - since;
 			next_period(&key, b, since, now);
 			row.tgid = key.tgid;
-			row.incarnation = key.incarnation;
+			row.exec_id = key.exec_id;
 			row.device = device;
 			row.bucket_a = duration_bucket(now - since);
 			count_more(&row, now - since, 0);

@@ -14,13 +14,13 @@ const volatile u8 looks_for_captures = 0; /* 1: they are counted by another obje
 
 static __always_inline int may_capture(const struct caller *who)
 {
-	return looks_for_captures || *place_of_program(captures, who->incarnation);
+	return looks_for_captures || *place_of_program(captures, who->exec_id);
 }
 
 /* A stream or an event of a program (handles of the same space, told apart by `kind`), or a capture's id. */
 struct handle_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 kind;
 	u64 handle;
 };
@@ -40,7 +40,7 @@ struct {
  * was launched from. The value says nothing. */
 struct captured_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 function;
 };
 struct {
@@ -60,7 +60,7 @@ RARE int first_captured(u64 function)
 
 	if (!identify(&who))
 		return 0;
-	key = (struct captured_key){ who.tgid, who.incarnation, function };
+	key = (struct captured_key){ who.tgid, who.exec_id, function };
 	if (bpf_map_lookup_elem(&captured_kernels, &key))
 		return 0;
 	if (PUT_IN(captured_kernels, TABLE_CAPTURED_KERNELS, &who, &key, &nothing))
@@ -81,7 +81,7 @@ static __always_inline u64 normal_stream(const struct caller *who, u64 stream, u
 
 static __always_inline u64 capture_of(const struct caller *who, u32 kind, u64 handle)
 {
-	struct handle_key key = { who->tgid, who->incarnation, kind, handle };
+	struct handle_key key = { who->tgid, who->exec_id, kind, handle };
 	u64 *id = bpf_map_lookup_elem(&capturing, &key);
 
 	if (!id)
@@ -99,7 +99,7 @@ RARE int remember_capture(u32 kind, u64 handle, u64 id)
 
 	if (!identify(&who))
 		return 0;
-	key = (struct handle_key){ who.tgid, who.incarnation, kind, handle };
+	key = (struct handle_key){ who.tgid, who.exec_id, kind, handle };
 	known = bpf_map_lookup_elem(&capturing, &key);
 	if (known)
 		*known = id;
@@ -115,7 +115,7 @@ RARE int forget_capture(u32 kind, u64 handle)
 
 	if (!identify(&who))
 		return 0;
-	key = (struct handle_key){ who.tgid, who.incarnation, kind, handle };
+	key = (struct handle_key){ who.tgid, who.exec_id, kind, handle };
 	return TAKE_OUT(capturing, TABLE_CAPTURING, &who, &key);
 }
 
@@ -135,7 +135,7 @@ static __always_inline void count_captures(const struct caller *who, int more)
 	if (!program)
 		return;
 	__sync_fetch_and_add(&program->captures, more);
-	__sync_fetch_and_add(place_of_program(captures, who->incarnation), more);
+	__sync_fetch_and_add(place_of_program(captures, who->exec_id), more);
 }
 
 /* `id` is the time of the call: unique enough among the captures of one process. */
@@ -158,7 +158,7 @@ static __always_inline void end_capture(const struct caller *who, u64 stream, u8
 /* A capture is over: its stream is as any other, unless another one has begun on it. */
 static __always_inline void forget_stream(const struct caller *who, u64 stream, u8 flags, u64 id)
 {
-	struct handle_key key = { who->tgid, who->incarnation, HANDLE_STREAM, normal_stream(who, stream, flags) };
+	struct handle_key key = { who->tgid, who->exec_id, HANDLE_STREAM, normal_stream(who, stream, flags) };
 	u64 *known = bpf_map_lookup_elem(&capturing, &key);
 
 	if (known && *known == id)

@@ -9,7 +9,7 @@
 
 struct context_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 context;
 };
 
@@ -24,7 +24,7 @@ struct {
 
 struct device_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 device;
 };
 
@@ -85,7 +85,7 @@ static __always_inline u64 context_of_thread(const struct thread *t)
 
 static __always_inline u8 device_of_context(const struct caller *who, u64 context)
 {
-	struct context_key key = { who->tgid, who->incarnation, context };
+	struct context_key key = { who->tgid, who->exec_id, context };
 	u8 *device = bpf_map_lookup_elem(&contexts, &key);
 
 	return device ? *device : DEVICE_UNKNOWN;
@@ -99,7 +99,7 @@ RARE int learn_context(u64 context, u32 device)
 
 	if (!identify(&who))
 		return 0;
-	key = (struct context_key){ who.tgid, who.incarnation, context };
+	key = (struct context_key){ who.tgid, who.exec_id, context };
 	known = bpf_map_lookup_elem(&contexts, &key);
 	if (known)
 		*known = value;
@@ -111,14 +111,14 @@ RARE int learn_context(u64 context, u32 device)
 /* A context is no more: its address may become another's. */
 static __always_inline void forget_context(const struct caller *who, u64 context)
 {
-	struct context_key key = { who->tgid, who->incarnation, context };
+	struct context_key key = { who->tgid, who->exec_id, context };
 
 	TAKE_OUT(contexts, TABLE_CONTEXTS, who, &key);
 }
 
 static __always_inline struct primary *primary_of(const struct caller *who, u32 device)
 {
-	struct device_key key = { who->tgid, who->incarnation, device };
+	struct device_key key = { who->tgid, who->exec_id, device };
 
 	return bpf_map_lookup_elem(&primaries, &key);
 }
@@ -151,7 +151,7 @@ RARE int retain_primary(u32 device)
 
 	if (device >= ORDINALS || !identify(&who))
 		return 0;
-	key = (struct device_key){ who.tgid, who.incarnation, device };
+	key = (struct device_key){ who.tgid, who.exec_id, device };
 	p = bpf_map_lookup_elem(&primaries, &key);
 	if (!p) {
 		placed_ns = bpf_map_lookup_elem(&placed, &zero);

@@ -28,21 +28,21 @@ struct {
  * look-up. Given back when a program ends. */
 volatile u32 reused[PLACES] = {};
 
-static __always_inline volatile u32 *reused_by(u32 incarnation)
+static __always_inline volatile u32 *reused_by(u32 exec_id)
 {
-	return place_of_program(reused, incarnation);
+	return place_of_program(reused, exec_id);
 }
 
 static __always_inline struct kernel *kernel_of(const struct caller *who, u64 handle)
 {
-	struct context_key key = { who->tgid, who->incarnation, handle };
+	struct context_key key = { who->tgid, who->exec_id, handle };
 
 	return bpf_map_lookup_elem(&kernels, &key);
 }
 
 static __always_inline u16 generation_of(const struct caller *who, u64 handle)
 {
-	struct kernel *kernel = *reused_by(who->incarnation) ? kernel_of(who, handle) : NULL;
+	struct kernel *kernel = *reused_by(who->exec_id) ? kernel_of(who, handle) : NULL;
 
 	return kernel ? kernel->generation : 0;
 }
@@ -64,7 +64,7 @@ static __always_inline void note_unload(const struct caller *who)
 
 static __always_inline int learn_kernel(const struct caller *who, u64 handle, u64 mark)
 {
-	struct context_key key = { who->tgid, who->incarnation, handle };
+	struct context_key key = { who->tgid, who->exec_id, handle };
 	struct kernel fresh = { .mark = mark };
 
 	if (KEEP_IN(kernels, TABLE_KERNELS, who, &key, &fresh))
@@ -90,7 +90,7 @@ static __always_inline void note_reuse(const struct caller *who, struct kernel *
 	__sync_fetch_and_add(&kernel->generation, 1);
 	if (program) {
 		__sync_fetch_and_add(&program->reused, 1);
-		__sync_fetch_and_add(reused_by(who->incarnation), 1);
+		__sync_fetch_and_add(reused_by(who->exec_id), 1);
 	}
 }
 

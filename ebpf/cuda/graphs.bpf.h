@@ -24,7 +24,7 @@ RARE int learn_version(u64 exec, u64 version)
 
 	if (!identify(&who))
 		return 0;
-	key = (struct context_key){ who.tgid, who.incarnation, exec };
+	key = (struct context_key){ who.tgid, who.exec_id, exec };
 	known = bpf_map_lookup_elem(&graphs, &key);
 	if (known)
 		*known = version;
@@ -36,14 +36,14 @@ RARE int learn_version(u64 exec, u64 version)
 /* An executable graph is no more: its address may become another's. */
 static __always_inline void forget_version(const struct caller *who, u64 exec)
 {
-	struct context_key key = { who->tgid, who->incarnation, exec };
+	struct context_key key = { who->tgid, who->exec_id, exec };
 
 	TAKE_OUT(graphs, TABLE_GRAPHS, who, &key);
 }
 
 static __always_inline u64 version_of(const struct caller *who, u64 exec)
 {
-	struct context_key key = { who->tgid, who->incarnation, exec };
+	struct context_key key = { who->tgid, who->exec_id, exec };
 	u64 *version = bpf_map_lookup_elem(&graphs, &key);
 
 	return version ? *version : exec;

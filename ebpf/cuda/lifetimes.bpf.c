@@ -20,20 +20,20 @@ static __always_inline void end_thread(const struct caller *who)
 	struct thread *t = bpf_map_lookup_elem(&threads, &who->task);
 
 	if (t)
-		take_out(&threads, TABLE_THREADS, t->tgid, t->incarnation, &who->task);
+		take_out(&threads, TABLE_THREADS, t->tgid, t->exec_id, &who->task);
 }
 
 /* The rest of what a program has in tables takes a search, which is the agent's. */
-static __always_inline void end_program(u32 tgid, u32 incarnation)
+static __always_inline void end_program(u32 tgid, u32 exec_id)
 {
-	struct program_key key = { tgid, incarnation };
+	struct program_key key = { tgid, exec_id };
 	struct program *program = bpf_map_lookup_elem(&programs, &key);
 	u8 yes = 1;
 
 	if (!program || bpf_map_update_elem(&ended, &key, &yes, BPF_NOEXIST))
 		return;
-	__sync_fetch_and_add(place_of_program(captures, incarnation), -program->captures);
-	__sync_fetch_and_add(reused_by(incarnation), -program->reused);
+	__sync_fetch_and_add(place_of_program(captures, exec_id), -program->captures);
+	__sync_fetch_and_add(reused_by(exec_id), -program->reused);
 	program->ended_ns = bpf_ktime_get_ns();
 }
 
@@ -47,7 +47,7 @@ int thread_ends(u64 *ctx)
 		return 0;
 	end_thread(&who);
 	if (!task->signal->live.counter)
-		end_program(who.tgid, who.incarnation);
+		end_program(who.tgid, who.exec_id);
 	return 0;
 }
 
@@ -77,7 +77,7 @@ int who_runs(struct bpf_iter__task *ctx)
 	running.tgid = number_of(task);
 	running.start_ns = process_start(task);
 	running.executions = task->self_exec_id;
-	running.incarnation = program_number(running.start_ns, running.executions);
+	running.exec_id = program_number(running.start_ns, running.executions);
 	if (running.tgid)
 		bpf_seq_write(ctx->meta->seq, &running, sizeof(running));
 	return 0;

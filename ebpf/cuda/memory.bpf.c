@@ -58,7 +58,7 @@ int alloc_done(struct pt_regs *ctx)
 
 	if (!succeeded(ctx, cookie, &back))
 		return 0;
-	key = (struct live_key){ back.who.tgid, back.who.incarnation, back.call->address };
+	key = (struct live_key){ back.who.tgid, back.who.exec_id, back.call->address };
 	if (!(COOKIE_FLAGS(cookie) & FLAG_DIRECT) && !read_user(&key.address, sizeof(key.address), back.call->address))
 		key.address = 0;
 	now.size = back.call->size;
@@ -102,7 +102,7 @@ int release(struct pt_regs *ctx)
 		return 0;
 	call->address = address;
 	call->freed.type = MEMORY_UNKNOWN;
-	key = (struct live_key){ who.tgid, who.incarnation, address };
+	key = (struct live_key){ who.tgid, who.exec_id, address };
 	found = bpf_map_lookup_elem(&live, &key);
 	if (found) {
 		call->freed = *found;
@@ -134,7 +134,7 @@ int release_done(struct pt_regs *ctx)
 		count_memory(&back.who, FAMILY_FREE, &freed, FREE_CALLED);
 		return 0;
 	}
-	key = (struct live_key){ back.who.tgid, back.who.incarnation, back.call->address };
+	key = (struct live_key){ back.who.tgid, back.who.exec_id, back.call->address };
 	if (!keep_live(&back.who, &key, &freed))
 		count_memory(&back.who, FAMILY_FREE, &freed, FREE_CALLED);
 	if (COOKIE_FLAGS(cookie) & FLAG_PINS)

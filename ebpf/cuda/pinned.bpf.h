@@ -11,7 +11,7 @@
 struct pinned_key {
 	u32 bits; /* significant bits of what follows */
 	u32 tgid; /* any byte order does for these two: they are always compared whole */
-	u32 incarnation;
+	u32 exec_id;
 	u32 address[2]; /* big-endian */
 };
 _Static_assert(sizeof(struct pinned_key) == 20, "without padding");
@@ -33,7 +33,7 @@ static __always_inline void pinned_key_of(struct pinned_key *key, const struct c
 	*key = (struct pinned_key){
 		.bits = PROGRAM_BITS + ADDRESS_BITS - shift,
 		.tgid = who->tgid,
-		.incarnation = who->incarnation,
+		.exec_id = who->exec_id,
 		.address = { bpf_htonl((u32)(address >> 32)), bpf_htonl((u32)address) },
 	};
 }

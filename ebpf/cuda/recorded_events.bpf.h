@@ -28,7 +28,7 @@ struct {
 
 static __always_inline struct recorded *find_recorded(const struct busy_key *key, u64 event)
 {
-	struct context_key which = { key->tgid, key->incarnation, event };
+	struct context_key which = { key->tgid, key->exec_id, event };
 
 	return bpf_map_lookup_elem(&recorded, &which);
 }
@@ -43,7 +43,7 @@ RARE int put_recorded(u64 event, u64 stream, u64 at_ns, u64 last, u32 device)
 		return 0;
 	meet();
 	r.tid = who.pid_tgid;
-	which = (struct context_key){ who.tgid, who.incarnation, event };
+	which = (struct context_key){ who.tgid, who.exec_id, event };
 	if (bpf_map_lookup_elem(&recorded, &which))
 		bpf_map_update_elem(&recorded, &which, &r, BPF_EXIST); /* as a whole, for who reads it meanwhile */
 	else if (!KEEP_IN(recorded, TABLE_RECORDED, &who, &which, &r))
@@ -73,7 +73,7 @@ static __always_inline void record_event(const struct caller *who, u64 event, u6
 
 static __always_inline void forget_event(const struct caller *who, u64 event)
 {
-	struct context_key which = { who->tgid, who->incarnation, event };
+	struct context_key which = { who->tgid, who->exec_id, event };
 
 	TAKE_OUT(recorded, TABLE_RECORDED, who, &which);
 }

@@ -71,7 +71,7 @@ union row_words {
 /* A program's totals have room for all that it does. */
 static __always_inline void count_total(const struct row_key *key, u64 a, u64 b)
 {
-	struct program *program = program_numbered(key->tgid, key->incarnation);
+	struct program *program = program_numbered(key->tgid, key->exec_id);
 	u32 family = key->family, total;
 
 	lose_of(program, program ? LOSS_OVERFLOW_FULL : LOSS_PROGRAMS_FULL);
@@ -101,7 +101,7 @@ RARE int count_overflow(u64 first, u64 second, u64 third, u64 a, u64 b)
 		row = bpf_map_lookup_elem(&overflow, key);
 	}
 	if (row) {
-		lose_of(program_numbered(key->tgid, key->incarnation), LOSS_ROWS_FULL);
+		lose_of(program_numbered(key->tgid, key->exec_id), LOSS_ROWS_FULL);
 		add(row, 1, a, b);
 	} else {
 		count_total(key, a, b);
@@ -159,7 +159,7 @@ static __always_inline int count_owned(const struct row_key *key, u64 a, u64 b)
 	int made = count(key, a, b);
 
 	if (follows_requests && !(key->kind & KIND_HIP))
-		charge_work((u64)key->tgid << 32 | key->incarnation,
+		charge_work((u64)key->tgid << 32 | key->exec_id,
 			    key->family | key->kind << 8 | (u64)key->function << 16, a);
 	return made;
 }
@@ -170,7 +170,7 @@ static __always_inline int count_owned(const struct row_key *key, u64 a, u64 b)
 static __always_inline void done_seen(const struct caller *who)
 {
 	if (follows_requests)
-		step_seen((u64)who->tgid << 32 | who->incarnation);
+		step_seen((u64)who->tgid << 32 | who->exec_id);
 }
 
 /* A size that may be true. */
@@ -186,7 +186,7 @@ static __always_inline void start_key(struct row_key *key, const struct caller *
 {
 	*key = (struct row_key){
 		.tgid = who->tgid,
-		.incarnation = who->incarnation,
+		.exec_id = who->exec_id,
 		.function = COOKIE_FUNCTION(cookie),
 		.family = family,
 		.kind = COOKIE_KIND(cookie) & KIND_HIP,

@@ -42,7 +42,7 @@ struct call {
 struct thread {
 	u64 born_ns; /* of the thread that this is about, and its program: whoever is there now may be another */
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 depth;
 	u32 pad;
 	u64 contexts[CONTEXT_STACK]; /* bottom first; the current one is at depth - 1 */
@@ -63,7 +63,7 @@ static const struct thread no_thread = {};
 
 static __always_inline int is_of(const struct thread *t, const struct caller *who)
 {
-	return t->born_ns == who->born_ns && t->incarnation == who->incarnation;
+	return t->born_ns == who->born_ns && t->exec_id == who->exec_id;
 }
 
 /* What is known of the calling thread; NULL for nothing. */
@@ -83,14 +83,14 @@ RARE int make_thread(void)
 		return 0;
 	t = bpf_map_lookup_elem(&threads, &who.task);
 	if (t) /* its end went unseen */
-		take_out(&threads, TABLE_THREADS, t->tgid, t->incarnation, &who.task);
+		take_out(&threads, TABLE_THREADS, t->tgid, t->exec_id, &who.task);
 	meet();
 	PUT_IN(threads, TABLE_THREADS, &who, &who.task, &no_thread);
 	t = bpf_map_lookup_elem(&threads, &who.task);
 	if (!t)
 		return 0;
 	t->tgid = who.tgid;
-	t->incarnation = who.incarnation;
+	t->exec_id = who.exec_id;
 	t->born_ns = who.born_ns;
 	return 0;
 }

@@ -22,7 +22,7 @@ struct {
 
 static __always_inline struct live *find_handle(const struct caller *who, u64 handle, struct live_key *key)
 {
-	*key = (struct live_key){ who->tgid, who->incarnation, handle };
+	*key = (struct live_key){ who->tgid, who->exec_id, handle };
 	return bpf_map_lookup_elem(&live, key);
 }
 
@@ -114,7 +114,7 @@ int handle_imported(struct pt_regs *ctx)
 
 	if (!succeeded(ctx, cookie, &back))
 		return 0;
-	key = (struct live_key){ back.who.tgid, back.who.incarnation, 0 };
+	key = (struct live_key){ back.who.tgid, back.who.exec_id, 0 };
 	if (!read_user(&key.address, sizeof(key.address), back.call->address))
 		return 0;
 	imported.since_ns = bpf_ktime_get_ns();
@@ -164,7 +164,7 @@ int handle_unmapped(struct pt_regs *ctx)
 
 	if (!succeeded(ctx, cookie, &back))
 		return 0;
-	key = (struct live_key){ back.who.tgid, back.who.incarnation, back.call->address };
+	key = (struct live_key){ back.who.tgid, back.who.exec_id, back.call->address };
 	end = key.address + back.call->size;
 	for (int i = 0; i < MAX_UNMAPPED; i++) {
 		found = bpf_map_lookup_elem(&mapped, &key);

@@ -139,7 +139,7 @@ int context_ends(struct pt_regs *ctx)
 
 	if (!follow(&who))
 		return 0;
-	key = (struct live_key){ who.tgid, who.incarnation, FIRST_ARGUMENT(ctx) };
+	key = (struct live_key){ who.tgid, who.exec_id, FIRST_ARGUMENT(ctx) };
 	c = bpf_map_lookup_elem(&python_contexts, &key);
 	if (!c)
 		return 0;

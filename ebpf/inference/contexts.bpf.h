@@ -10,7 +10,7 @@ static const struct python_context no_python_context = {};
 
 static __always_inline struct python_context *meet_context(const struct caller *who, u64 address)
 {
-	struct live_key key = { who->tgid, who->incarnation, address };
+	struct live_key key = { who->tgid, who->exec_id, address };
 	struct python_context *c = bpf_map_lookup_elem(&python_contexts, &key);
 
 	if (c)
@@ -47,7 +47,7 @@ static __always_inline void follow_connection(const struct caller *who, u64 cont
 /* A context answers on a connection. */
 static __always_inline void answer_from(const struct caller *who, u64 context, const struct connection_id *id)
 {
-	struct python_context *c = python_context_at(who->tgid, who->incarnation, context), *above;
+	struct python_context *c = python_context_at(who->tgid, who->exec_id, context), *above;
 	struct request_thread *t;
 
 	if (!c) {
@@ -65,7 +65,7 @@ static __always_inline void answer_from(const struct caller *who, u64 context, c
 		return;
 	/* Made by the server's context for one connection, as aiohttp's tasks on uvloop are. */
 	for (int i = 0; i < 4; i++) {
-		above = python_context_at(who->tgid, who->incarnation, c->parent);
+		above = python_context_at(who->tgid, who->exec_id, c->parent);
 		if (!above || (above->kind != CONTEXT_NONE && above->kind != CONTEXT_SERVER))
 			return;
 		if (above->kind == CONTEXT_SERVER) {

@@ -38,10 +38,10 @@ int step_thread_ends(u64 *ctx)
 	if (!s)
 		return 0;
 	if (s->state && !tell_step(s, s->state == STEP_SEEN ? s->seen_ns : s->last_ns)) {
-		nobody = nobodys(s->tgid, s->incarnation, NO_OWNER_FULL);
+		nobody = nobodys(s->tgid, s->exec_id, NO_OWNER_FULL);
 		if (nobody)
 			add_totals(nobody, &s->totals, 1);
 	}
-	take_out(&steps, TABLE_STEPS, s->tgid, s->incarnation, &task);
+	take_out(&steps, TABLE_STEPS, s->tgid, s->exec_id, &task);
 	return 0;
 }

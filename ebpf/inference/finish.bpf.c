@@ -69,10 +69,10 @@ static long tell_next(u32 i, struct finishing *f)
 		if (bpf_ringbuf_output(&told_requests, r, size, 0))
 			return 1; /* when there is room again */
 		/* What was held to the end may have been for others. */
-		nobody = nobodys(r->tgid, r->incarnation, NO_OWNER_UNDECIDED);
+		nobody = nobodys(r->tgid, r->exec_id, NO_OWNER_UNDECIDED);
 		if (nobody)
 			add_totals(nobody, &r->held, 1);
-		take_out(&requests, TABLE_REQUESTS, r->tgid, r->incarnation, &key);
+		take_out(&requests, TABLE_REQUESTS, r->tgid, r->exec_id, &key);
 	}
 	*id = 0;
 	told_count++;

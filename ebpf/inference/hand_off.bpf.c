@@ -22,7 +22,7 @@ struct message_key {
 
 struct message_on_way {
 	u32 tgid; /* of who sent it */
-	u32 incarnation;
+	u32 exec_id;
 	u64 request; /* 0: no request's */
 	u64 socket;
 	u64 sent_ns;
@@ -148,7 +148,7 @@ static __always_inline struct followed *followed_program(const struct caller *wh
 {
 	struct followed *f = bpf_map_lookup_elem(&followed, &who->tgid);
 
-	return f && f->incarnation == who->incarnation ? f : NULL;
+	return f && f->exec_id == who->exec_id ? f : NULL;
 }
 
 /* A function of its own, for its parameter's type to be told to the agent's tests. */
@@ -158,7 +158,7 @@ static __noinline int fill_engine_event(struct engine_event *e, const struct cal
 		return 0;
 	__builtin_memset(e, 0, sizeof(*e));
 	e->tgid = who->tgid;
-	e->incarnation = who->incarnation;
+	e->exec_id = who->exec_id;
 	e->tid = who->pid_tgid;
 	e->time_ns = bpf_ktime_get_ns();
 	return 0;
@@ -177,7 +177,7 @@ static __always_inline void tell_engine(u32 kind, const struct caller *who, u64 
 	e->kind = kind;
 	e->request = request;
 	e->sender = sender->tgid;
-	e->sender_incarnation = sender->incarnation;
+	e->sender_exec_id = sender->exec_id;
 	bpf_ringbuf_submit(e, 0);
 }
 
@@ -185,7 +185,7 @@ static __always_inline void put_on_way(const struct caller *who, const struct me
 				       const struct message_on_way *sent)
 {
 	struct message_on_way *m = bpf_map_lookup_elem(&messages, key);
-	struct program_key me = { who->tgid, who->incarnation };
+	struct program_key me = { who->tgid, who->exec_id };
 	int is_mine;
 
 	if (!m) {
@@ -199,7 +199,7 @@ static __always_inline void put_on_way(const struct caller *who, const struct me
 			return;
 		}
 	}
-	is_mine = m->tgid == who->tgid && m->incarnation == who->incarnation;
+	is_mine = m->tgid == who->tgid && m->exec_id == who->exec_id;
 	if (m->is_refused && is_mine && m->socket == sent->socket) {
 		/* zmq.asyncio sends from its event loop what it could not send at once. */
 		if (sent->request)
@@ -209,7 +209,7 @@ static __always_inline void put_on_way(const struct caller *who, const struct me
 		return;
 	}
 	if (m->is_refused || sent->sent_ns - m->sent_ns > MESSAGE_STALE_NS) {
-		take_out(&messages, TABLE_MESSAGES, m->tgid, m->incarnation, key);
+		take_out(&messages, TABLE_MESSAGES, m->tgid, m->exec_id, key);
 		if (!PUT_IN(messages, TABLE_MESSAGES, who, key, sent))
 			lose(LOSS_REQUESTS_FULL);
 		return;
@@ -246,7 +246,7 @@ static __always_inline int sends(const struct data *d, u64 socket)
 		sent.request = o.request;
 	}
 	sent.tgid = who.tgid;
-	sent.incarnation = who.incarnation;
+	sent.exec_id = who.exec_id;
 	sent.socket = socket;
 	sent.sent_ns = bpf_ktime_get_ns();
 	sent.count = 1;
@@ -257,7 +257,7 @@ static __always_inline int sends(const struct data *d, u64 socket)
 
 static __always_inline void deliver(const struct caller *who, const struct message_on_way *m)
 {
-	struct program_key program = { who->tgid, who->incarnation }, sender = { m->tgid, m->incarnation };
+	struct program_key program = { who->tgid, who->exec_id }, sender = { m->tgid, m->exec_id };
 	struct engine *engine;
 
 	engine = bpf_map_lookup_elem(&engines, &program);
@@ -298,13 +298,13 @@ static __always_inline int received_message(struct message_call *call, const str
 		return 0;
 	taken = *m;
 	if (__sync_fetch_and_add(&m->count, -1) <= 1)
-		take_out(&messages, TABLE_MESSAGES, taken.tgid, taken.incarnation, &call->key);
+		take_out(&messages, TABLE_MESSAGES, taken.tgid, taken.exec_id, &call->key);
 	if (taken.is_ambiguous || !is_followed)
 		return 0;
 	if (taken.request) {
 		deliver(&who, &taken);
 	} else if (!taken.is_followed) {
-		sender = (struct program_key){ taken.tgid, taken.incarnation };
+		sender = (struct program_key){ taken.tgid, taken.exec_id };
 		if (!bpf_map_update_elem(&told_senders, &sender, &told, BPF_NOEXIST))
 			tell_engine(ENGINE_FED, &who, 0, &sender);
 	}
@@ -340,7 +340,7 @@ int send_returned(struct pt_regs *ctx)
 		return 0;
 	m = bpf_map_lookup_elem(&messages, &call->key);
 	call->key.bytes = 0;
-	if (!m || m->tgid != who.tgid || m->incarnation != who.incarnation)
+	if (!m || m->tgid != who.tgid || m->exec_id != who.exec_id)
 		return 0;
 	if (m->count <= 1 && !m->is_ambiguous)
 		m->is_refused = 1;
@@ -407,7 +407,7 @@ static long drop_stale(struct bpf_map *map, const struct message_key *key, struc
 	struct message_key copy = *key;
 
 	if (m->sent_ns < *sent_before)
-		take_out(&messages, TABLE_MESSAGES, m->tgid, m->incarnation, &copy);
+		take_out(&messages, TABLE_MESSAGES, m->tgid, m->exec_id, &copy);
 	return 0;
 }
 

@@ -31,7 +31,7 @@ int item_put(struct pt_regs *ctx)
 
 	if (!f)
 		return 0;
-	key = (struct live_key){ who.tgid, who.incarnation, read_word(SECOND_ARGUMENT(ctx)) };
+	key = (struct live_key){ who.tgid, who.exec_id, read_word(SECOND_ARGUMENT(ctx)) };
 	o = owning_of(&who, context_now(f));
 	own(&o, f);
 	known = bpf_map_lookup_elem(&queue_items, &key);
@@ -74,7 +74,7 @@ int item_taken(struct pt_regs *ctx)
 
 	if (!f || !RETURNED(ctx))
 		return 0;
-	key = (struct live_key){ who.tgid, who.incarnation, RETURNED(ctx) };
+	key = (struct live_key){ who.tgid, who.exec_id, RETURNED(ctx) };
 	item = bpf_map_lookup_elem(&queue_items, &key);
 	if (!item)
 		return 0;
@@ -120,7 +120,7 @@ int thread_begins(u64 *ctx)
 	*t = (struct request_thread){
 		.born_ns = child->start_boottime,
 		.tgid = who.tgid,
-		.incarnation = who.incarnation,
+		.exec_id = who.exec_id,
 		.request = o.request,
 		.holder = o.holder,
 		.why = CLAIM_THREAD,
@@ -139,7 +139,7 @@ int request_thread_ends(u64 *ctx)
 	bpf_map_delete_elem(&waiting_loops, &who.pid_tgid);
 	t = bpf_map_lookup_elem(&request_threads, &who.task);
 	if (t)
-		take_out(&request_threads, TABLE_REQUEST_THREADS, t->tgid, t->incarnation, &who.task);
+		take_out(&request_threads, TABLE_REQUEST_THREADS, t->tgid, t->exec_id, &who.task);
 	return 0;
 }
 

@@ -345,11 +345,11 @@ static __always_inline int obi_span(struct own_span *found)
 	return 1;
 }
 
-static __always_inline struct span_source *span_source_of(u32 tgid, u32 incarnation)
+static __always_inline struct span_source *span_source_of(u32 tgid, u32 exec_id)
 {
 	struct span_source *s = bpf_map_lookup_elem(&span_sources, &tgid);
 
-	return s && s->incarnation == incarnation ? s : NULL;
+	return s && s->exec_id == exec_id ? s : NULL;
 }
 
 /* The one question. A CPython's context is asked first: it follows tasks, as what is published by thread may not. OBI's map

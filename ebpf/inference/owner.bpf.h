@@ -13,7 +13,7 @@ const volatile u8 follows_requests = 0;
 /* A thread, and whose work it does. */
 struct owning {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 task;
 	u64 context;
 	u64 request; /* 0: nobody's, */
@@ -26,7 +26,7 @@ struct owning {
 static __always_inline struct python_context *telling_context(const struct followed *f, const struct owning *o,
 							      const struct request_thread *t)
 {
-	struct python_context *c = python_context_at(o->tgid, o->incarnation, o->context);
+	struct python_context *c = python_context_at(o->tgid, o->exec_id, o->context);
 
 	if (!c || !f->threads_have_contexts || (t && t->is_loop))
 		return c;
@@ -36,7 +36,7 @@ static __always_inline struct python_context *telling_context(const struct follo
 /* The holder, if it still lives. */
 static __always_inline struct python_context *living(const struct owning *o, const struct holder *holder)
 {
-	struct python_context *c = holder->number ? python_context_at(o->tgid, o->incarnation, holder->context) : NULL;
+	struct python_context *c = holder->number ? python_context_at(o->tgid, o->exec_id, holder->context) : NULL;
 
 	return c && c->number == holder->number ? c : NULL;
 }
@@ -115,7 +115,7 @@ static __always_inline void owned_by_thread(struct owning *o, const struct follo
 /* The one question. */
 static __always_inline void own(struct owning *o, const struct followed *f)
 {
-	struct request_thread *t = request_thread_of(o->task, o->tgid, o->incarnation);
+	struct request_thread *t = request_thread_of(o->task, o->tgid, o->exec_id);
 	struct python_context *c = telling_context(f, o, t);
 
 	o->request = 0;
@@ -174,9 +174,9 @@ static __always_inline void add_totals(struct gpu_totals *to, const struct gpu_t
 		__sync_fetch_and_add(&sums[i], words[i] * sign);
 }
 
-static __always_inline struct gpu_totals *nobodys(u32 tgid, u32 incarnation, u32 reason)
+static __always_inline struct gpu_totals *nobodys(u32 tgid, u32 exec_id, u32 reason)
 {
-	struct no_owner_key key = { .tgid = tgid, .incarnation = incarnation, .reason = reason };
+	struct no_owner_key key = { .tgid = tgid, .exec_id = exec_id, .reason = reason };
 	struct gpu_totals *totals = bpf_map_lookup_elem(&no_owners, &key);
 
 	if (!totals) {
@@ -268,15 +268,15 @@ static __always_inline void note_work(struct request *r, struct request_thread *
 
 static __always_inline int is_alone(const struct request *r)
 {
-	u64 *count = going_on_of(r->tgid, r->incarnation);
+	u64 *count = going_on_of(r->tgid, r->exec_id);
 
 	return !r->ended_ns && count && *count == 1;
 }
 
 /* Whether somebody says which span of the program's own is current. */
-static __always_inline int has_own_spans(u32 tgid, u32 incarnation)
+static __always_inline int has_own_spans(u32 tgid, u32 exec_id)
 {
-	return span_source_of(tgid, incarnation) || obi_contexts_now();
+	return span_source_of(tgid, exec_id) || obi_contexts_now();
 }
 
 /* The calling thread, as own() is asked about it; NULL where its program's requests are not followed. */
@@ -285,10 +285,10 @@ static __always_inline struct followed *caller_of(struct owning *o, u64 program)
 	struct followed *f;
 
 	o->tgid = program >> 32;
-	o->incarnation = program;
+	o->exec_id = program;
 	o->task = bpf_get_current_task();
 	f = bpf_map_lookup_elem(&followed, &o->tgid);
-	if (!f || f->incarnation != o->incarnation)
+	if (!f || f->exec_id != o->exec_id)
 		return NULL;
 	o->context = context_now(f);
 	return f;
@@ -329,9 +329,9 @@ RARE u64 charge(u64 program, u64 what, u64 amount)
 	if (!r) {
 		totals = NULL;
 		if (o.reason == NO_OWNER_NO_REQUEST || o.reason == NO_OWNER_UNKNOWN_CONTEXT)
-			totals = totals_of_step(o.task, o.tgid, o.incarnation, d.family, d.kind);
+			totals = totals_of_step(o.task, o.tgid, o.exec_id, d.family, d.kind);
 		if (!totals)
-			totals = nobodys(o.tgid, o.incarnation, o.reason);
+			totals = nobodys(o.tgid, o.exec_id, o.reason);
 		if (totals)
 			add_done(totals, &d);
 		return 0;
@@ -342,9 +342,9 @@ RARE u64 charge(u64 program, u64 what, u64 amount)
 	} else {
 		add_done(&r->owned, &d);
 	}
-	if (has_own_spans(o.tgid, o.incarnation))
+	if (has_own_spans(o.tgid, o.exec_id))
 		return r->id | (holder ? IS_HELD : 0);
-	note_work(r, request_thread_of(o.task, o.tgid, o.incarnation), &d, o.holder.number, 0);
+	note_work(r, request_thread_of(o.task, o.tgid, o.exec_id), &d, o.holder.number, 0);
 	return 0;
 }
 
@@ -353,7 +353,7 @@ RARE u64 charge(u64 program, u64 what, u64 amount)
  * not below it, as a stack has no room for both. */
 RARE u64 meet_own_span(u64 program, u64 request)
 {
-	u32 tgid = program >> 32, incarnation = program, is_first;
+	u32 tgid = program >> 32, exec_id = program, is_first;
 	u64 task = bpf_get_current_task(), context;
 	struct own_span own = {};
 	struct request_thread *t;
@@ -368,8 +368,8 @@ RARE u64 meet_own_span(u64 program, u64 request)
 	if (!f || !r)
 		return 0;
 	context = context_now(f);
-	t = request_thread_of(task, tgid, incarnation);
-	s = span_source_of(tgid, incarnation);
+	t = request_thread_of(task, tgid, exec_id);
+	s = span_source_of(tgid, exec_id);
 	if (!find_own_span(s, context, t && t->is_loop, &own) || own.flags & SPAN_REMOTE)
 		return 0;
 	is_first = !r->own_met && !__sync_val_compare_and_swap(&r->own_met, 0, 1);
@@ -404,7 +404,7 @@ RARE int note_own_work(u64 program, u64 request, u64 what, u64 amount, u64 span)
 	r = request_numbered(request & ~IS_HELD);
 	if (!f || !r)
 		return 0;
-	t = request_thread_of(o.task, o.tgid, o.incarnation);
+	t = request_thread_of(o.task, o.tgid, o.exec_id);
 	if (request & IS_HELD) {
 		c = telling_context(f, &o, t);
 		if (c && c->kind == CONTEXT_FROZEN)

@@ -65,12 +65,12 @@ static __noinline struct followed *follow(struct caller *who)
 	if (!f)
 		return NULL;
 	tell_apart(who);
-	return f->incarnation == who->incarnation ? f : NULL;
+	return f->exec_id == who->exec_id ? f : NULL;
 }
 
 static __always_inline struct request_thread *known_thread(const struct caller *who)
 {
-	struct request_thread *t = request_thread_of(who->task, who->tgid, who->incarnation);
+	struct request_thread *t = request_thread_of(who->task, who->tgid, who->exec_id);
 
 	return t && t->born_ns == who->born_ns ? t : NULL;
 }
@@ -83,7 +83,7 @@ static __always_inline struct request_thread *meet_request_thread(const struct c
 		return t;
 	t = bpf_map_lookup_elem(&request_threads, &who->task);
 	if (t) /* its end went unseen */
-		take_out(&request_threads, TABLE_REQUEST_THREADS, t->tgid, t->incarnation, &who->task);
+		take_out(&request_threads, TABLE_REQUEST_THREADS, t->tgid, t->exec_id, &who->task);
 	if (!PUT_IN(request_threads, TABLE_REQUEST_THREADS, who, &who->task, &no_request_thread)) {
 		lose(LOSS_REQUESTS_FULL);
 		return NULL;
@@ -91,7 +91,7 @@ static __always_inline struct request_thread *meet_request_thread(const struct c
 	t = bpf_map_lookup_elem(&request_threads, &who->task);
 	if (t) {
 		t->tgid = who->tgid;
-		t->incarnation = who->incarnation;
+		t->exec_id = who->exec_id;
 		t->born_ns = who->born_ns;
 		t->is_loop = bpf_map_lookup_elem(&waiting_loops, &who->pid_tgid) != NULL;
 	}
@@ -102,7 +102,7 @@ static __always_inline struct owning owning_of(const struct caller *who, u64 con
 {
 	return (struct owning){
 		.tgid = who->tgid,
-		.incarnation = who->incarnation,
+		.exec_id = who->exec_id,
 		.task = who->task,
 		.context = context,
 	};
@@ -110,9 +110,9 @@ static __always_inline struct owning owning_of(const struct caller *who, u64 con
 
 /* ---- requests ---- */
 
-static __always_inline void goes_on(u32 tgid, u32 incarnation, u64 more)
+static __always_inline void goes_on(u32 tgid, u32 exec_id, u64 more)
 {
-	struct program_key key = { tgid, incarnation };
+	struct program_key key = { tgid, exec_id };
 	u64 *count = bpf_map_lookup_elem(&going_on, &key), none = 0;
 
 	if (!count) {
@@ -132,7 +132,7 @@ static __always_inline void end_request(struct request *r, u8 ending)
 		return;
 	r->ending = ending;
 	r->ended_ns = bpf_ktime_get_ns();
-	goes_on(r->tgid, r->incarnation, -1);
+	goes_on(r->tgid, r->exec_id, -1);
 	at = __sync_fetch_and_add(&finished_count, 1) & (FINISHED - 1);
 	bpf_map_update_elem(&finished, &at, &r->id, BPF_ANY);
 }
@@ -172,12 +172,12 @@ static __noinline struct request *begin_request(const struct caller *who, u64 co
 	r = request_numbered(id);
 	if (r) {
 		r->tgid = who->tgid;
-		r->incarnation = who->incarnation;
+		r->exec_id = who->exec_id;
 		r->tid = (u32)who->pid_tgid;
 		r->id = id;
 		r->connection = connection;
 		r->began_ns = bpf_ktime_get_ns();
-		goes_on(who->tgid, who->incarnation, 1);
+		goes_on(who->tgid, who->exec_id, 1);
 	}
 	return r;
 }
@@ -188,8 +188,8 @@ static __always_inline void drop_request(struct request *r)
 	u64 id = r->id;
 	if (r->ended_ns)
 		return;
-	goes_on(r->tgid, r->incarnation, -1);
-	take_out(&requests, TABLE_REQUESTS, r->tgid, r->incarnation, &id);
+	goes_on(r->tgid, r->exec_id, -1);
+	take_out(&requests, TABLE_REQUESTS, r->tgid, r->exec_id, &id);
 }
 
 static __always_inline struct connection *meet_connection(const struct caller *who, u64 key)
@@ -203,7 +203,7 @@ static __always_inline struct connection *meet_connection(const struct caller *w
 	c = bpf_map_lookup_elem(&connections, &key);
 	if (c) {
 		c->tgid = who->tgid;
-		c->incarnation = who->incarnation;
+		c->exec_id = who->exec_id;
 		c->number = __sync_fetch_and_add(&connection_count, 1) + 1;
 		c->out.flags = MESSAGE_IS_RESPONSE;
 	}
@@ -225,7 +225,7 @@ static __always_inline void lose_track(struct connection *c)
 
 static __always_inline void drop_connection(struct connection *c, u64 key)
 {
-	take_out(&connections, TABLE_CONNECTIONS, c->tgid, c->incarnation, &key);
+	take_out(&connections, TABLE_CONNECTIONS, c->tgid, c->exec_id, &key);
 }
 
 /* Whether bytes are a method and a blank, as far as they go. */

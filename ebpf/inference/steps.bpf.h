@@ -74,11 +74,11 @@ static __always_inline int tell_step(struct step *s, u64 ended_ns)
 	}
 	e->kind = ENGINE_STEP;
 	e->tgid = s->tgid;
-	e->incarnation = s->incarnation;
+	e->exec_id = s->exec_id;
 	e->tid = s->tid;
 	e->time_ns = ended_ns;
 	e->request = 0;
-	e->sender = e->sender_incarnation = 0;
+	e->sender = e->sender_exec_id = 0;
 	e->began_ns = s->began_ns;
 	e->last_ns = s->last_ns;
 	/* What its thread adds meanwhile stays. */
@@ -93,25 +93,25 @@ static __always_inline int tell_step(struct step *s, u64 ended_ns)
 	return 1;
 }
 
-static __always_inline struct step *step_of_thread(u64 task, u32 tgid, u32 incarnation)
+static __always_inline struct step *step_of_thread(u64 task, u32 tgid, u32 exec_id)
 {
 	struct step *s = bpf_map_lookup_elem(&steps, &task);
 
-	return s && s->tgid == tgid && s->incarnation == incarnation ? s : NULL;
+	return s && s->tgid == tgid && s->exec_id == exec_id ? s : NULL;
 }
 
-static __always_inline struct step *new_step(u64 task, u32 tgid, u32 incarnation)
+static __always_inline struct step *new_step(u64 task, u32 tgid, u32 exec_id)
 {
 	struct step *s;
 
-	if (!put_in(&steps, TABLE_STEPS, tgid, incarnation, &task, &no_step)) {
+	if (!put_in(&steps, TABLE_STEPS, tgid, exec_id, &task, &no_step)) {
 		lose(LOSS_REQUESTS_FULL);
 		return NULL;
 	}
 	s = bpf_map_lookup_elem(&steps, &task);
 	if (s) {
 		s->tgid = tgid;
-		s->incarnation = incarnation;
+		s->exec_id = exec_id;
 		s->tid = bpf_get_current_pid_tgid();
 	}
 	return s;
@@ -119,20 +119,20 @@ static __always_inline struct step *new_step(u64 task, u32 tgid, u32 incarnation
 
 /* Where what the calling thread has just done is added: to its step, where its program is an engine. NULL where it is none, and
  * for what no step has begun. */
-static __always_inline struct gpu_totals *totals_of_step(u64 task, u32 tgid, u32 incarnation, u32 family, u32 kind)
+static __always_inline struct gpu_totals *totals_of_step(u64 task, u32 tgid, u32 exec_id, u32 family, u32 kind)
 {
 	int begins = family == FAMILY_LAUNCH || family == FAMILY_GRAPH_LAUNCH ||
 		     (family == FAMILY_COPY && kind == COPY_HOST_TO_DEVICE);
-	struct program_key program = { tgid, incarnation };
+	struct program_key program = { tgid, exec_id };
 	struct step *s;
 
 	if (!bpf_map_lookup_elem(&engines, &program))
 		return NULL;
-	s = step_of_thread(task, tgid, incarnation);
+	s = step_of_thread(task, tgid, exec_id);
 	if (!begins)
 		return s && s->state ? &s->totals : NULL;
 	if (!s)
-		s = new_step(task, tgid, incarnation);
+		s = new_step(task, tgid, exec_id);
 	if (!s)
 		return NULL;
 	if (step_changes(s, STEP_SEEN, STEP_TAKEN))

@@ -72,7 +72,7 @@ struct message {
 /* A connection on which a program is asked. */
 struct connection {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 number;  /* no other connection ever has it */
 	u64 request; /* that is served; 0: none since it began */
 	struct message in;
@@ -119,7 +119,7 @@ struct holder {
 struct request_thread {
 	u64 born_ns;
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 request;			 /* that it works for where no context says otherwise; 0: none */
 	struct connection_id connection; /* on which it read that */
 	u64 context;			 /* its contextvars.Context then */
@@ -195,16 +195,16 @@ struct {
 static const struct gpu_totals no_totals = {};
 static const struct request_thread no_request_thread = {};
 
-static __always_inline struct request_thread *request_thread_of(u64 task, u32 tgid, u32 incarnation)
+static __always_inline struct request_thread *request_thread_of(u64 task, u32 tgid, u32 exec_id)
 {
 	struct request_thread *t = bpf_map_lookup_elem(&request_threads, &task);
 
-	return t && t->tgid == tgid && t->incarnation == incarnation ? t : NULL;
+	return t && t->tgid == tgid && t->exec_id == exec_id ? t : NULL;
 }
 
-static __always_inline struct python_context *python_context_at(u32 tgid, u32 incarnation, u64 address)
+static __always_inline struct python_context *python_context_at(u32 tgid, u32 exec_id, u64 address)
 {
-	struct live_key key = { tgid, incarnation, address };
+	struct live_key key = { tgid, exec_id, address };
 
 	return address ? bpf_map_lookup_elem(&python_contexts, &key) : NULL;
 }
@@ -228,9 +228,9 @@ static __always_inline int is_connection(const struct connection_id *a, const st
 	return a->number == b->number;
 }
 
-static __always_inline u64 *going_on_of(u32 tgid, u32 incarnation)
+static __always_inline u64 *going_on_of(u32 tgid, u32 exec_id)
 {
-	struct program_key key = { tgid, incarnation };
+	struct program_key key = { tgid, exec_id };
 
 	return bpf_map_lookup_elem(&going_on, &key);
 }

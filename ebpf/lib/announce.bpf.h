@@ -166,7 +166,7 @@ static __always_inline u32 put_range(char *to, u64 room, u64 from, u64 until)
 }
 
 /* False when there is no room now. Programs that come in masses leave half of the ring to what others have to say. */
-RARE int announce(u32 tgid, u32 incarnation, u32 tid, u32 parent)
+RARE int announce(u32 tgid, u32 exec_id, u32 tid, u32 parent)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct program_event *told;
@@ -179,7 +179,7 @@ RARE int announce(u32 tgid, u32 incarnation, u32 tid, u32 parent)
 		return 0;
 	told->event.type = EVENT_PROGRAM;
 	told->event.tgid = tgid;
-	told->event.incarnation = incarnation;
+	told->event.exec_id = exec_id;
 	told->event.tid = tid;
 	told->event.time_ns = bpf_ktime_get_ns();
 	told->event.a = process_start(task);

@@ -26,7 +26,7 @@ struct caller {
 	u64 task; /* the thread's, where the kernel keeps it: no other has it while it lives, nor when it calls exec */
 	u64 pid_tgid;
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 born_ns; /* the thread's start: tells it from those that were there before */
 };
 
@@ -66,7 +66,7 @@ static __always_inline void tell_apart(struct caller *who)
 		who->born_ns = BPF_CORE_READ(task, start_boottime);
 	}
 	who->task = bpf_get_current_task();
-	who->incarnation = program_number(start, exec);
+	who->exec_id = program_number(start, exec);
 }
 
 /* When a thread's process began, by CLOCK_BOOTTIME. */

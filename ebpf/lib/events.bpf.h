@@ -39,7 +39,7 @@ static __always_inline void fill_event(struct event *e, const struct caller *who
 	*e = (struct event){
 		.type = type,
 		.tgid = who->tgid,
-		.incarnation = who->incarnation,
+		.exec_id = who->exec_id,
 		.tid = (u32)who->pid_tgid,
 		.time_ns = bpf_ktime_get_ns(),
 		.a = a,

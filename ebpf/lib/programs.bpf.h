@@ -32,24 +32,24 @@ struct {
 /* Not on the stack: kernels below 6.13 have 512 bytes for all functions that are active. */
 static const struct program no_program = {};
 
-static __always_inline struct program *program_numbered(u32 tgid, u32 incarnation)
+static __always_inline struct program *program_numbered(u32 tgid, u32 exec_id)
 {
-	struct program_key key = { tgid, incarnation };
+	struct program_key key = { tgid, exec_id };
 
 	return bpf_map_lookup_elem(&programs, &key);
 }
 
 static __always_inline struct program *program_of(const struct caller *who)
 {
-	return program_numbered(who->tgid, who->incarnation);
+	return program_numbered(who->tgid, who->exec_id);
 }
 
 /* Numbers that a call looks at first, by program: those that share a place cost each other a look-up and no more. */
 #define PLACES 1024
 
-static __always_inline volatile u32 *place_of_program(volatile u32 places[PLACES], u32 incarnation)
+static __always_inline volatile u32 *place_of_program(volatile u32 places[PLACES], u32 exec_id)
 {
-	u32 at = incarnation & (PLACES - 1);
+	u32 at = exec_id & (PLACES - 1);
 
 	asm volatile("" : "+r"(at)); /* the verifier must see the mask */
 	return &places[at & (PLACES - 1)];
@@ -66,7 +66,7 @@ RARE int meet(void)
 
 	if (!identify(&who))
 		return 0;
-	key = (struct program_key){ who.tgid, who.incarnation };
+	key = (struct program_key){ who.tgid, who.exec_id };
 	program = bpf_map_lookup_elem(&programs, &key);
 	if (program && program->is_announced)
 		return 0;
@@ -83,7 +83,7 @@ RARE int meet(void)
 	program->executions = BPF_CORE_READ(task, self_exec_id);
 	bpf_get_current_comm(program->comm, sizeof(program->comm));
 	program->parent = number_of(BPF_CORE_READ(task, real_parent));
-	program->is_announced = announce(who.tgid, who.incarnation, who.pid_tgid, program->parent);
+	program->is_announced = announce(who.tgid, who.exec_id, who.pid_tgid, program->parent);
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 /* How does the agent, which takes entries out of tables too, give back their places? */
 #include "lib/shares.bpf.h"
 
-/* (tgid, incarnation, enum table, entries): run by the agent, like a function. */
+/* (tgid, exec_id, enum table, entries): run by the agent, like a function. */
 struct bpf_raw_tracepoint_args {
 	u64 args[0];
 };

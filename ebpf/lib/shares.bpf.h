@@ -51,9 +51,9 @@ static __always_inline void release_quota(struct program *program, u32 table, u3
 		__sync_fetch_and_add(all, -entries);
 }
 
-static __always_inline int put_in(void *map, u32 table, u32 tgid, u32 incarnation, const void *key, const void *value)
+static __always_inline int put_in(void *map, u32 table, u32 tgid, u32 exec_id, const void *key, const void *value)
 {
-	struct program *program = program_numbered(tgid, incarnation);
+	struct program *program = program_numbered(tgid, exec_id);
 	long failed;
 
 	if (!take_quota(program, table, ((struct bpf_map *)map)->max_entries))
@@ -67,22 +67,22 @@ static __always_inline int put_in(void *map, u32 table, u32 tgid, u32 incarnatio
 	return !failed;
 }
 
-static __always_inline int take_out(void *map, u32 table, u32 tgid, u32 incarnation, const void *key)
+static __always_inline int take_out(void *map, u32 table, u32 tgid, u32 exec_id, const void *key)
 {
 	if (bpf_map_delete_elem(map, key))
 		return 0;
-	release_quota(program_numbered(tgid, incarnation), table, 1);
+	release_quota(program_numbered(tgid, exec_id), table, 1);
 	return 1;
 }
 
 /* Puts an entry of a program in that is not there; false when it is, or when there is no room for it. */
-#define PUT_IN(map, table, who, key, value) put_in(&(map), table, (who)->tgid, (who)->incarnation, key, value)
+#define PUT_IN(map, table, who, key, value) put_in(&(map), table, (who)->tgid, (who)->exec_id, key, value)
 
 /* The same, and all is well when it is there: another thread may have put it in meanwhile. */
 #define KEEP_IN(map, table, who, key, value) (PUT_IN(map, table, who, key, value) || bpf_map_lookup_elem(&(map), key))
 
 /* Takes a program's entry out; false when it was not there. */
-#define TAKE_OUT(map, table, who, key) take_out(&(map), table, (who)->tgid, (who)->incarnation, key)
+#define TAKE_OUT(map, table, who, key) take_out(&(map), table, (who)->tgid, (who)->exec_id, key)
 
 /* The same for a ring, which is emptied all the time: a program may fill four times as much of it as is free, and n of them
  * leave one part in 4n+1. What it sent and the agent has not read is at most what

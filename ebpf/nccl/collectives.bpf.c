@@ -61,7 +61,7 @@ static __always_inline void key_of_call(struct nccl_row_key *key, const struct c
 {
 	*key = (struct nccl_row_key){
 		.tgid = who->tgid,
-		.incarnation = who->incarnation,
+		.exec_id = who->exec_id,
 		.comm = call->comm,
 		.rank = call->rank,
 		.ranks = call->ranks,
@@ -120,7 +120,7 @@ static __always_inline void tell_arrival(const struct caller *who, const struct 
 {
 	struct nccl_arrival arrival = {
 		.tgid = who->tgid,
-		.incarnation = who->incarnation,
+		.exec_id = who->exec_id,
 		.comm = call->comm,
 		.rank = call->rank,
 		.ranks = call->ranks,

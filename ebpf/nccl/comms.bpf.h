@@ -47,7 +47,7 @@ static __always_inline u64 hash_id(u64 at)
 
 static __always_inline struct nccl_comm *comm_at(const struct caller *who, u64 address)
 {
-	struct nccl_comm_key key = { who->tgid, who->incarnation, address };
+	struct nccl_comm_key key = { who->tgid, who->exec_id, address };
 
 	return bpf_map_lookup_elem(&nccl_comms, &key);
 }
@@ -60,7 +60,7 @@ RARE int forget_comm(u64 address)
 	if (!identify(&who))
 		return 0;
 	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
+	key.exec_id = who.exec_id;
 	return TAKE_OUT(nccl_comms, TABLE_NCCL_COMMS, &who, &key);
 }
 
@@ -76,7 +76,7 @@ RARE int keep_comm(u64 address, u64 hash, s32 rank, s32 ranks)
 	forget_comm(address); /* one whose end was not seen */
 	meet();
 	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
+	key.exec_id = who.exec_id;
 	PUT_IN(nccl_comms, TABLE_NCCL_COMMS, &who, &key, &no_comm);
 	comm = bpf_map_lookup_elem(&nccl_comms, &key);
 	if (!comm) {

@@ -82,7 +82,7 @@ int comm_init_all(struct pt_regs *ctx)
 		return 0;
 	call->address = argument(ctx, 0);
 	call->ranks = argument(ctx, 1);
-	hash = fnv_word(FNV_BASIS, (u64)who.tgid << 32 | who.incarnation);
+	hash = fnv_word(FNV_BASIS, (u64)who.tgid << 32 | who.exec_id);
 	hash = fnv_word(fnv_word(hash, who.born_ns), call->start_ns);
 	call->comm = hash ? hash : 1;
 	return 0;
@@ -140,7 +140,7 @@ static __always_inline void count_making(const struct caller *who, const struct 
 {
 	struct nccl_row_key key = {
 		.tgid = who->tgid,
-		.incarnation = who->incarnation,
+		.exec_id = who->exec_id,
 		.comm = call->comm,
 		.rank = call->rank,
 		.ranks = call->ranks,
@@ -227,7 +227,7 @@ static __always_inline int end_comm(struct pt_regs *ctx, int is_abort)
 	comm = comm_at(&who, address);
 	if (is_abort && address) {
 		key.tgid = who.tgid;
-		key.incarnation = who.incarnation;
+		key.exec_id = who.exec_id;
 		key.rank = NCCL_UNKNOWN_RANK;
 		if (comm) {
 			if (comm->rank < 0)

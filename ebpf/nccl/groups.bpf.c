@@ -63,7 +63,7 @@ int group_ended(struct pt_regs *ctx)
 	if (!call)
 		return 0;
 	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
+	key.exec_id = who.exec_id;
 	key.rank = NCCL_UNKNOWN_RANK;
 	key.family = NCCL_GROUPS;
 	key.function = NCCL_FUNCTION(cookie);
@@ -74,7 +74,7 @@ int group_ended(struct pt_regs *ctx)
 	if (!call->sequence)
 		return 0;
 	arrival.tgid = who.tgid;
-	arrival.incarnation = who.incarnation;
+	arrival.exec_id = who.exec_id;
 	arrival.tid = (u32)who.pid_tgid;
 	arrival.entered_ns = call->start_ns;
 	arrival.returned_ns = now;
@@ -92,7 +92,7 @@ static __always_inline int end_nccl_thread(void)
 		return 0;
 	t = bpf_map_lookup_elem(&nccl_threads, &who.task);
 	if (t)
-		take_out(&nccl_threads, TABLE_NCCL_THREADS, t->tgid, t->incarnation, &who.task);
+		take_out(&nccl_threads, TABLE_NCCL_THREADS, t->tgid, t->exec_id, &who.task);
 	return 0;
 }
 

@@ -67,7 +67,7 @@ RARE int count_nccl_overflow(u64 first, u64 fourth, u64 bytes, u64 ns)
 		PUT_IN(nccl_overflow, TABLE_NCCL_OVERFLOW, key, key, &no_nccl_row);
 		row = bpf_map_lookup_elem(&nccl_overflow, key);
 	}
-	program = program_numbered(key->tgid, key->incarnation);
+	program = program_numbered(key->tgid, key->exec_id);
 	lose_of(program, row ? LOSS_NCCL_ROWS_FULL : LOSS_NCCL_OVERFLOW_FULL);
 	if (row)
 		add_nccl(row, bytes, ns);

@@ -26,7 +26,7 @@ struct nccl_call {
 struct nccl_thread {
 	u64 born_ns; /* of the thread that this is about, and its program: whoever is there now may be another */
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u32 groups;  /* that it is in */
 	u32 grouped; /* collectives of them */
 	struct nccl_call call;
@@ -47,7 +47,7 @@ static __always_inline struct nccl_thread *nccl_thread_of(const struct caller *w
 {
 	struct nccl_thread *t = bpf_map_lookup_elem(&nccl_threads, &who->task);
 
-	return t && t->born_ns == who->born_ns && t->incarnation == who->incarnation ? t : NULL;
+	return t && t->born_ns == who->born_ns && t->exec_id == who->exec_id ? t : NULL;
 }
 
 RARE int make_nccl_thread(void)
@@ -59,14 +59,14 @@ RARE int make_nccl_thread(void)
 		return 0;
 	t = bpf_map_lookup_elem(&nccl_threads, &who.task);
 	if (t) /* its end went unseen */
-		take_out(&nccl_threads, TABLE_NCCL_THREADS, t->tgid, t->incarnation, &who.task);
+		take_out(&nccl_threads, TABLE_NCCL_THREADS, t->tgid, t->exec_id, &who.task);
 	meet();
 	PUT_IN(nccl_threads, TABLE_NCCL_THREADS, &who, &who.task, &no_nccl_thread);
 	t = bpf_map_lookup_elem(&nccl_threads, &who.task);
 	if (!t)
 		return 0;
 	t->tgid = who.tgid;
-	t->incarnation = who.incarnation;
+	t->exec_id = who.exec_id;
 	t->born_ns = who.born_ns;
 	return 0;
 }

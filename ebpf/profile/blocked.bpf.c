@@ -9,7 +9,7 @@
 #include "lib/arguments.bpf.h"
 #include "profile/calls.bpf.h"
 #include "profile/heads.bpf.h"
-#include "profile/stays.bpf.h"
+#include "profile/off_cpu_waits.bpf.h"
 #include "unwind/unwind.bpf.h"
 
 /* The one question at a time. */
@@ -37,7 +37,7 @@ static __always_inline void tell(struct bpf_iter__task *ctx, const struct stack_
 	bpf_seq_write(ctx->meta->seq, s, SAMPLE_HEAD + frames * sizeof(struct frame));
 }
 
-static __always_inline u32 incarnation_of(struct task_struct *task)
+static __always_inline u32 exec_id_of(struct task_struct *task)
 {
 	return program_number(BPF_CORE_READ(task, group_leader, start_boottime), task->self_exec_id);
 }
@@ -67,7 +67,7 @@ static __always_inline int take_stack(struct task_struct *task, struct stack_sam
 	return is_blocked(task) && moves_of(task) == moves_before;
 }
 
-/* Begins the stays of threads that nobody saw leaving their CPU, and tells the others as they are by now: what goes on
+/* Begins the waits of threads that nobody saw leaving their CPU, and tells the others as they are by now: what goes on
  * counts from here on. */
 SEC("iter.s/task")
 int blocked_off_cpu(struct bpf_iter__task *ctx)
@@ -75,43 +75,43 @@ int blocked_off_cpu(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	struct unwind_process *process;
 	u64 now = bpf_ktime_get_ns(), since;
-	u32 zero = 0, incarnation;
-	struct stay *stay;
+	u32 zero = 0, exec_id;
+	struct off_cpu_wait *wait;
 	struct asked *a;
 
 	a = bpf_map_lookup_elem(&asked, &zero);
 	if (!task || !a || !is_blocked(task))
 		return 0;
 	process = bpf_map_lookup_elem(&unwind_processes, &a->tgid);
-	incarnation = incarnation_of(task);
-	stay = process ? stay_of(task, a->tgid, incarnation) : NULL;
-	if (!stay)
+	exec_id = exec_id_of(task);
+	wait = process ? off_cpu_wait_of(task, a->tgid, exec_id) : NULL;
+	if (!wait)
 		return 0;
-	since = stay->start_ns;
+	since = wait->start_ns;
 	if (!since) {
-		stay->who.tgid = a->tgid;
-		stay->who.pid_tgid = (u64)a->tgid << 32 | (u32)task->pid;
-		stay->who.incarnation = incarnation;
-		stay->is_taken = 0;
+		wait->who.tgid = a->tgid;
+		wait->who.pid_tgid = (u64)a->tgid << 32 | (u32)task->pid;
+		wait->who.exec_id = exec_id;
+		wait->is_taken = 0;
 	}
-	if (!stay->is_taken) {
-		fill_head(&stay->sample, &stay->who, SAMPLE_OFF_CPU, 0, now, 0);
-		if (!take_stack(task, &stay->sample, process))
+	if (!wait->is_taken) {
+		fill_head(&wait->sample, &wait->who, SAMPLE_OFF_CPU, 0, now, 0);
+		if (!take_stack(task, &wait->sample, process))
 			return 0;
-		stay->is_taken = 1;
+		wait->is_taken = 1;
 	}
 	if (!since) {
-		stay->start_ns = now;
-	} else if (now > since && now - since >= a->min_ns && stay->start_ns == since) {
-		stay->sample.time_ns = now;
-		stay->sample.value = now - since;
-		stay->sample.count = 1;
-		tell(ctx, &stay->sample);
-		stay->start_ns = now;
+		wait->start_ns = now;
+	} else if (now > since && now - since >= a->min_ns && wait->start_ns == since) {
+		wait->sample.time_ns = now;
+		wait->sample.value = now - since;
+		wait->sample.count = 1;
+		tell(ctx, &wait->sample);
+		wait->start_ns = now;
 	}
-	/* It went on before its stay was begun: nobody will end it. */
+	/* It went on before its wait was begun: nobody will end it. */
 	if (!is_blocked(task))
-		stay->start_ns = 0;
+		wait->start_ns = 0;
 	return 0;
 }
 
@@ -156,7 +156,7 @@ int blocked_wait(struct bpf_iter__task *ctx)
 	if (!e)
 		return 0;
 	call = *e;
-	who = (struct caller){ .tgid = a->tgid, .incarnation = incarnation_of(task), .pid_tgid = t->tid };
+	who = (struct caller){ .tgid = a->tgid, .exec_id = exec_id_of(task), .pid_tgid = t->tid };
 	fill_head(s, &who, SAMPLE_WAIT, call.function - 1, 0, call.function - 1);
 	if (bpf_copy_from_user_task(&caller, sizeof(caller), (void *)call.address, (void *)task, 0))
 		s->stop = STOP_UNREADABLE;

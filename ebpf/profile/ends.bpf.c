@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Programs of ends: nothing is kept of threads that are no more. */
-#include "profile/stays.bpf.h"
+#include "profile/off_cpu_waits.bpf.h"
 #include "profile/samplers.bpf.h"
 
 static __always_inline int end_sampling(struct task_struct *task)
@@ -10,7 +10,7 @@ static __always_inline int end_sampling(struct task_struct *task)
 	if (!identify(&who))
 		return 0;
 	end_sampled_thread(&who);
-	end_stay(task);
+	end_off_cpu_wait(task);
 	return 0;
 }
 

@@ -13,7 +13,7 @@ static __always_inline void fill_head(struct stack_sample *s, const struct calle
 {
 	s->type = type;
 	s->tgid = who->tgid;
-	s->incarnation = who->incarnation;
+	s->exec_id = who->exec_id;
 	s->tid = (u32)who->pid_tgid;
 	s->time_ns = time_ns;
 	s->function = function;

@@ -58,6 +58,6 @@ RARE int remain(u64 program, u64 type_device, u64 value, u64 calls)
 }
 
 #define REMAIN(owner, type, device, value, calls)                                                                      \
-	remain((u64)(owner)->tgid << 32 | (owner)->incarnation, (u64)(type) << 32 | (device), value, calls)
+	remain((u64)(owner)->tgid << 32 | (owner)->exec_id, (u64)(type) << 32 | (device), value, calls)
 
 #endif

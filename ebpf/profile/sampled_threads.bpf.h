@@ -22,7 +22,7 @@ static __always_inline struct sampled_thread *sampled_thread_of(const struct cal
 {
 	struct sampled_thread *t = bpf_map_lookup_elem(&sampled_threads, &who->task);
 
-	return t && t->born_ns == who->born_ns && t->incarnation == who->incarnation ? t : NULL;
+	return t && t->born_ns == who->born_ns && t->exec_id == who->exec_id ? t : NULL;
 }
 
 /* `may_meet` says that the program, if it has no entry, gets one: not in the scheduler. */
@@ -35,7 +35,7 @@ RARE int make_sampled_thread(u32 may_meet)
 		return 0;
 	t = bpf_map_lookup_elem(&sampled_threads, &who.task);
 	if (t) /* its end went unseen */
-		take_out(&sampled_threads, TABLE_SAMPLED_THREADS, t->tgid, t->incarnation, &who.task);
+		take_out(&sampled_threads, TABLE_SAMPLED_THREADS, t->tgid, t->exec_id, &who.task);
 	if (may_meet)
 		meet();
 	PUT_IN(sampled_threads, TABLE_SAMPLED_THREADS, &who, &who.task, &no_sampled_thread);
@@ -43,7 +43,7 @@ RARE int make_sampled_thread(u32 may_meet)
 	if (!t)
 		return 0;
 	t->tgid = who.tgid;
-	t->incarnation = who.incarnation;
+	t->exec_id = who.exec_id;
 	t->tid = who.pid_tgid;
 	t->born_ns = who.born_ns;
 	return 0;

@@ -97,7 +97,7 @@ static __always_inline void end_sampled_thread(const struct caller *who)
 	DRAIN(t, sampler_at(t, SAMPLE_TENSOR), SAMPLE_TENSOR, now);
 	for (u32 i = 0; i < SAMPLED_DEVICES; i++)
 		DRAIN(t, &t->submissions[i], SAMPLE_SUBMISSION, now);
-	take_out(&sampled_threads, TABLE_SAMPLED_THREADS, t->tgid, t->incarnation, &who->task);
+	take_out(&sampled_threads, TABLE_SAMPLED_THREADS, t->tgid, t->exec_id, &who->task);
 }
 
 #define WINDOW_NS 250000000ULL

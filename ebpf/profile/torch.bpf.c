@@ -76,7 +76,7 @@ static __always_inline void end_tensor(const struct live_key *key)
 static __always_inline u64 join_group(const struct caller *who, const struct live_key *key, u64 size)
 {
 	struct sampler *s = sampler_of(who, SAMPLE_TENSOR);
-	struct tensor_group *group, fresh = { .tgid = who->tgid, .incarnation = who->incarnation };
+	struct tensor_group *group, fresh = { .tgid = who->tgid, .exec_id = who->exec_id };
 	struct tensor tensor = { .size = size };
 
 	if (!s)
@@ -140,7 +140,7 @@ int profile_tensor_made(struct pt_regs *ctx)
 	if (!identify(&who) || !leave(&who, cookie, &e))
 		return 0;
 	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
+	key.exec_id = who.exec_id;
 	if (!read_user(&key.address, sizeof(key.address), e.address) || !key.address)
 		return 0;
 	group = join_group(&who, &key, e.size);
@@ -163,7 +163,7 @@ int profile_tensor_free(struct pt_regs *ctx)
 	if (!identify(&who))
 		return 0;
 	key.tgid = who.tgid;
-	key.incarnation = who.incarnation;
+	key.exec_id = who.exec_id;
 	key.address = argument(ctx, COOKIE_OUT(cookie));
 	if (key.address)
 		end_tensor(&key);

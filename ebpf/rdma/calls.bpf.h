@@ -12,7 +12,7 @@ struct verbs_call_key {
 
 struct verbs_call {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 born_ns;
 	u64 a, b, c;
 	u64 start_ns;
@@ -40,15 +40,15 @@ enum verbs_function {
 static __always_inline void begin_call(const struct caller *who, u64 function, u64 a, u64 b, u64 c)
 {
 	struct verbs_call_key key = { who->task, function };
-	struct verbs_call call = { who->tgid, who->incarnation, who->born_ns, a, b, c, bpf_ktime_get_ns() };
+	struct verbs_call call = { who->tgid, who->exec_id, who->born_ns, a, b, c, bpf_ktime_get_ns() };
 	struct verbs_call *left = bpf_map_lookup_elem(&verbs_calls, &key);
 
-	if (left && left->tgid == call.tgid && left->incarnation == call.incarnation) {
+	if (left && left->tgid == call.tgid && left->exec_id == call.exec_id) {
 		*left = call; /* it was left without returning */
 		return;
 	}
 	if (left)
-		take_out(&verbs_calls, TABLE_VERBS_CALLS, left->tgid, left->incarnation, &key);
+		take_out(&verbs_calls, TABLE_VERBS_CALLS, left->tgid, left->exec_id, &key);
 	/* A program that was there before has its first entry here. */
 	if (!program_of(who))
 		meet();
@@ -65,8 +65,8 @@ static __always_inline int end_call(const struct caller *who, u64 function, stru
 	if (!found)
 		return 0;
 	*call = *found;
-	take_out(&verbs_calls, TABLE_VERBS_CALLS, call->tgid, call->incarnation, &key);
-	return call->born_ns == who->born_ns && call->incarnation == who->incarnation;
+	take_out(&verbs_calls, TABLE_VERBS_CALLS, call->tgid, call->exec_id, &key);
+	return call->born_ns == who->born_ns && call->exec_id == who->exec_id;
 }
 
 #endif

@@ -5,7 +5,7 @@
 
 struct memory_region_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 region;
 };
 
@@ -234,11 +234,11 @@ int destroy_qp_done(struct pt_regs *ctx)
 
 	if (!identify(&who) || !end_call(&who, VERBS_DESTROY, &call) || RESULT(ctx))
 		return 0;
-	key = (struct queue_pair_key){ who.tgid, who.incarnation, call.a, call.b, 0 };
+	key = (struct queue_pair_key){ who.tgid, who.exec_id, call.a, call.b, 0 };
 	pair = bpf_map_lookup_elem(&queue_pairs, &key);
 	if (!pair)
 		return 0;
-	ring = (struct work_ring_key){ who.tgid, who.incarnation, pair->id };
+	ring = (struct work_ring_key){ who.tgid, who.exec_id, pair->id };
 	pair->is_followed = 0;
 	if (!PUT_IN(gone_pairs, TABLE_GONE_PAIRS, &who, &ring, pair))
 		lose(LOSS_RDMA_FULL);
@@ -276,7 +276,7 @@ int register_mr_done(struct pt_regs *ctx)
 	ADD_ROW(&who, 0, RDMA_ROW_REGISTRATION, 0, duration_bucket(took), took);
 	if (!read_user(&bytes, sizeof(bytes), made + MR_LENGTH_AT))
 		return 0;
-	key = (struct memory_region_key){ who.tgid, who.incarnation, made };
+	key = (struct memory_region_key){ who.tgid, who.exec_id, made };
 	if (PUT_IN(memory_regions, TABLE_MEMORY_REGIONS, &who, &key, &bytes))
 		ADD_ROW(&who, 0, RDMA_ROW_REGISTERED, 0, 0, bytes);
 	else
@@ -305,7 +305,7 @@ int deregister_mr_done(struct pt_regs *ctx)
 
 	if (!identify(&who) || !end_call(&who, VERBS_DEREGISTER, &call) || RESULT(ctx))
 		return 0;
-	key = (struct memory_region_key){ who.tgid, who.incarnation, call.a };
+	key = (struct memory_region_key){ who.tgid, who.exec_id, call.a };
 	found = bpf_map_lookup_elem(&memory_regions, &key);
 	if (!found)
 		return 0;

@@ -26,7 +26,7 @@ struct work_ring {
 
 struct work_ring_key {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 id;
 };
 
@@ -118,7 +118,7 @@ static __noinline struct queue_pair *put_pair(const struct caller *who, const st
 
 static __noinline int put_none(const struct caller *who)
 {
-	struct queue_pair_key none = { who->tgid, who->incarnation, 0, QPN_NONE, 0 };
+	struct queue_pair_key none = { who->tgid, who->exec_id, 0, QPN_NONE, 0 };
 
 	return put_pair(who, &none) != NULL;
 }
@@ -127,7 +127,7 @@ static __noinline int put_none(const struct caller *who)
  * that will find no room, as long as there is some. */
 static __noinline struct verbs_program *verbs_of(const struct caller *who)
 {
-	struct program_key key = { who->tgid, who->incarnation };
+	struct program_key key = { who->tgid, who->exec_id };
 	struct verbs_program *found = bpf_map_lookup_elem(&verbs_programs, &key);
 
 	if (found)
@@ -154,7 +154,7 @@ static __always_inline struct verbs_event *event_of(const struct caller *who, st
 	program->told++;
 	event->kind = kind;
 	event->tgid = who->tgid;
-	event->incarnation = who->incarnation;
+	event->exec_id = who->exec_id;
 	event->pad = 0;
 	__builtin_memset(event->functions, 0, sizeof(event->functions));
 	return event;
@@ -166,7 +166,7 @@ static __noinline int add_to_row(const struct caller *who, u64 id, u32 what, u64
 {
 	struct rdma_row_key key = {
 		.tgid = who->tgid,
-		.incarnation = who->incarnation,
+		.exec_id = who->exec_id,
 		.id = id,
 		.kind = what,
 		.operation = what >> 8,
@@ -192,14 +192,14 @@ static __noinline int add_to_row(const struct caller *who, u64 id, u32 what, u64
 
 static __always_inline struct poll_window *window_of(const struct caller *who)
 {
-	struct program_key key = { who->tgid, who->incarnation };
+	struct program_key key = { who->tgid, who->exec_id };
 
 	return bpf_map_lookup_elem(&poll_windows, &key);
 }
 
 static __noinline int put_ring(const struct caller *who, struct queue_pair *pair)
 {
-	struct work_ring_key key = { who->tgid, who->incarnation, pair->id };
+	struct work_ring_key key = { who->tgid, who->exec_id, pair->id };
 
 	if (!PUT_IN(work_rings, TABLE_WORK_RINGS, who, &key, &no_ring)) {
 		lose(LOSS_RDMA_FULL);
@@ -211,7 +211,7 @@ static __noinline int put_ring(const struct caller *who, struct queue_pair *pair
 /* The entry of a queue pair, made where there is none; NULL where there is no room. */
 static __noinline struct queue_pair *make_pair(const struct caller *who, u64 context, u32 qpn)
 {
-	struct queue_pair_key key = { who->tgid, who->incarnation, context, qpn, 0 };
+	struct queue_pair_key key = { who->tgid, who->exec_id, context, qpn, 0 };
 	struct queue_pair *made;
 	u64 device = 0;
 
@@ -232,7 +232,7 @@ static __noinline struct queue_pair *make_pair(const struct caller *who, u64 con
 
 static __always_inline struct queue_pair *find_pair(const struct caller *who, u64 context, u32 qpn)
 {
-	struct queue_pair_key key = { who->tgid, who->incarnation, context, qpn, 0 };
+	struct queue_pair_key key = { who->tgid, who->exec_id, context, qpn, 0 };
 
 	return bpf_map_lookup_elem(&queue_pairs, &key);
 }
@@ -254,7 +254,7 @@ static __always_inline struct queue_pair *any_pair(const struct caller *who, u64
 
 static __always_inline struct work_ring *ring_of(const struct queue_pair *pair)
 {
-	struct work_ring_key key = { pair->key.tgid, pair->key.incarnation, pair->id };
+	struct work_ring_key key = { pair->key.tgid, pair->key.exec_id, pair->id };
 
 	return pair->is_lost || pair->key.qpn == QPN_NONE ? NULL : bpf_map_lookup_elem(&work_rings, &key);
 }

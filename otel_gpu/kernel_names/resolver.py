@@ -61,7 +61,7 @@ _MAX_JUDGED = 8
 """Programs that are to be compared to what is known of their driver at a time."""
 _MAX_OPEN = 16
 """Programs whose memory is held at a time, by a child for each."""
-_PATIENCE_S = 60.0
+_DEADLINE_S = 60.0
 """How long a name may be looked for before nobody waits for it any more."""
 _FAILURES = (OtelGpuError, OSError, struct.error)
 
@@ -195,7 +195,7 @@ class KernelNameResolver:
         """Say whether a kernel's name may yet turn up."""
         with self._lock:
             since = self._waiting.get((program, handle))
-            return since is not None and time.monotonic() - since[0] < _PATIENCE_S
+            return since is not None and time.monotonic() - since[0] < _DEADLINE_S
 
     def unnamed(self) -> tuple[int, int]:
         """Return how many kernels wait for a name, and how many of living programs were looked for in vain."""

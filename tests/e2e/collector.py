@@ -14,7 +14,7 @@ from types import TracebackType
 from otel_gpu.exporters.otlp.settings import Protocol
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
-from tests.e2e.processes import PATIENCE_S
+from tests.e2e.processes import DEADLINE_S
 
 _CONFIG = """
 receivers:
@@ -32,7 +32,7 @@ service:
   pipelines:
     {signal}: {{receivers: [otlp], exporters: [file]}}
 """
-_START_S = 2 * PATIENCE_S
+_START_S = 2 * DEADLINE_S
 _PORTS = (10_000, 30_000)
 """Below those of connections that others make meanwhile, which begin at 32,768."""
 

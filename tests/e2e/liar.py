@@ -22,7 +22,7 @@ from otel_gpu.service.agent import Agent
 from otel_gpu.signals.metrics import Buckets, Point
 from tests.e2e import ground
 from tests.e2e.inside import cuda_of
-from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.processes import DEADLINE_S, Program
 
 _STANDIN = Path(__file__).parent.parent / "standins" / "liar"
 LOST = "otel_gpu.process.events.lost"
@@ -83,7 +83,7 @@ class Said:
     @classmethod
     def of(cls, agent: Agent, pid: int, launches: int) -> Said:
         """Wait for so many launches: those of kernels that wait for their names are counted later."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while (said := cls(agent, pid)).total(LAUNCHES) < launches and time.monotonic() < deadline:
             time.sleep(0.05)
         return said

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.e2e.comparison import LAUNCHES
 from tests.e2e.exported import Metrics, read_metrics
-from tests.e2e.processes import PATIENCE_S
+from tests.e2e.processes import DEADLINE_S
 from tests.e2e.truth import Truth
 
 _HANDLE = re.compile(r"\+0x[0-9a-f]+$")
@@ -42,7 +42,7 @@ def of_graphs(exported: Metrics, truth: Truth) -> Naming:
 
 def wait_exported(out: Path, truth: Truth) -> None:
     """Wait until all launches are exported: those of kernels whose names are looked for are held back for a minute."""
-    deadline = time.monotonic() + 2 * PATIENCE_S
+    deadline = time.monotonic() + 2 * DEADLINE_S
     while (done := read_metrics(out).of(truth.pid).total(LAUNCHES)) < truth.launches.total():
         assert time.monotonic() < deadline, f"{done} of {truth.launches.total()} launches were exported"
         time.sleep(0.05)

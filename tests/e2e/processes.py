@@ -19,7 +19,7 @@ from tests.e2e import ground
 from tests.e2e.truth import Truth
 
 _ROOT = Path(__file__).parent.parent.parent
-PATIENCE_S = 60
+DEADLINE_S = 60
 
 
 class _Child:
@@ -59,7 +59,7 @@ class _Child:
     def error_text(self) -> str:
         return "".join(self.errors)
 
-    def wait(self, timeout: float = PATIENCE_S) -> int:
+    def wait(self, timeout: float = DEADLINE_S) -> int:
         """Wait for the end and return the exit status."""
         code = self.process.wait(timeout)
         for thread in self._threads:
@@ -92,7 +92,7 @@ class Program(_Child):
         super().__init__(command, {**mock, **(environment or {})}, directory)
         self._truth = directory / f"truth-{self.pid}.json"
 
-    def event(self, name: str, timeout: float = PATIENCE_S) -> dict[str, object]:
+    def event(self, name: str, timeout: float = DEADLINE_S) -> dict[str, object]:
         """Return the next event, which must be of this name."""
         line = self._lines.get(timeout=timeout)
         assert line is not None, f"{self.command} ended before {name!r}: {self.error_text}"
@@ -100,7 +100,7 @@ class Program(_Child):
         assert event["event"] == name, f"{self.command} said {event}, not {name!r}"
         return event
 
-    def ready(self, timeout: float = PATIENCE_S) -> None:
+    def ready(self, timeout: float = DEADLINE_S) -> None:
         self.event("ready", timeout)
 
     def go(self) -> None:
@@ -108,7 +108,7 @@ class Program(_Child):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def run_phase(self, timeout: float = PATIENCE_S) -> dict[str, object]:
+    def run_phase(self, timeout: float = DEADLINE_S) -> dict[str, object]:
         """Let one phase run and return what the program says it did."""
         self.go()
         return self.event("phase", timeout)
@@ -123,7 +123,7 @@ class Program(_Child):
         """Return the truth so far, of a program that is at rest."""
         self._truth.unlink(missing_ok=True)
         self.process.send_signal(signal.SIGUSR2)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not self._truth.exists():
             assert time.monotonic() < deadline, f"no truth from {self.command}"
             time.sleep(0.01)
@@ -150,7 +150,7 @@ class Agent(_Child):
             directory,
         )
 
-    def wait_for(self, pattern: str, timeout: float = PATIENCE_S) -> str:
+    def wait_for(self, pattern: str, timeout: float = DEADLINE_S) -> str:
         """Wait until a line on standard error matches, and return it."""
         wanted, deadline, seen = re.compile(pattern), time.monotonic() + timeout, 0
         with self._error_came:
@@ -163,16 +163,16 @@ class Agent(_Child):
                 assert time.monotonic() < deadline, f"no {pattern!r} from the agent: {''.join(self.errors)}"
                 self._error_came.wait(0.1)
 
-    def wait_attached(self, timeout: float = PATIENCE_S, driver: Path | None = None) -> None:
+    def wait_attached(self, timeout: float = DEADLINE_S, driver: Path | None = None) -> None:
         """Wait until the probes are in the mock driver, or in a copy in that directory, and the rest is up."""
         self.wait_watching(timeout)
         self.wait_for(rf"attached \d+ probes to .*{re.escape(str(driver or ground.part('mock')))}/libcuda", timeout)
 
-    def wait_watching(self, timeout: float = PATIENCE_S) -> None:
+    def wait_watching(self, timeout: float = DEADLINE_S) -> None:
         """Wait until new processes are noticed."""
         self.wait_for("observing", timeout)
 
-    def stop(self, timeout: float = PATIENCE_S) -> None:
+    def stop(self, timeout: float = DEADLINE_S) -> None:
         """End it with SIGTERM; the last interval is out when this returns."""
         self.process.send_signal(signal.SIGTERM)
         code = self.wait(timeout)

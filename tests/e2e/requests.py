@@ -16,7 +16,7 @@ from otel_gpu.service.ending import Ending
 from otel_gpu.service.observation import Observation
 from otel_gpu.signals.metrics import Measurement
 from otel_gpu.signals.spans import Span, SpanKind
-from tests.e2e.processes import PATIENCE_S
+from tests.e2e.processes import DEADLINE_S
 
 LAUNCHES = "gpu.cuda.kernel.launch.calls"
 UNATTRIBUTED = "otel_gpu.unattributed.launches"
@@ -48,13 +48,13 @@ class Following:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        ending = Ending(PATIENCE_S)
+        ending = Ending(DEADLINE_S)
         self._observation.stop_watching(ending)
         self._observation.release(ending)
 
     def wait_followed(self) -> None:
         """Wait until the driver is probed, and the requests of every program are followed and believed."""
-        assert self._attached.wait(PATIENCE_S)
+        assert self._attached.wait(DEADLINE_S)
         until(lambda: all(map(self.requests.followed.is_followed, self._pids)), "a program is not followed")
         time.sleep(1.1)  # before that, what is read by threads that were there already is charged to nobody
 
@@ -75,9 +75,9 @@ class Following:
 
     def end(self) -> None:
         """Take what is left, as an agent that ends."""
-        self.requests.settle(PATIENCE_S)
+        self.requests.settle(DEADLINE_S)
         # Counts of kernels whose names are looked for are held back else.
-        self.cuda.settle(PATIENCE_S)
+        self.cuda.settle(DEADLINE_S)
         self.take()
 
     @property
@@ -100,7 +100,7 @@ class Following:
 
 def until(condition: Callable[[], bool], why: str | Callable[[], str]) -> None:
     """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, why if isinstance(why, str) else why()
         time.sleep(0.05)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import Profile, Stack, merge
-from tests.e2e.processes import PATIENCE_S
+from tests.e2e.processes import DEADLINE_S
 
 _SLICE_S = 0.5
 
@@ -16,7 +16,7 @@ _SLICE_S = 0.5
 def record_until(recorder: Recording, is_enough: Callable[[list[Profile]], bool]) -> list[Profile]:
     """Record until it is enough, or patience is at its end: what is missing then is the caller's to say."""
     recorder.prepare()
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     recorder.start()
     found: list[Profile] = []
     while time.monotonic() < deadline and not is_enough(found):

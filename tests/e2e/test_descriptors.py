@@ -17,7 +17,7 @@ from otel_gpu.bpf.placed import placed_programs
 from otel_gpu.shortage import COUNTING, PROFILING
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 
 _STORM = ("--gate", "--threads", "2", "--launches", "1000", "--phases", "2")
 _LIMIT = 512
@@ -27,7 +27,7 @@ _ROOT = Path(__file__).parent.parent.parent
 
 def _limited(limit: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["prlimit", f"--nofile={limit}:{limit}", sys.executable, "-m", "otel_gpu", "run", *arguments]
-    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
 @pytest.mark.parametrize("limit, more", [(24, ()), (128, ()), (128, ("--profiles",))])
@@ -154,7 +154,7 @@ def _copies(place: Path, number: int) -> Iterator[Path]:
 
 
 def _wait_released(place: Path, agent: Agent) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while left := set(re.findall(rf"attached .* to ({place}/\S+)", agent.error_text)) - set(
         re.findall(rf"took .* out of ({place}/\S+):", agent.error_text)
     ):
@@ -164,7 +164,7 @@ def _wait_released(place: Path, agent: Agent) -> None:
 
 def _unmount(place: Path) -> None:
     """Take a file system away that is not in use; it may be for as long as probes are taken out."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while subprocess.run(["umount", place], check=False, capture_output=True).returncode:
         if time.monotonic() > deadline:
             others = {p.path for p in placed_programs() if p.path.startswith(str(place))}

@@ -13,7 +13,7 @@ from otel_gpu.service.agent import Agent
 from tests.e2e import liar
 from tests.e2e.inside import cuda_of
 from tests.e2e.liar import Said
-from tests.e2e.processes import PATIENCE_S
+from tests.e2e.processes import DEADLINE_S
 
 MANY = 2000
 PLACES = 1024
@@ -53,7 +53,7 @@ def test_processes_that_are_killed_within_calls_leave_nothing(agent: Agent, tmp_
         parent.run_phase()
         parent.go()
         assert parent.wait() == 0
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while any(state.parent == parent.pid for state in cuda_of(agent)._programs.states().values()):
         assert time.monotonic() < deadline, "entries of programs that have ended stay"
         agent.snapshot()

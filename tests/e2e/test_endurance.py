@@ -13,7 +13,7 @@ from bench.kills import kills
 from tests.e2e import ground
 
 _STORM_MINUTES = 0.05
-_PATIENCE_S = 300
+_DEADLINE_S = 300
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_nothing_is_left_of_an_agent_that_is_killed_and_the_next_counts_everythi
 
 def test_programs_that_live_for_a_moment_are_counted_to_the_last_launch() -> None:
     command = [sys.executable, "-m", "bench.short_lives", "--programs", "60"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "60 programs" in done.stdout
@@ -47,7 +47,7 @@ def test_programs_that_live_for_a_moment_are_counted_to_the_last_launch() -> Non
 
 def test_nothing_is_left_of_a_storm() -> None:
     command = [sys.executable, "-m", "bench.soak", "--minutes", str(_STORM_MINUTES), "--every", "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rounds of programs" in done.stdout

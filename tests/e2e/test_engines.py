@@ -21,7 +21,7 @@ import pytest
 
 from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e import ground
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.requests import Following, until
 from tests.span_reading import read_spans
 
@@ -61,7 +61,7 @@ class Pair:
     def ask(self, tokens: int, *, trace: str = "", **more: object) -> str:
         """Ask for tokens, wait for all of them, and return the request's trace id."""
         trace = trace or secrets.token_hex(16)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         body = json.dumps({"tokens": tokens, **more})
         connection.request("POST", "/generate", body, {"traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"})
         answer = connection.getresponse()
@@ -80,7 +80,7 @@ class Pair:
             threads.append(thread)
             time.sleep(chance.expovariate(rate))
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(DEADLINE_S)
             assert not thread.is_alive()
 
     def steps(self) -> list[TrueStep]:
@@ -222,7 +222,7 @@ def test_an_engine_that_goes_on_when_the_client_is_gone_works_for_its_request(tm
     with started(tmp_path, "--server", "threads") as pair, Following([pair.program.pid, pair.engine]) as following:
         following.wait_followed()
         pair.ask(1)
-        connection = http.client.HTTPConnection("127.0.0.1", pair.port, timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection("127.0.0.1", pair.port, timeout=DEADLINE_S)
         gone = secrets.token_hex(16)
         head = {"traceparent": f"00-{gone}-{secrets.token_hex(8)}-01"}
         connection.request("POST", "/generate", json.dumps({"tokens": 60}), head)
@@ -250,7 +250,7 @@ def test_messages_that_are_alike_join_nothing(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(DEADLINE_S)
         last = pair.ask(2)
         following.wait_spans(18)
         following.end()

@@ -23,7 +23,7 @@ from otel_gpu.signals.profiles import CHOICES, PROFILE_TYPES
 from otel_gpu.signals.spans import Span, SpanKind, SpanSpec
 from tests.e2e import ground, liar, nccl_ranks, test_torch_profiles
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.test_busy import CLOCK
 from tests.e2e.test_engines import started
 from tests.e2e.test_hip import built  # noqa: F401
@@ -161,7 +161,7 @@ def out(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa:
 
 def _wait_for(out: Path, *metrics: str) -> None:
     """Wait until these are there, as long as it is sensible; what is missing then the tests say."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not set(metrics) <= {s.name for s in read_metrics(out).samples} and time.monotonic() < deadline:
         time.sleep(0.2)
 
@@ -180,7 +180,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
         arguments = ["--config", directory / "agent.yaml", *(w for pid in pids for w in ("--pid", str(pid)))]
         with Agent(arguments, directory) as agent:
             agent.wait_attached()
-            deadline = time.monotonic() + 2 * PATIENCE_S
+            deadline = time.monotonic() + 2 * DEADLINE_S
             # Some requests go by before the servers are followed; what is missing after a while the tests say.
             while (missing := _missing(read_spans(out)) | _missing_metrics(out)) and time.monotonic() < deadline:
                 _ask_everything(port)
@@ -198,7 +198,7 @@ def _ask_everything(port: int) -> None:
     asked += [[("GET", "/fails/at/once", None), ("BREW", "/pot/1", None)]]
     asked += [[("POST", "/v1/chat/completions", b'{"model": "small"}')]]
     for of_connection in asked:
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)) as connection:
             for method, path, body in of_connection:
                 connection.request(method, path, body)
                 connection.getresponse().read()
@@ -206,7 +206,7 @@ def _ask_everything(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(post + b"Content-Length: 100\r\n\r\nhalf")
     # Of two lengths nobody knows which one holds.
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
         connection.sendall(post + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r")
         connection.recv(1024)
 

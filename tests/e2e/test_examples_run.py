@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.e2e import ground
-from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.processes import DEADLINE_S, Program
 
 _EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -25,7 +25,7 @@ def test_an_exporter_of_ones_own(tmp_path: Path) -> None:
             assert example.stdout.readline() == f"observing {program.pid}\n"
             program.run_phase()
             truth = program.finish()
-            said, _ = example.communicate(timeout=PATIENCE_S)
+            said, _ = example.communicate(timeout=DEADLINE_S)
 
     last = {line.split()[0]: (int(line.split()[1]), int(line.split()[3])) for line in said.splitlines()}
     # Which way what was allocated before the agent came is copied is not known.
@@ -38,7 +38,7 @@ def test_recordings_and_their_difference(tmp_path: Path) -> None:
     with Program(["python3", ground.PROGRAMS / "busy.py", "1"], tmp_path) as program:
         program.ready()
         recorded = _run("record_profiles.py", str(program.pid), str(tmp_path), "0.5")
-        said, _ = recorded.communicate(timeout=PATIENCE_S)
+        said, _ = recorded.communicate(timeout=DEADLINE_S)
 
     assert recorded.returncode == 0
     assert "samples" in said
@@ -54,7 +54,7 @@ def test_an_agent_beside_a_tracer_provider(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=DEADLINE_S,
         check=False,
     )
 

@@ -28,7 +28,7 @@ from otel_gpu.signals.profiles import GPU_ALLOC_SPACE, GPU_COPY, GPU_LAUNCHES, m
 from otel_gpu.symbols.stacks import StackNamer
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.processes import DEADLINE_S, Program
 
 _STORM = ("--gate", "--threads", "2", "--launches", "4000", "--memory", "5", "--phases", "4")
 _CONFIG = """
@@ -104,14 +104,14 @@ def test_counts_and_profiles_are_exact_whatever_step_fails(
                 for program in (first, second):
                     program.run_phase()
                     program.ready()
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + DEADLINE_S
             while not faults.raised:
                 assert time.monotonic() < deadline, f"{owner.__name__}.{name} was not called"
                 time.sleep(0.05)
             for program in (first, second):
                 program.go()
             truths = [p.finish() for p in (first, second)]
-            assert agent.wait(PATIENCE_S)
+            assert agent.wait(DEADLINE_S)
             faults.are_over = True
 
     metrics, profiles = read_metrics(out), merge(read_profiles(out / "profiles.jsonl"))

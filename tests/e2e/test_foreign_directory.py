@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import ground
-from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.processes import DEADLINE_S, Program
 from tests.traps import Traps
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "otel-gpu"
@@ -49,7 +49,7 @@ def test_nothing_that_lies_there_runs(program: Program, arguments: list[str], tm
         env=environment,
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE_S,
+        timeout=2 * DEADLINE_S,
         check=False,
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_WAIT, OFF_CPU, Profile, is_truncated
 from tests.e2e import ground
-from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.processes import DEADLINE_S, Program
 
 S = 1_000_000_000
 HANGS = ("waits_for_a_lock", "sleeps_for_long", "reads_nothing")
@@ -47,7 +47,7 @@ def test_threads_that_hang_are_off_their_cpu_for_the_whole_recording(tmp_path: P
 
 def _wait_asleep(thread: int) -> None:
     """Wait until a thread that is about to wait does so."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while Path(f"/proc/{thread}/stat").read_text().rpartition(")")[2].split()[0] != "S":
         assert time.monotonic() < deadline
         time.sleep(0.001)

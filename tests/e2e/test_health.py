@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 
 _CONFIG = """
 extensions: {{health_check: {{endpoint: "localhost:0", path: /health}}}}
@@ -22,7 +22,7 @@ service: {{extensions: [health_check], interval: 300ms}}
 
 def _ask(address: str, path: str) -> tuple[int, dict[str, object]]:
     try:
-        with urllib.request.urlopen(f"{address}{path}", timeout=PATIENCE_S) as response:
+        with urllib.request.urlopen(f"{address}{path}", timeout=DEADLINE_S) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as e:
         with e:
@@ -40,7 +40,7 @@ def test_a_running_agent_is_live_and_ready_and_all_its_parts_work(tmp_path: Path
             agent.wait_attached()
             program.run_phase()
             program.ready()
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + DEADLINE_S
             while (answer := _ask(address, "/health"))[0] != 200:
                 assert time.monotonic() < deadline, answer
                 time.sleep(0.1)

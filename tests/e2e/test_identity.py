@@ -18,7 +18,7 @@ from otel_gpu.signals.metrics import Point
 from tests.e2e import liar
 from tests.e2e.inside import cuda_of
 from tests.e2e.liar import LAUNCHES, Said
-from tests.e2e.processes import PATIENCE_S
+from tests.e2e.processes import DEADLINE_S
 
 CHAINS = 100
 SHORT = 1000
@@ -41,7 +41,7 @@ def run(*words: str | Path, **variables: str) -> int:
     """Run a program to its end and return its process's number."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(liar.built()), **variables}
     with subprocess.Popen([str(w) for w in words], env=environment, stderr=subprocess.PIPE, text=True) as process:
-        errors = process.communicate(timeout=PATIENCE_S)[1]
+        errors = process.communicate(timeout=DEADLINE_S)[1]
     if process.returncode == SKIPPED:
         pytest.skip(errors.strip())
     assert process.returncode == 0, errors
@@ -121,7 +121,7 @@ def test_a_thousand_short_processes_are_counted_exactly(agent: Agent, tmp_path: 
         by_process[point.resource] += point.value
     assert sum(by_process.values()) == did["launches"]
     assert {dict(r.attributes)["service.name"] for r in by_process} == {"hostile"}
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while any(state.parent == parent.pid for state in cuda_of(agent)._programs.states().values()):
         assert time.monotonic() < deadline, "entries of programs that have ended stay"
         agent.snapshot()

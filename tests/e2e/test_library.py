@@ -22,7 +22,7 @@ from otel_gpu.exporters import Exporter
 from otel_gpu.profiles import Profile
 from otel_gpu.reporters.files import SUFFIXES
 from tests.e2e import ground
-from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.processes import DEADLINE_S, Program
 
 _CALLS = "gpu.cuda.kernel.launch.calls"
 _STORM = ("--gate", "--threads", "2", "--launches", "3000", "--phases", "4")
@@ -74,7 +74,7 @@ class OfSdk(MetricExporter):
 
 
 def _becomes(look: Callable[[], float], expected: float) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while (found := look()) != expected:
         assert time.monotonic() < deadline, f"{found} is not {expected}"
         time.sleep(0.05)

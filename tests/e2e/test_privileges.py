@@ -23,7 +23,7 @@ from otel_gpu.receivers.self.settings import SelfSettings
 from otel_gpu.rights import LOAD, PART, READ, SERVICE, of_run
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.unprivileged import meeting_place, prefix
 
 _USER, _LAUNCHES = 41_002, 1000
@@ -76,7 +76,7 @@ def threads(pid: int) -> list[Held]:
 
 
 def becomes(asked: Callable[[], object], wanted: object) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while (found := asked()) != wanted:
         assert time.monotonic() < deadline, found
         time.sleep(0.02)
@@ -232,7 +232,7 @@ def test_children_have_no_more_than_the_agent_keeps(place: Path) -> None:
     with Program(storm, place, {"LD_PRELOAD": str(library)}) as program:
         program.ready()
         with Agent(["--profiles", "--pid", str(program.pid)], place, _cache(place)) as agent:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + DEADLINE_S
             while not seen:
                 assert time.monotonic() < deadline, agent.error_text
                 for child in _children(agent.pid):

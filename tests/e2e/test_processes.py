@@ -19,7 +19,7 @@ from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from tests.e2e import comparison, ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.fair_clock import fair_s
 
 
@@ -167,7 +167,7 @@ def test_a_library_is_probed_although_the_process_that_mapped_it_has_ended(tmp_p
 
     with subprocess.Popen(["sleep", "60"], env={**os.environ, "LD_PRELOAD": driver}) as program, Parsers() as parsers:
         watcher = Watcher(ProcessTable(), parsers, on_library, pids=(program.pid,))
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not seen and time.monotonic() < deadline:
             watcher.scan()
         watcher.stop()

@@ -17,7 +17,7 @@ from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.profiles import is_truncated
 from tests import cpythons
 from tests.e2e import ground
-from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.processes import DEADLINE_S, Program
 from tests.e2e.stack_truth import captured, launching, python_part, truths
 
 _STORM = ("--gate", "--threads", "2", "--launches", "3000")
@@ -63,7 +63,7 @@ def test_a_recording_that_is_told_to_stop_is_written(number: signal.Signals, tmp
     with _storms(tmp_path, 1) as (program,), _recording([program.pid], "3600", tmp_path / "a.otlp.json") as recording:
         program.run_phase()
         recording.send_signal(number)
-        assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
+        assert recording.wait(DEADLINE_S) == 0, recording.stderr.read()
         truth = program.finish()
 
     assert _totals(tmp_path / "a.otlp.json") == {truth.pid: truth.launches.total()}
@@ -77,7 +77,7 @@ def test_a_recording_ends_with_the_last_of_its_processes(tmp_path: Path) -> None
             for program in programs:
                 program.run_phase()
                 truths.append(program.finish())
-            assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
+            assert recording.wait(DEADLINE_S) == 0, recording.stderr.read()
 
     assert _totals(tmp_path / "a.otlp.json") == {t.pid: t.launches.total() for t in truths}
 
@@ -100,7 +100,7 @@ def test_what_stacks_without_room_stood_for_is_in_the_totals(kind: str, tmp_path
                 program.go()
             truths = [p.finish() for p in programs]
             recording.send_signal(signal.SIGCONT)
-            said = recording.communicate(timeout=PATIENCE_S)[1]
+            said = recording.communicate(timeout=DEADLINE_S)[1]
 
     assert recording.returncode == 0, said
     assert re.search("[1-9][0-9]* more came faster than they could be read", said)
@@ -114,7 +114,7 @@ def test_processes_that_end_at_once_each_have_their_total(tmp_path: Path) -> Non
             for program in programs:
                 program.go()
             truths = [p.finish() for p in programs]
-            assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
+            assert recording.wait(DEADLINE_S) == 0, recording.stderr.read()
 
     assert _totals(tmp_path / "a.otlp.json") == {t.pid: t.launches.total() for t in truths}
 
@@ -130,7 +130,7 @@ def test_what_a_program_did_before_it_ended_has_names(tmp_path: Path) -> None:
         # What it did within the last moment may stay without the names of Python's functions.
         time.sleep(0.5)
         program.process.kill()
-        assert recording.wait(PATIENCE_S) == 0, recording.stderr.read()
+        assert recording.wait(DEADLINE_S) == 0, recording.stderr.read()
 
     stacks = captured(read_profiles(out))
     assert stacks.keys() == truth.keys()

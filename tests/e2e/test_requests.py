@@ -20,7 +20,7 @@ import pytest
 from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.requests import LAUNCHES, UNATTRIBUTED, Following, until
 from tests.span_reading import read_spans
 
@@ -119,7 +119,7 @@ def end(program: Program, following: Following) -> int:
     program.process.send_signal(signal.SIGTERM)
     launched = int(str(program.event("end")["launches"]))
     # What is launched while counts are read would be in some of them only.
-    program.process.wait(PATIENCE_S)
+    program.process.wait(DEADLINE_S)
     following.end()
     return launched
 

@@ -23,7 +23,7 @@ from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.rights import LOAD, SERVICE
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.unprivileged import meeting_place, prefix
 
 _OBSERVED, _OBSERVER = 41_001, 41_002
@@ -90,7 +90,7 @@ def _command(place: Path, capabilities: Collection[Capability], *arguments: str)
         env=_environment(place),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=DEADLINE_S,
         check=False,
     )
 

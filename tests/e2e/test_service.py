@@ -17,7 +17,7 @@ from otel_gpu.rights import READ, SERVICE
 from tests.e2e import ground, sandbox, seccomp, service_unit
 from tests.e2e.collector import Collector
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Agent, Program
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.test_privileges import becomes, only, threads
 from tests.e2e.unprivileged import meeting_place, prefix
 
@@ -151,7 +151,7 @@ def test_metrics_profiles_and_names_of_others_come_through(place: Path) -> None:
             agent.wait_for(r"attached \d+ probes to /home/somebody/libcuda\.so\.1")
             agent.wait_watching()
             becomes(lambda: set(threads(agent.pid)), {only(READ, READ, SERVICE)})
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + DEADLINE_S
             phases = 0
             while not {"train_step", "cuLaunchKernel"} <= _functions(place):
                 # Stacks are whole once the tables of the interpreter's files are compiled.

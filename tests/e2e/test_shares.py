@@ -13,7 +13,7 @@ from otel_gpu.service.agent import Agent
 from tests.e2e import liar
 from tests.e2e.inside import cuda_of
 from tests.e2e.liar import LAUNCHES, LOST, Said
-from tests.e2e.processes import PATIENCE_S
+from tests.e2e.processes import DEADLINE_S
 
 MANY = 200_000
 BLOCKS = 4096
@@ -38,7 +38,7 @@ def agent() -> Iterator[Agent]:
 
 
 def wait_until_forgotten(agent: Agent, pid: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while liar.entries_of(agent, pid) or liar.keys_of(agent, pid):
         assert time.monotonic() < deadline, f"of {pid} there are left {liar.keys_of(agent, pid)}"
         agent.snapshot()

@@ -29,7 +29,7 @@ from otel_gpu.service.agent import STOP_S
 from otel_gpu.unwind.loader import UnwindLoader
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
-from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.processes import DEADLINE_S, Program
 from tests.e2e.truth import Truth
 from tests.fair_clock import fair_s
 
@@ -50,7 +50,7 @@ def _hanging(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
     def hanging(*arguments: Any, **more: Any) -> Any:
         if hang.is_set():
-            let_go.wait(PATIENCE_S)
+            let_go.wait(DEADLINE_S)
         return method(*arguments, **more)
 
     monkeypatch.setattr(owner, name, hanging)
@@ -111,7 +111,7 @@ def test_the_last_interval_is_written_in_time_whatever_hangs(
 
 def test_what_was_read_before_is_written_when_reading_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def during(program: Program) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not read_metrics(tmp_path / "out").of(program.pid).total("gpu.cuda.kernel.launch.calls"):
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -159,7 +159,7 @@ def _ended(process: subprocess.Popen[str]) -> tuple[str, float]:
     """Tell a process to stop; return what it said, and after how long it was gone."""
     began = fair_s()
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=PATIENCE_S)[1]
+    said = process.communicate(timeout=DEADLINE_S)[1]
     return said, fair_s() - began
 
 
@@ -191,7 +191,7 @@ def test_a_second_signal_ends_without_the_stop(number: signal.Signals, tmp_path:
         while "hanging" not in process.stderr.readline():
             pass
         process.send_signal(number)
-        said = process.communicate(timeout=PATIENCE_S)[1]
+        said = process.communicate(timeout=DEADLINE_S)[1]
 
     assert process.returncode in (-number, 128 + number)
     assert "not stopped" not in said
@@ -214,7 +214,7 @@ def test_probes_that_the_kernel_is_slow_to_place_do_not_hold_up_the_end(
         environment = {"LD_LIBRARY_PATH": f"{driver}:{ground.library_path()}"}
         with Program([ground.part("programs") / "launch_storm", *_STORM], tmp_path, environment) as program:
             program.ready()
-            assert begun.wait(PATIENCE_S)
+            assert begun.wait(DEADLINE_S)
             is_complete = agent.stop()
 
     assert is_complete

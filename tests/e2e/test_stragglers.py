@@ -16,7 +16,7 @@ import pytest
 from otel_gpu.stragglers import Arrival, Data, HangKind, Rules, find, read
 from otel_gpu.stragglers.finding import Signature
 from tests.e2e.nccl_ranks import Job, Ranks, observed
-from tests.e2e.processes import PATIENCE_S
+from tests.e2e.processes import DEADLINE_S
 
 _ASKED = Signature("AllReduce", 16, "float32", "sum", None)
 
@@ -106,7 +106,7 @@ def test_of_many_collectives_all_ranks_choose_the_same(tmp_path: Path) -> None:
 
 
 def _wait_for_hang(directory: Path, comm: str, kind: HangKind) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while True:
         found = find(read([directory]), Rules(hang_s=1)) if (directory / "metrics.jsonl").exists() else []
         if any(hang.kind is kind for one in found if one.comm == comm for hang in one.hangs):

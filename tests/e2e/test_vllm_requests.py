@@ -18,7 +18,7 @@ import pytest
 
 from otel_gpu.signals.spans import Span
 from tests.e2e import ground
-from tests.e2e.processes import PATIENCE_S, Program
+from tests.e2e.processes import DEADLINE_S, Program
 from tests.e2e.requests import Following, until
 from tests.e2e.truth import Truth
 
@@ -47,7 +47,7 @@ class Server:
     def ask(self, tokens: int) -> str:
         """Ask for tokens, as a stream, and return the request's trace id."""
         trace = secrets.token_hex(16)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         body = {"model": "tiny", "prompt": "the quick brown fox", "max_tokens": tokens, "stream": True}
         head = {"Content-Type": "application/json", "traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"}
         connection.request("POST", "/v1/completions", json.dumps({**body, "ignore_eos": True, "temperature": 0}), head)
@@ -98,7 +98,7 @@ def test_requests_are_joined_with_the_engines_steps(server: Server) -> None:
             thread.start()
             time.sleep(chance.expovariate(100))
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(DEADLINE_S)
         following.wait_spans(len(asked))
         following.end()
         after = server.truth()

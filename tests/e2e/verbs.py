@@ -26,7 +26,7 @@ from otel_gpu.receivers.rdma.settings import RdmaSettings
 from otel_gpu.receivers.self.settings import SelfSettings
 from otel_gpu.service.agent import Agent
 from otel_gpu.signals.metrics import Buckets, Point
-from tests.e2e.processes import PATIENCE_S
+from tests.e2e.processes import DEADLINE_S
 
 _STANDIN = Path(__file__).parent.parent / "standins" / "verbs"
 WRITE, SEND, READ = 0, 2, 4
@@ -68,7 +68,7 @@ class Verbs:
     ) -> None:
         self.process.kill()
         self.process.wait()
-        self._reader.join(PATIENCE_S)
+        self._reader.join(DEADLINE_S)
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()
@@ -85,7 +85,7 @@ class Verbs:
         assert self.process.stdin is not None
         self.process.stdin.write("quit\n")
         self.process.stdin.close()
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(DEADLINE_S)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -93,7 +93,7 @@ class Verbs:
             self._lines.put(line)
 
     def _said(self) -> dict[str, object]:
-        return json.loads(self._lines.get(timeout=PATIENCE_S))
+        return json.loads(self._lines.get(timeout=DEADLINE_S))
 
 
 class Observed:
@@ -115,7 +115,7 @@ class Observed:
 
     def until(self, pid: int, condition: Callable[[Points], bool]) -> Points:
         """Wait until it says so of a program, and return all that it says then."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not condition(points := self.points(pid)):
             assert time.monotonic() < deadline, points.all
             time.sleep(0.05)
@@ -123,19 +123,19 @@ class Observed:
 
     def until_followed(self, *programs: Verbs) -> None:
         """Wait until the completions of programs, which have devices open, are looked at."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not {p.pid for p in programs} <= {program.pid for program in self.receiver.placing.open_windows()}:
             assert time.monotonic() < deadline, self.receiver.placing.probes()
             time.sleep(0.02)
-        self.receiver.placing.settle(PATIENCE_S)
+        self.receiver.placing.settle(DEADLINE_S)
 
     def until_placed(self, *programs: Verbs) -> None:
         """Wait until programs that have libibverbs would be seen opening a device."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not {p.pid for p in programs} <= {program.pid for program in self.receiver.placing.sees_posts()}:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        self.receiver.placing.settle(PATIENCE_S)
+        self.receiver.placing.settle(DEADLINE_S)
 
 
 class Points:

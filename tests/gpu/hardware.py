@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-_PATIENCE_S = 120
+_DEADLINE_S = 120
 _ASK = """
 import ctypes, json
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -46,10 +46,10 @@ def look() -> Gpu | str:
     """Return the GPU, or why there is none that these checks are for."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _ASK], capture_output=True, text=True, check=False, timeout=_PATIENCE_S
+            [sys.executable, "-c", _ASK], capture_output=True, text=True, check=False, timeout=_DEADLINE_S
         )
     except subprocess.TimeoutExpired:
-        return f"needs a real GPU: the driver did not answer within {_PATIENCE_S} s"
+        return f"needs a real GPU: the driver did not answer within {_DEADLINE_S} s"
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         return f"needs a real GPU: {said[-1] if said else 'the driver does not load'}"

@@ -22,7 +22,7 @@ from tests.gpu.hardware import Gpu
 
 _ROOT = Path(__file__).parent.parent.parent
 _PROGRAMS = Path(__file__).parent / "programs"
-_PATIENCE_S = 240
+_DEADLINE_S = 240
 _SETTLES_S = 60
 """How long names and the device's identity get: launches are shown once the library with their kernel has been read."""
 _WAIT_S, _LATER_S = 0.2, 1.0
@@ -53,7 +53,7 @@ class Program:
 
     def reach(self, event: str) -> dict[str, Any]:
         """Wait until it stops at this event, and return what it says."""
-        alarm = threading.Timer(_PATIENCE_S, self.process.kill)
+        alarm = threading.Timer(_DEADLINE_S, self.process.kill)
         alarm.start()
         line = self.process.stdout.readline()
         alarm.cancel()
@@ -154,6 +154,6 @@ def observing(gpu: Gpu, pid: int, directory: Path) -> Iterator[Observer]:
 def record(pid: int, seconds: float, path: Path) -> None:
     """Take a launch profile as users do."""
     command = [sys.executable, "-m", "otel_gpu", "record", "--pid", str(pid), "--duration", str(seconds), "-o", path]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=_DEADLINE_S)
     assert done.returncode == 0, done.stderr
     print(done.stdout, done.stderr)

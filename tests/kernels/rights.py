@@ -35,7 +35,7 @@ _OF_PERF = ("probes by perf events", "process events", "CPU samples")
 _ADMIN = Capability.CAP_SYS_ADMIN
 _OUT, _SAID = Path("/tmp/out"), Path("/tmp/said")
 _LAUNCHES = 2000
-_PATIENCE_S = 150
+_DEADLINE_S = 150
 
 
 def main() -> None:
@@ -149,20 +149,20 @@ def _agent(mode: LinkMode, held: Collection[Capability] | None) -> str:
             env={**os.environ, "XDG_CACHE_HOME": "/tmp/cache", "OTEL_METRIC_EXPORT_INTERVAL": "2000"},
             stderr=said,
         )
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _DEADLINE_S
     while "observing" not in _SAID.read_text() and agent.poll() is None and time.monotonic() < deadline:
         time.sleep(0.2)
     program.stdin.write(b"\n")
     program.stdin.flush()
     # A stop takes no longer than ten seconds, which this machine is too slow for: what is counted is out before it.
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _DEADLINE_S
     while _counted() != _LAUNCHES and agent.poll() is None and time.monotonic() < deadline:
         time.sleep(0.2)
     program.communicate(b"\n")
     agent.terminate()
     began = time.monotonic()
     try:
-        agent.wait(_PATIENCE_S)
+        agent.wait(_DEADLINE_S)
     except subprocess.TimeoutExpired:
         agent.kill()
         return f"NOT ENDED {_SAID.read_text()}"

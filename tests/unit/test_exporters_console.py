@@ -133,7 +133,7 @@ def large_store(rows: int = 3_000) -> SeriesStore:
 
 @pytest.mark.parametrize("kind", ["pipe", "terminal"])
 def test_an_output_that_nobody_reads_holds_nobody_up(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otel_gpu.exporters.console.exporter._PATIENCE_S", 0.1)
+    monkeypatch.setattr("otel_gpu.exporters.console.exporter._DEADLINE_S", 0.1)
     reader, writer = os.pipe() if kind == "pipe" else pty.openpty()
     with open(writer, "w") as stream:
         exporter = ConsoleExporter(ConsoleSettings(rows_per_metric=0), stream=stream)
@@ -149,7 +149,7 @@ def test_an_output_that_nobody_reads_holds_nobody_up(kind: str, monkeypatch: pyt
 
 
 def test_what_is_read_slowly_is_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otel_gpu.exporters.console.exporter._PATIENCE_S", 60)
+    monkeypatch.setattr("otel_gpu.exporters.console.exporter._DEADLINE_S", 60)
     reader, writer = os.pipe()
     parts: list[bytes] = []
 

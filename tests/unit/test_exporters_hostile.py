@@ -33,7 +33,7 @@ from otel_gpu.service.exporting import Exporters
 TIMEOUT_S = 0.25
 ENOUGH_S = 15.0
 """Within which an attempt is over, on a busy machine too: half of what a hostile receiver would make of it."""
-PATIENCE_S = 30.0
+DEADLINE_S = 30.0
 """How long a hostile receiver goes on."""
 BODY = bytes(16 << 20)
 """More than sockets buffer."""
@@ -69,7 +69,7 @@ class Receiver:
 
     def _treat(self, connection: socket.socket) -> None:
         with connection:
-            connection.settimeout(PATIENCE_S)
+            connection.settimeout(DEADLINE_S)
             try:
                 self._behaviour(connection)
             except OSError:
@@ -95,13 +95,13 @@ def receive() -> Iterator[Callable[[Behaviour], Receiver]]:
 
 
 def slowly(connection: socket.socket, text: bytes, pause_s: float = 0.05) -> None:
-    for byte in itertools.islice(itertools.cycle(text), int(PATIENCE_S / pause_s)):
+    for byte in itertools.islice(itertools.cycle(text), int(DEADLINE_S / pause_s)):
         connection.sendall(bytes([byte]))
         time.sleep(pause_s)
 
 
 def quickly(connection: socket.socket, text: bytes) -> None:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
         connection.sendall(text)
 
@@ -131,7 +131,7 @@ def saying(text: bytes) -> Behaviour:
 
 OK = b"HTTP/1.1 200 OK\r\n"
 OVER_HTTP: dict[str, Behaviour] = {
-    "says nothing": answering(lambda _: time.sleep(PATIENCE_S)),
+    "says nothing": answering(lambda _: time.sleep(DEADLINE_S)),
     "a slow status line": answering(lambda c: slowly(c, b"HTTP/1.1 200 OK" + b" " * 1000)),
     "a slow header": answering(lambda c: (c.sendall(OK + b"X-Header: "), slowly(c, b"x"))),
     "slow headers": answering(lambda c: (c.sendall(OK), slowly(c, b"a: b\r\n"))),
@@ -150,8 +150,8 @@ OVER_HTTP: dict[str, Behaviour] = {
     "interim answers with slow headers": answering(
         lambda c: (c.sendall(b"HTTP/1.1 103 Early Hints\r\n"), slowly(c, b"a: b\r\n"))
     ),
-    "does not read": lambda _: time.sleep(PATIENCE_S),
-    "reads slowly": lambda c: [(c.recv(1), time.sleep(0.05)) for _ in range(int(PATIENCE_S / 0.05))],
+    "does not read": lambda _: time.sleep(DEADLINE_S),
+    "reads slowly": lambda c: [(c.recv(1), time.sleep(0.05)) for _ in range(int(DEADLINE_S / 0.05))],
 }
 AT_ONCE: dict[str, Behaviour] = {
     "quick interim answers": answering(lambda c: quickly(c, b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)),
@@ -183,7 +183,7 @@ def attempt(
     exporter = OtlpExporter(settings)
     began = time.monotonic()
     exporter.submit("metrics", Payload(body, 1, len(body)))
-    while not (stats := exporter.stats()).failed_points and time.monotonic() < began + PATIENCE_S:
+    while not (stats := exporter.stats()).failed_points and time.monotonic() < began + DEADLINE_S:
         time.sleep(0.01)
     took_s = time.monotonic() - began
     exporter.shutdown(1)
@@ -216,7 +216,7 @@ def test_a_proxy_is_part_of_the_attempt(
 
 @pytest.mark.parametrize("name", AT_ONCE)
 def test_what_is_no_answer_ends_an_attempt_at_once(name: str, receive: Callable[[Behaviour], Receiver]) -> None:
-    took_s, reason = attempt(receive(AT_ONCE[name]).port, "http/protobuf", b"x", timeout_s=PATIENCE_S)
+    took_s, reason = attempt(receive(AT_ONCE[name]).port, "http/protobuf", b"x", timeout_s=DEADLINE_S)
 
     assert took_s < ENOUGH_S
     assert reason.isprintable()
@@ -238,7 +238,7 @@ def test_redirections_and_large_answers_are_not_followed(
 ) -> None:
     receiver = receive(saying(answer))
 
-    took_s, reason = attempt(receiver.port, "http/protobuf", b"x", timeout_s=PATIENCE_S)
+    took_s, reason = attempt(receiver.port, "http/protobuf", b"x", timeout_s=DEADLINE_S)
 
     assert took_s < ENOUGH_S
     assert reason.startswith(("HTTP 302", "HTTP 400"))
@@ -288,9 +288,9 @@ def speaking_http2(rest: Behaviour) -> Behaviour:
 
 HEAD = frame(HEADERS, 4, 1, STATUS_OK + GRPC_TYPE)
 OVER_GRPC: dict[str, Behaviour] = {
-    "says nothing": lambda _: time.sleep(PATIENCE_S),
+    "says nothing": lambda _: time.sleep(DEADLINE_S),
     "slow bytes": lambda c: slowly(c, frame(SETTINGS, 0, 0)),
-    "only settings": speaking_http2(lambda _: time.sleep(PATIENCE_S)),
+    "only settings": speaking_http2(lambda _: time.sleep(DEADLINE_S)),
     "slow settings": speaking_http2(lambda c: slowly(c, frame(SETTINGS, 0, 0))),
     "slow pings": speaking_http2(lambda c: slowly(c, frame(PING, 0, 0, bytes(8)), 0.02)),
     "a slow header block": speaking_http2(
@@ -305,7 +305,7 @@ OVER_GRPC: dict[str, Behaviour] = {
             slowly(c, frame(CONTINUATION, 0, 1, b"\x40\x01a\x01b")),
         )
     ),
-    "does not read": lambda c: (c.sendall(frame(SETTINGS, 0, 0)), time.sleep(PATIENCE_S)),
+    "does not read": lambda c: (c.sendall(frame(SETTINGS, 0, 0)), time.sleep(DEADLINE_S)),
 }
 OVER_GRPC_QUICKLY: dict[str, Behaviour] = {
     "noise": lambda c: quickly(c, random.Random(3).randbytes(10_000)),
@@ -320,7 +320,7 @@ OVER_GRPC_QUICKLY: dict[str, Behaviour] = {
     "large trailers": speaking_http2(
         lambda c: (
             c.sendall(HEAD + frame(HEADERS, 5, 1, b"\x40\x01a\x7f\x81\x7e" + b"x" * 16_000)),
-            time.sleep(PATIENCE_S),
+            time.sleep(DEADLINE_S),
         )
     ),
 }
@@ -337,10 +337,10 @@ def test_an_attempt_over_grpc_has_one_deadline(name: str, receive: Callable[[Beh
 
 
 SLOW_TLS: dict[str, Behaviour] = {
-    "says nothing": lambda _: time.sleep(PATIENCE_S),
+    "says nothing": lambda _: time.sleep(DEADLINE_S),
     "a slow record": lambda c: (c.sendall(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xf0"), slowly(c, b"\x03")),
     "slow alerts": lambda c: slowly(c, b"\x15\x03\x03\x00\x02\x01\x5a", 0.02),
-    "does not read": lambda _: time.sleep(PATIENCE_S),
+    "does not read": lambda _: time.sleep(DEADLINE_S),
 }
 
 
@@ -399,7 +399,7 @@ def test_shutdown_keeps_its_deadline_whatever_the_receiver_does(
 ) -> None:
     receiver = receive({**OVER_HTTP, **AT_ONCE, **OVER_GRPC}[name])
     exporter = OtlpExporter(
-        OtlpSettings(endpoint=f"http://127.0.0.1:{receiver.port}", protocol=protocol, timeout_s=PATIENCE_S)  # type: ignore[arg-type]
+        OtlpSettings(endpoint=f"http://127.0.0.1:{receiver.port}", protocol=protocol, timeout_s=DEADLINE_S)  # type: ignore[arg-type]
     )
     for signal in ("metrics", "traces", "profiles"):
         for _ in range(3):
@@ -425,7 +425,7 @@ def test_a_name_that_is_looked_up_for_ever_is_asked_for_once(monkeypatch: pytest
         if more.get("flags") == socket.AI_NUMERICHOST:
             raise socket.gaierror(socket.EAI_NONAME, "no number")
         asked.append(host)
-        answer.wait(PATIENCE_S)
+        answer.wait(DEADLINE_S)
         return real("127.0.0.1", *arguments[:1], type=socket.SOCK_STREAM)
 
     monkeypatch.setattr(socket, "getaddrinfo", hanging)
@@ -438,7 +438,7 @@ def test_a_name_that_is_looked_up_for_ever_is_asked_for_once(monkeypatch: pytest
                 connections.connect("slow.example", port, connections.left_s)
             assert time.monotonic() - began < ENOUGH_S
         answer.set()
-        with connections.within(PATIENCE_S):
+        with connections.within(DEADLINE_S):
             connections.connect("slow.example", port, connections.left_s).close()
 
     assert asked == ["slow.example"]
@@ -462,7 +462,7 @@ def test_each_address_of_a_name_gets_its_part_of_the_time(monkeypatch: pytest.Mo
         connections = Connections()
 
         with (
-            connections.within(PATIENCE_S / 10),
+            connections.within(DEADLINE_S / 10),
             connections.connect("two.example", 1, connections.left_s) as connection,
         ):
             assert connection.getpeername() == server.getsockname()
@@ -499,7 +499,7 @@ class Stuck:
 
     def shutdown(self, timeout_s: float) -> None:
         self.told.set()
-        time.sleep(PATIENCE_S)
+        time.sleep(DEADLINE_S)
 
 
 class Quick(Stuck):
@@ -530,7 +530,7 @@ def test_a_transport_that_never_closes_does_not_hold_up_its_sender() -> None:
             return Accepted()
 
         def close(self) -> None:
-            time.sleep(PATIENCE_S)
+            time.sleep(DEADLINE_S)
 
     sender = Sender("endless", Endless(), timeout_s=1, retry=RetrySettings(), queue_size=1)
     sender.submit(Payload(b"", 1, 0))
@@ -544,7 +544,7 @@ def test_a_transport_that_never_closes_does_not_hold_up_its_sender() -> None:
 
 def test_only_this_process_may_use_the_way_to_the_receiver(receive: Callable[[Behaviour], Receiver]) -> None:
     receiver = receive(lambda c: c.sendall(b"hello"))
-    relay = Relay("127.0.0.1", receiver.port, PATIENCE_S)
+    relay = Relay("127.0.0.1", receiver.port, DEADLINE_S)
     program = (
         "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + sys.argv[1]); print(s.recv(100))"
     )
@@ -563,7 +563,7 @@ def test_only_this_process_may_use_the_way_to_the_receiver(receive: Callable[[Be
 
 
 def test_a_way_without_a_descriptor_left_is_open_again_later(receive: Callable[[Behaviour], Receiver]) -> None:
-    relay = Relay("127.0.0.1", receive(lambda c: c.sendall(b"hello")).port, PATIENCE_S)
+    relay = Relay("127.0.0.1", receive(lambda c: c.sendall(b"hello")).port, DEADLINE_S)
     name = relay.address.removeprefix("unix-abstract:")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with (
@@ -582,7 +582,7 @@ def test_a_way_without_a_descriptor_left_is_open_again_later(receive: Callable[[
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         late.connect(f"\0{name}")
-        late.settimeout(PATIENCE_S)
+        late.settimeout(DEADLINE_S)
 
         assert late.recv(100) == b"hello"
     relay.close()
@@ -598,7 +598,7 @@ def test_a_name_that_is_none_is_a_failure_like_others(protocol: str, host: str) 
     )
     exporter = OtlpExporter(settings)
     exporter.submit("metrics", Payload(b"", 1, 0))
-    exporter.shutdown(PATIENCE_S)
+    exporter.shutdown(DEADLINE_S)
 
     assert exporter.stats().failed_points == 1
     assert str(exporter.stats().last_error).endswith("its name cannot be looked up")
@@ -630,7 +630,7 @@ def test_a_channel_that_was_cut_connects_again(receive: Callable[[Behaviour], Re
         )
     )
     exporter.submit("metrics", Payload(b"", 1, 0))
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not exporter.stats().sent_points and time.monotonic() < deadline:
         time.sleep(0.02)
     exporter.shutdown(1)
@@ -663,7 +663,7 @@ def test_a_flood_over_grpc_costs_neither_memory_nor_time(receive: Callable[[Beha
     before = resident_bytes()
 
     for _ in range(10):
-        took_s, reason = attempt(receiver.port, "grpc", b"x" * 100_000, timeout_s=PATIENCE_S)
+        took_s, reason = attempt(receiver.port, "grpc", b"x" * 100_000, timeout_s=DEADLINE_S)
         assert took_s < ENOUGH_S
         assert "more than 1 MiB" in reason
 

@@ -14,7 +14,7 @@ from otel_gpu.exporters.delivery.settings import RetrySettings
 from tests.fair_clock import fair_s
 
 FAST = RetrySettings(initial_interval_s=0.001, max_interval_s=0.002, max_elapsed_time_s=60)
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 DOWN = Refused("connection refused", retryable=True)
 DENIED = Refused("HTTP 401", retryable=False)
 
@@ -70,7 +70,7 @@ def test_accepted_payloads_arrive_in_order(make: Make) -> None:
 
     for body in "abc":
         sender.submit(payload(body))
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
 
     assert wire.attempts == ["a", "b", "c"]
     assert (sender.stats().sent_points, sender.stats().requests, sender.stats().queued_points) == (30, 3, 0)
@@ -81,7 +81,7 @@ def test_retryable_failure_is_tried_again_with_the_same_body(make: Make) -> None
     sender = make(wire)
 
     sender.submit(payload())
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
 
     assert wire.attempts == ["a", "a", "a"]
     assert (sender.stats().sent_points, sender.stats().failed_points, sender.stats().retries) == (10, 0, 2)
@@ -94,7 +94,7 @@ def test_permanent_failure_is_counted_and_the_next_payload_goes_on(make: Make, o
 
     sender.submit(payload("a", 3))
     sender.submit(payload("b", 4))
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
 
     assert wire.attempts == ["a", "b"]
     assert (sender.stats().failed_points, sender.stats().sent_points) == (3, 4)
@@ -114,7 +114,7 @@ def test_what_goes_wrong_in_the_sender_itself_costs_one_payload(make: Make, monk
 
     sender.submit(payload("a", 3))
     sender.submit(payload("b", 4))
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
 
     assert wire.attempts == ["b"]
     assert (sender.stats().failed_points, sender.stats().sent_points) == (3, 4)
@@ -134,7 +134,7 @@ def test_retry_can_be_turned_off(make: Make) -> None:
     sender = make(wire, RetrySettings(enabled=False))
 
     sender.submit(payload())
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
 
     assert wire.attempts == ["a"]
     assert sender.stats().failed_points == 10
@@ -179,7 +179,7 @@ def test_partial_success_is_counted_and_not_retried(make: Make) -> None:
     sender = make(wire)
 
     sender.submit(payload())
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
 
     assert len(wire.attempts) == 1
     assert (sender.stats().sent_points, sender.stats().rejected_points) == (6, 4)
@@ -190,7 +190,7 @@ def test_absurd_partial_success_stays_within_what_was_sent(make: Make, claimed: 
     sender = make(Wire(Accepted(rejected=claimed, message="?")))
 
     sender.submit(payload())
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
 
     assert (sender.stats().sent_points, sender.stats().rejected_points) == (10 - counted, counted)
 
@@ -200,7 +200,7 @@ def test_hanging_endpoint_never_blocks_and_the_oldest_are_dropped(make: Make) ->
     wire.open.clear()
     sender = make(wire, queue_size=2)
     sender.submit(payload("hangs"))
-    wire.entered.wait(PATIENCE_S)
+    wire.entered.wait(DEADLINE_S)
 
     began = fair_s()
     for body in "abcd":
@@ -210,7 +210,7 @@ def test_hanging_endpoint_never_blocks_and_the_oldest_are_dropped(make: Make) ->
     assert took < 0.5
     assert (sender.stats().dropped_points, sender.stats().queued_points) == (20, 30)
     wire.open.set()
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
     assert wire.attempts == ["hangs", "c", "d"]
 
 
@@ -219,7 +219,7 @@ def test_queue_is_bounded_by_bytes_too(make: Make) -> None:
     wire.open.clear()
     sender = make(wire, queue_bytes=250)
     sender.submit(payload("hangs"))
-    wire.entered.wait(PATIENCE_S)
+    wire.entered.wait(DEADLINE_S)
 
     for body in "abcd":
         sender.submit(payload(body))
@@ -233,7 +233,7 @@ def test_shutdown_returns_in_time_from_a_hanging_endpoint_and_counts_what_is_lef
     sender = make(wire)
     for body in "abc":
         sender.submit(payload(body))
-    wire.entered.wait(PATIENCE_S)
+    wire.entered.wait(DEADLINE_S)
 
     began = fair_s()
     sender.shutdown(0.1)
@@ -250,7 +250,7 @@ def test_attempts_during_shutdown_end_by_its_deadline(make: Make) -> None:
     sender = make(wire, RetrySettings(initial_interval_s=0.1, randomization_factor=0))
 
     sender.submit(payload())
-    wire.entered.wait(PATIENCE_S)
+    wire.entered.wait(DEADLINE_S)
     sender.shutdown(5)
 
     assert wire.timeouts[0] == 10
@@ -263,7 +263,7 @@ def test_outage_is_logged_once_and_so_is_its_end(make: Make, caplog: pytest.LogC
 
     for _ in range(3):
         sender.submit(payload())
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
 
     assert [r.getMessage() for r in caplog.records] == [
         "export of test fails: connection refused",
@@ -292,7 +292,7 @@ def test_every_point_ends_in_exactly_one_statistic(make: Make) -> None:
         sender.submit(payload(str(i)))
         if i % 40 == 0:
             time.sleep(0.01)
-    sender.shutdown(PATIENCE_S)
+    sender.shutdown(DEADLINE_S)
 
     assert points_accounted_for(sender.stats()) == 2000
 
@@ -301,7 +301,7 @@ def points_accounted_for(stats: ExporterStats) -> int:
     return stats.sent_points + stats.failed_points + stats.rejected_points + stats.dropped_points + stats.queued_points
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
     limit = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < limit

@@ -20,7 +20,7 @@ from otel_gpu.supervision import Health
 from tests.fair_clock import fair_s
 
 GOOD, BAD = Health("collect", 0), Health("cuda", 3, "MemoryError")
-PATIENCE_S = 20
+DEADLINE_S = 20
 Make = Callable[..., HealthCheck]
 
 
@@ -41,7 +41,7 @@ def make() -> Iterator[Make]:
 
 
 def ask(check: HealthCheck, path: str = "/", method: str = "GET") -> tuple[int, dict[str, object]]:
-    connection = http.client.HTTPConnection(*check.address, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(*check.address, timeout=DEADLINE_S)
     try:
         connection.request(method, path)
         response = connection.getresponse()
@@ -111,14 +111,14 @@ def test_only_questions_are_answered(make: Make) -> None:
 
 @pytest.mark.parametrize("request_", (b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"\n\n", b"GET / FTP/1.0\r\n\r\n"))
 def test_what_is_no_request_is_refused(request_: bytes, make: Make) -> None:
-    with socket.create_connection(make().address, PATIENCE_S) as client:
+    with socket.create_connection(make().address, DEADLINE_S) as client:
         client.sendall(request_)
 
         assert client.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_request_without_an_end_is_answered_when_it_is_too_long(make: Make) -> None:
-    client = socket.create_connection(make().address, PATIENCE_S)
+    client = socket.create_connection(make().address, DEADLINE_S)
     with client, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         client.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000)
         assert client.recv(100).startswith(b"HTTP/1.1 200 ")
@@ -128,7 +128,7 @@ def test_clients_that_say_nothing_do_not_hold_up_others(make: Make) -> None:
     check = make()
     with contextlib.ExitStack() as stack:
         for _ in range(90):
-            client = stack.enter_context(socket.create_connection(check.address, PATIENCE_S))
+            client = stack.enter_context(socket.create_connection(check.address, DEADLINE_S))
             client.sendall(b"GET / HT")
 
         began = fair_s()
@@ -140,7 +140,7 @@ def test_clients_that_say_nothing_do_not_hold_up_others(make: Make) -> None:
 
 def test_a_silent_client_is_sent_away(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("otel_gpu.service.health_check._ANSWER_S", 0.2)
-    with socket.create_connection(make().address, PATIENCE_S) as client:
+    with socket.create_connection(make().address, DEADLINE_S) as client:
         assert client.recv(1) == b""
 
 
@@ -172,7 +172,7 @@ def test_a_flood_takes_little_of_the_agent(make: Make) -> None:
 
 def test_it_stops_at_once_whoever_is_connected(make: Make) -> None:
     check = make()
-    with socket.create_connection(check.address, PATIENCE_S) as client:
+    with socket.create_connection(check.address, DEADLINE_S) as client:
         client.sendall(b"GET")
         began = fair_s()
         check.close()

@@ -20,7 +20,7 @@ from otel_gpu.process.mappings import executable_mappings, parse_executable
 from otel_gpu.process.parsers import Job, Parsers, RefusedError, StuckError, WorkError
 from tests.unit import parser_works as works
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_a_mapped_file_is_the_very_one_that_is_mapped(parsers: Parsers, tmp_path
     program.write_bytes(Path("/bin/sleep").read_bytes())
     program.chmod(0o755)
     with subprocess.Popen([program, "60"]) as running:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not (found := [m for m in executable_mappings(parsers, running.pid) if m.path == os.fsencode(program)]):
             assert time.monotonic() < deadline
         # Replaced by rename, as installers do.
@@ -149,7 +149,7 @@ def test_a_child_has_no_descriptors_but_those_of_its_work(parsers: Parsers, tmp_
     ("code", "limits", "reason"),
     [
         ("while True: pass", Limits(answer_s=0.5), "did not answer in time"),
-        ("while True: pass", Limits(cpu_s=1, answer_s=PATIENCE_S), "ended before it was done"),
+        ("while True: pass", Limits(cpu_s=1, answer_s=DEADLINE_S), "ended before it was done"),
         ("__import__('ctypes').string_at(0)", Limits(), "ended before it was done"),
         ("x" * 100_000, Limits(answer_bytes=1000), "more than it may"),
     ],
@@ -256,7 +256,7 @@ def test_children_outlive_the_thread_that_needed_them_first_and_not_the_program(
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         server = int(program.stdout.readline())
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while Path(f"/proc/{server}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -268,7 +268,7 @@ def test_children_are_gone_when_idle_and_come_back(monkeypatch: pytest.MonkeyPat
     with Parsers(modules=("tests.unit.parser_works",)) as idle:
         for _ in range(2):
             assert list(idle.run(works.attempt, [], "1")) == ["1"]
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + DEADLINE_S
             while children(os.getpid()) - before:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
@@ -287,7 +287,7 @@ def test_a_child_that_starts_children_is_replaced_when_somebody_ends_it() -> Non
         with running.begin(works.add, [], 1) as job:
             assert job.ask(1) == 2
             os.kill(server, 9)
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + DEADLINE_S
             while Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
                 assert time.monotonic() < deadline
             with pytest.raises(WorkError):

@@ -22,7 +22,7 @@ from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.signals.metrics import Resource, attributes
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 PROGRAMS = Path(__file__).parent.parent / "programs"
 WAITS = "import sys; print(flush=True); sys.stdin.read()"
 CANNOT = 77
@@ -43,7 +43,7 @@ def read(parsers: Parsers) -> Iterator[Read]:
     def read(pid: int) -> ProcessInfo:
         found: queue.Queue[ProcessInfo] = queue.Queue()
         reader.complete(kernel_info(pid), found.put)
-        return found.get(timeout=PATIENCE_S)
+        return found.get(timeout=DEADLINE_S)
 
     yield read
     reader.close()
@@ -134,7 +134,7 @@ def test_a_process_whose_memory_nobody_can_look_at_keeps_nobody_waiting(
         # In a thread that can be left behind: whoever waited for the held one would wait for good.
         observer = threading.Thread(target=observe, daemon=True)
         observer.start()
-        observer.join(PATIENCE_S)
+        observer.join(DEADLINE_S)
 
     assert [(r["service.name"], r.get("process.command")) for r in found] == [("held", None), ("seen", sys.executable)]
     assert [r["process.executable.name"] for r in found] == ["held", Path(os.path.realpath(sys.executable)).name]

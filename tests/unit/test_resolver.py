@@ -186,7 +186,7 @@ def test_that_kernels_wait_for_libraries_is_said_once_and_so_is_its_end(
 def test_nobody_waits_for_ever(quiet: KernelNameResolver, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
     monkeypatch.setattr(quiet, "_look", lambda _launch: gate.wait(10))
-    monkeypatch.setattr(resolver, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(resolver, "_DEADLINE_S", 0.0)
 
     quiet.submit(launch())
 

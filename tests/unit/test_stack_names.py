@@ -36,7 +36,7 @@ from otel_gpu.unwind.address_space import load_bias, open_root, regions
 from otel_gpu.unwind.loader import WalkedProcess
 from otel_gpu.unwind.table_work import shapes
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 
 
 class Names:
@@ -71,7 +71,7 @@ class Names:
     def stack(self, namer: StackNamer, raw: bytes, stop: int) -> Stack:
         (read,) = namer.read([(raw, stop)])
         while (named := namer.name(read)) is None:
-            assert self._looked_up.acquire(timeout=PATIENCE_S)
+            assert self._looked_up.acquire(timeout=DEADLINE_S)
         return named
 
 

@@ -12,7 +12,7 @@ from otel_gpu.errors import OtelGpuError
 from otel_gpu.supervision import Component, Worker
 from tests.fair_clock import fair_s
 
-PATIENCE_S = 20
+DEADLINE_S = 20
 Make = Callable[..., Worker]
 
 
@@ -27,7 +27,7 @@ def make() -> Iterator[Make]:
 
     yield worker
     for one in made:
-        assert one.stop(PATIENCE_S)
+        assert one.stop(DEADLINE_S)
 
 
 class Steps:
@@ -49,7 +49,7 @@ class Steps:
 
     def wait(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.taken >= count, PATIENCE_S)
+            assert self._changed.wait_for(lambda: self.taken >= count, DEADLINE_S)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_recovery_comes_before_the_step_after_a_failure(make: Make) -> None:
 
     worker = make(step, recover=lambda: order.append("recover"))
 
-    assert done.wait(PATIENCE_S)
-    assert worker.join(PATIENCE_S)
+    assert done.wait(DEADLINE_S)
+    assert worker.join(DEADLINE_S)
     assert order == ["step", "recover", "step"]
 
 
@@ -147,7 +147,7 @@ def test_a_worker_can_be_woken_from_an_endless_wait(make: Make) -> None:
 def test_a_worker_that_is_done_is_in_good_health(make: Make) -> None:
     worker = make(lambda: None)
 
-    assert worker.join(PATIENCE_S)
+    assert worker.join(DEADLINE_S)
     assert worker.health().is_good
 
 
@@ -160,7 +160,7 @@ def test_a_step_that_never_ends_is_said_and_does_not_hold_up_the_stop(make: Make
         return 0.0
 
     worker = make(step, stuck_after_s=0.05)
-    assert entered.wait(PATIENCE_S)
+    assert entered.wait(DEADLINE_S)
     time.sleep(0.1)
 
     assert worker.health().trouble.startswith("has been at one step for")
@@ -174,7 +174,7 @@ def test_a_worker_stops_at_once_while_it_waits_after_a_failure(make: Make) -> No
     steps.wait(5)
     began = fair_s()
 
-    assert worker.stop(PATIENCE_S)
+    assert worker.stop(DEADLINE_S)
 
     assert fair_s() - began < 1
 
@@ -204,7 +204,7 @@ def test_a_part_that_fails_costs_its_step_nothing(make: Make) -> None:
     worker = Worker("events", step)
     worker.start()
     steps.wait(3)
-    assert worker.stop(PATIENCE_S)
+    assert worker.stop(DEADLINE_S)
 
     assert worker.health().failures >= 3
     assert worker.health().is_good

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 _HEADINGS = ("metric", "attributes", "total", "per second", "count")
 _MAX_ATTRIBUTE = 60
-_PATIENCE_S = 1.0
+_DEADLINE_S = 1.0
 """How long a table waits for somebody to read it; the agent waits as long."""
 
 
@@ -100,7 +100,7 @@ class ConsoleExporter(PipelineExporter):
     def _print(self, text: Callable[[], str], points: int, began: float) -> None:
         try:
             with self._lock:
-                write_text(self._stream, text(), _PATIENCE_S)
+                write_text(self._stream, text(), _DEADLINE_S)
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
             self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
             self._tally.down(getattr(error, "strerror", None) or str(error))

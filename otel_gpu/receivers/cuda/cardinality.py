@@ -30,7 +30,7 @@ class RowCardinality:
         """Return rows and what they grew by, with those of a program with too many without their subject, but for the most important."""
         if len(keys) <= MOST:
             return keys, grown
-        programs = keys["tgid"].astype(np.uint64) << np.uint64(32) | keys["incarnation"]
+        programs = keys["tgid"].astype(np.uint64) << np.uint64(32) | keys["exec_id"]
         numbers, which, counts = np.unique(programs, return_inverse=True, return_counts=True)
         if counts.max() <= MOST:
             return keys, grown

@@ -58,9 +58,7 @@ class LiveAllocations:
         removed = 0
         for keys, values in self._live.read_parts(LIVE_KEY, LIVE):
             wanted = (
-                (keys["tgid"] == program.pid)
-                & (keys["incarnation"] == program.exec_id)
-                & (values["since_ns"] < when_ns)
+                (keys["tgid"] == program.pid) & (keys["exec_id"] == program.exec_id) & (values["since_ns"] < when_ns)
             )
             wanted &= np.isin(values["type"], [kind | mark for kind in _BOUND_TO_CONTEXT])
             if context is not None:

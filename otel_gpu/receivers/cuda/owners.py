@@ -27,9 +27,9 @@ def programs_of(processes: Iterable[Process]) -> set[ProgramId]:
 
 
 def are_of(programs: Collection[ProgramId], owners: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-    """Say of each owner, of fields tgid and incarnation, whether it is one of some programs."""
+    """Say of each owner, of fields tgid and exec_id, whether it is one of some programs."""
     wanted = np.array([pid << 32 | exec_id for pid, exec_id in programs], np.uint64)
-    return np.isin(owners["tgid"].astype(np.uint64) << np.uint64(32) | owners["incarnation"], wanted)
+    return np.isin(owners["tgid"].astype(np.uint64) << np.uint64(32) | owners["exec_id"], wanted)
 
 
 def by_key(table: BpfMap) -> Removal:
@@ -68,5 +68,5 @@ def _entries(table: BpfMap) -> Iterator[tuple[npt.NDArray[np.void], npt.NDArray[
 
 def _owner(size: int, at: int) -> np.dtype[np.void]:
     return np.dtype(
-        {"names": ["tgid", "incarnation"], "formats": ["<u4", "<u4"], "offsets": [at, at + 4], "itemsize": size}
+        {"names": ["tgid", "exec_id"], "formats": ["<u4", "<u4"], "offsets": [at, at + 4], "itemsize": size}
     )

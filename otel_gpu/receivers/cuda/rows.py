@@ -85,7 +85,7 @@ class RowReader:
             if key.tobytes() in rows:
                 kept[at] = False
                 if self._table.delete(key.tobytes()):
-                    yield ProgramId(int(key["tgid"]), int(key["incarnation"]))
+                    yield ProgramId(int(key["tgid"]), int(key["exec_id"]))
         self._keys, self._sums = keys[kept].tobytes(), self._sums[kept]
 
     def forget(self, programs: Collection[ProgramId]) -> int:

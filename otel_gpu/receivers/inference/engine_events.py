@@ -10,11 +10,11 @@ from .records import TOTALS
 
 ENGINE_EVENT = np.dtype(
     [
-        *((name, "<u4") for name in ("kind", "tgid", "incarnation", "tid")),
+        *((name, "<u4") for name in ("kind", "tgid", "exec_id", "tid")),
         ("time_ns", "<u8"),
         ("request", "<u8"),
         ("sender", "<u4"),
-        ("sender_incarnation", "<u4"),
+        ("sender_exec_id", "<u4"),
         ("began_ns", "<u8"),
         ("last_ns", "<u8"),
         ("totals", TOTALS),
@@ -22,7 +22,7 @@ ENGINE_EVENT = np.dtype(
 )
 STEP = np.dtype(
     [
-        *((name, "<u4") for name in ("tgid", "incarnation", "tid", "state")),
+        *((name, "<u4") for name in ("tgid", "exec_id", "tid", "state")),
         *((name, "<u8") for name in ("began_ns", "last_ns", "seen_ns")),
         ("totals", TOTALS),
     ]

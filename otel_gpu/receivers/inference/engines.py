@@ -56,7 +56,7 @@ _LONG_NS = 10_000_000_000
 """A step in which the host has seen nothing done for so long is told as far as it has come."""
 _ABANDONED_NS = 1_000_000_000
 """So long may an engine go on with a request whose client has gone, until it is told."""
-_PATIENCE_NS = 15_000_000_000
+_DEADLINE_NS = 15_000_000_000
 """How long a request waits for a step that goes on."""
 _STALE_NS = 60_000_000_000
 _SWEEP_NS = 10_000_000_000
@@ -216,7 +216,7 @@ class Engines:
 
     def _take(self, record: bytes) -> None:
         event = np.frombuffer(record, ENGINE_EVENT)[0]
-        program = ProgramId(int(event["tgid"]), int(event["incarnation"]))
+        program = ProgramId(int(event["tgid"]), int(event["exec_id"]))
         request = int(event["request"])
         with self._lock:
             match int(event["kind"]):
@@ -250,9 +250,9 @@ class Engines:
         """Return the programs whose threads are in steps, and when the earliest of these began."""
         _, values = self._steps.read("<u8", STEP)
         earliest: dict[ProgramId, int] = {}
-        for tgid, incarnation, state, began_ns in values[["tgid", "incarnation", "state", "began_ns"]].tolist():
+        for tgid, exec_id, state, began_ns in values[["tgid", "exec_id", "state", "began_ns"]].tolist():
             if state != StepState.NONE:
-                program = ProgramId(tgid, incarnation)
+                program = ProgramId(tgid, exec_id)
                 earliest[program] = min(earliest.get(program, began_ns), began_ns)
         return earliest
 
@@ -323,7 +323,7 @@ class Engines:
                 self._forget(number)
         for number, request in list(self._held.items()):
             is_awaited = not last and self._awaits(number, going_on, now)
-            if is_awaited and now - int(request["ended_ns"]) < _PATIENCE_NS:
+            if is_awaited and now - int(request["ended_ns"]) < _DEADLINE_NS:
                 continue
             told.append(self._let_go(request))
             if is_awaited:
@@ -362,7 +362,7 @@ class Engines:
 
 
 def _program_of(request: np.void) -> ProgramId:
-    return ProgramId(int(request["tgid"]), int(request["incarnation"]))
+    return ProgramId(int(request["tgid"]), int(request["exec_id"]))
 
 
 def message_seeds() -> dict[str, int]:

@@ -63,7 +63,7 @@ class _Followed:
     """One process whose requests are followed, or are to be."""
 
     pid: int
-    incarnation: int = 0
+    exec_id: int = 0
     links: list[Link] = field(default_factory=list)
     placed: set[_Place] = field(default_factory=set)
     is_told: bool = False
@@ -200,7 +200,7 @@ class FollowedPrograms:
             return
         with self._lock:
             process = self._processes.get(pid)
-            if process is not None and process.incarnation != running[0]:
+            if process is not None and process.exec_id != running[0]:
                 self._processes.pop(pid)
                 self._release(process)
                 process = None
@@ -274,7 +274,7 @@ class FollowedPrograms:
     def _tell(self, process: _Followed) -> None:
         """Have the kernel follow a process."""
         value = np.zeros((), FOLLOWED)
-        value["incarnation"] = process.incarnation
+        value["exec_id"] = process.exec_id
         if (python := process.python) is not None:
             for name in ("thread_state", "thread_offset", "thread_module", "runtime", "runtime_end", "context_offset"):
                 value[name] = getattr(python, name)
@@ -296,7 +296,7 @@ class FollowedPrograms:
     def _release(self, process: _Followed) -> None:
         with suppress(OSError):
             known = self._table.get(process.pid.to_bytes(4, "little"))
-            if known is not None and np.frombuffer(known, FOLLOWED)["incarnation"][0] == process.incarnation:
+            if known is not None and np.frombuffer(known, FOLLOWED)["exec_id"][0] == process.exec_id:
                 self._table.delete(process.pid.to_bytes(4, "little"))
         links, process.links = process.links, []
         if process.learning is not None:

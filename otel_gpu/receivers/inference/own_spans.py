@@ -51,7 +51,7 @@ class _Known:
     """One process, as far as it was looked at."""
 
     pid: int
-    incarnation: int
+    exec_id: int
     modules: int = 0
     places: SpanPlaces = field(default_factory=SpanPlaces)
     young_until: float = 0.0
@@ -75,7 +75,7 @@ class OwnSpans:
         obi: BpfMap,
         running: Callable[[int], tuple[int, object] | None],
     ) -> None:
-        """`running` gives the incarnation of the program that runs under a pid."""
+        """`running` gives the exec_id of the program that runs under a pid."""
         self._parsers = parsers
         self._sources, self._obi = sources, obi
         self._obi_path, self._obi_id, self._obi_due = OBI_MAP, 0, 0.0
@@ -104,7 +104,7 @@ class OwnSpans:
             return
         with self._lock:
             known = self._known.get(pid)
-            if known is None or known.incarnation != running[0]:
+            if known is None or known.exec_id != running[0]:
                 known = self._known[pid] = _Known(pid, running[0])
             known.due, known.wait_s = 0.0, _FIRST_AGAIN_S
             known.young_until = time.monotonic() + _YOUNG_S
@@ -180,7 +180,7 @@ class OwnSpans:
         if published is None and span is None:
             return
         value = np.zeros((), SPAN_SOURCE)
-        value["incarnation"] = known.incarnation
+        value["exec_id"] = known.exec_id
         if published is not None:
             _put_published(value, published)
         if span is not None:

@@ -355,8 +355,8 @@ class InferenceReceiver(LibraryReceiver):
         found = []
         grown, self._more_unowned = self._more_unowned, {}
         for key, launches in zip(keys.tolist(), values["launches"].tolist(), strict=True):
-            tgid, incarnation, reason, _ = key
-            at = ProgramId(tgid, incarnation), reason
+            tgid, exec_id, reason, _ = key
+            at = ProgramId(tgid, exec_id), reason
             if more := launches - self._unowned.get(at, 0):
                 grown[at] = grown.get(at, 0) + more
                 self._unowned[at] = launches
@@ -375,7 +375,7 @@ class InferenceReceiver(LibraryReceiver):
 
 
 def _program_of(request: np.void) -> ProgramId:
-    return ProgramId(int(request["tgid"]), int(request["incarnation"]))
+    return ProgramId(int(request["tgid"]), int(request["exec_id"]))
 
 
 def _has_socket_tracepoints() -> bool:

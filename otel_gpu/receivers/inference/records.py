@@ -58,7 +58,7 @@ OWN_SPAN = np.dtype(
 REQUEST = np.dtype(
     [
         ("tgid", "<u4"),
-        ("incarnation", "<u4"),
+        ("exec_id", "<u4"),
         *((name, "<u8") for name in ("id", "connection", "began_ns", "ended_ns", "first_byte_ns")),
         *((name, "<u8") for name in ("body_first_ns", "body_last_ns", "request_body", "response_body", "batch_ns")),
         ("batch_span", "<u8"),
@@ -84,10 +84,10 @@ SPAN_ID = struct.Struct("<Q")
 _CLOCKS_NS = 1_000_000
 """So much may the clock of a program's own spans be behind ours, which is worked out anew for every request."""
 HEAD_AT = REQUEST.itemsize - REQUEST_HEAD
-NO_OWNER_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("reason", "<u4"), ("pad", "<u4")])
+NO_OWNER_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("reason", "<u4"), ("pad", "<u4")])
 FOLLOWED = np.dtype(
     [
-        ("incarnation", "<u4"),
+        ("exec_id", "<u4"),
         ("thread_state", "<u4"),
         ("thread_offset", "<i8"),
         ("thread_module", "<u8"),
@@ -108,7 +108,7 @@ _NAME = np.dtype([("text", "<u8"), ("hash", "<u8")])
 _TYPE = np.dtype([("type", "<u8"), ("keys", "<u8"), ("place", "<i8")])
 SPAN_SOURCE = np.dtype(
     [
-        ("incarnation", "<u4"),
+        ("exec_id", "<u4"),
         ("published", "<u4"),
         ("published_offset", "<i8"),
         ("published_module", "<u8"),
@@ -220,7 +220,7 @@ def seen(request: np.void, process: Process, wall_ns: Callable[[int], int], copy
     own = _own_span(request, start_ns) if is_known else None
 
     return Seen(
-        (int(request["tgid"]), int(request["incarnation"])),
+        (int(request["tgid"]), int(request["exec_id"])),
         process.resource,
         start_ns,
         end_ns,

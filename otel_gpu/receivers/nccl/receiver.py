@@ -233,7 +233,7 @@ class NcclReceiver(LibraryReceiver):
         held = {_which(one): one for one in self._arrivals.held()}
         quiet = np.nonzero((comms["sequence"] > 0) & (comms["entered_ns"] + _QUIET_NS < now_ns))[0]
         for at in quiet[:_MAX_LAST].tolist():
-            program = ProgramId(int(keys[at]["tgid"]), int(keys[at]["incarnation"]))
+            program = ProgramId(int(keys[at]["tgid"]), int(keys[at]["exec_id"]))
             comm, said = comms[at], comms[at]["last"]
             which = program, int(comm["comm"]), int(comm["rank"])
             sequence = int(comm["sequence"])

@@ -9,7 +9,7 @@ import numpy as np
 ROW_KEY = np.dtype(
     [
         ("tgid", "<u4"),
-        ("incarnation", "<u4"),
+        ("exec_id", "<u4"),
         ("comm", "<u8"),
         ("rank", "<i4"),
         ("ranks", "<i4"),
@@ -32,7 +32,7 @@ SIGNATURE = np.dtype(
         ("pad", "u1"),
     ]
 )
-COMM_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("address", "<u8")])
+COMM_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("address", "<u8")])
 COMM = np.dtype(
     [
         ("comm", "<u8"),
@@ -52,7 +52,7 @@ COMM = np.dtype(
 ARRIVAL = np.dtype(
     [
         ("tgid", "<u4"),
-        ("incarnation", "<u4"),
+        ("exec_id", "<u4"),
         ("comm", "<u8"),
         ("rank", "<i4"),
         ("ranks", "<i4"),

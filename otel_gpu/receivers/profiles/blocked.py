@@ -12,7 +12,7 @@ from ...errors import LoadError
 
 _log = logging.getLogger(__name__)
 _SHARED = (
-    "stays",
+    "off_cpu_waits",
     "sampled_threads",
     "programs",
     "used_by_all",
@@ -29,7 +29,7 @@ class BlockedThreads:
 
     def __init__(self, profile: BpfObject) -> None:
         """Load the programs beside those of profiles; LoadError where the kernel has no such (below 6.1)."""
-        self._object = BpfObject("resting")
+        self._object = BpfObject("blocked")
         try:
             for name in _SHARED:
                 self._object.share_map(name, profile.map(name))

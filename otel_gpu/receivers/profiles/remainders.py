@@ -101,7 +101,7 @@ class Remainders:
     def _of_threads(self) -> Iterator[Remainder]:
         _, threads = self._threads.read("<u8", abi.SAMPLED_THREAD)
         for thread in threads:
-            program = ProgramId(int(thread["tgid"]), int(thread["incarnation"]))
+            program = ProgramId(int(thread["tgid"]), int(thread["exec_id"]))
             kinds = [*abi.SAMPLED_TYPES, *(SampleType.SUBMISSION for _ in thread["submissions"])]
             samplers = [*thread["samplers"], *thread["submissions"]]
             for kind, sampler in zip(kinds, samplers, strict=True):

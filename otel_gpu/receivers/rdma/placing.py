@@ -94,7 +94,7 @@ class _Observed:
     """A process in which programs are placed."""
 
     pid: int
-    incarnation: int
+    exec_id: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     links: list[Link] = field(default_factory=list)
     placed: set[_Place] = field(default_factory=set)
@@ -113,7 +113,7 @@ class _Observed:
 
     @property
     def program(self) -> ProgramId:
-        return ProgramId(self.pid, self.incarnation)
+        return ProgramId(self.pid, self.exec_id)
 
 
 class VerbsProcesses:
@@ -158,7 +158,7 @@ class VerbsProcesses:
         """Take in what the kernel tells of a process."""
         with self._lock:
             process = self._processes.get(program.pid)
-        if process is None or process.incarnation != program.exec_id:
+        if process is None or process.exec_id != program.exec_id:
             if kind == EventKind.OPENED:
                 self.observe(program.pid)
             return
@@ -178,10 +178,10 @@ class VerbsProcesses:
 
     def forget(self, programs: Iterable[ProgramId]) -> None:
         """Take the programs out of processes that have ended."""
-        for pid, incarnation in programs:
+        for pid, exec_id in programs:
             with self._lock:
                 process = self._processes.get(pid)
-                if process is None or process.incarnation != incarnation:
+                if process is None or process.exec_id != exec_id:
                     continue
                 del self._processes[pid]
             self._release(process)
@@ -271,7 +271,7 @@ class VerbsProcesses:
             return
         with self._lock:
             process = self._processes.get(pid)
-            if process is not None and process.incarnation != running[0]:
+            if process is not None and process.exec_id != running[0]:
                 del self._processes[pid]
             else:
                 running = None if process is not None else running

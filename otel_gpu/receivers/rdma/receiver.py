@@ -192,8 +192,8 @@ class RdmaReceiver(LibraryReceiver):
         }
 
     def _told(self, record: bytes) -> None:
-        kind, tgid, incarnation, _, *functions = EVENT.unpack_from(record)
-        self.placing.told(kind, ProgramId(tgid, incarnation), tuple(functions))
+        kind, tgid, exec_id, _, *functions = EVENT.unpack_from(record)
+        self.placing.told(kind, ProgramId(tgid, exec_id), tuple(functions))
 
     def _take(self) -> np.ndarray:
         """Read what the kernel counted, and return the queue pairs that there are."""

@@ -60,8 +60,8 @@ DEVICE_NAME = 64
 FUNCTIONS = 24
 RTS = 3
 
-PAIR_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("context", "<u8"), ("qpn", "<u4"), ("pad", "<u4")])
-OWNED_KEY = np.dtype([("tgid", "<u4"), ("incarnation", "<u4"), ("id", "<u8")])
+PAIR_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("context", "<u8"), ("qpn", "<u4"), ("pad", "<u4")])
+OWNED_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("id", "<u8")])
 PAIR = np.dtype(
     [
         ("key", PAIR_KEY),
@@ -99,7 +99,7 @@ PAIR = np.dtype(
 ROW_KEY = np.dtype(
     [
         ("tgid", "<u4"),
-        ("incarnation", "<u4"),
+        ("exec_id", "<u4"),
         ("id", "<u8"),
         ("kind", "u1"),
         ("operation", "u1"),
@@ -122,4 +122,4 @@ VERBS_PROGRAM = np.dtype(
 WINDOW = struct.Struct("<IIII")
 """number, is_open, most polls a second."""
 EVENT = struct.Struct(f"<IIII{FUNCTIONS}Q")
-"""kind, tgid, incarnation, -; functions."""
+"""kind, tgid, exec_id, -; functions."""

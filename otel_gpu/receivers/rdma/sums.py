@@ -90,7 +90,7 @@ class RowDelta:
 
 def program_of(entry: np.void) -> ProgramId:
     """Return whose an entry, or its key, is."""
-    return ProgramId(int(entry["tgid"]), int(entry["incarnation"]))
+    return ProgramId(int(entry["tgid"]), int(entry["exec_id"]))
 
 
 def name_of(names: Sequence[str], number: int) -> str:
