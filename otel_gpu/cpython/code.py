@@ -78,7 +78,7 @@ class CodeAddress(NamedTuple):
     checksum: int | None
 
 
-class AskCode(msgspec.Struct, frozen=True):
+class CodeRequest(msgspec.Struct, frozen=True):
     """Which code objects these are; with `doubt`, nothing that was read before is believed."""
 
     doubt: bool
@@ -266,14 +266,14 @@ class CodeObjects:
         return self._memory.read(address + _BYTES_DATA, size) if size <= _MAX_TABLE_BYTES else b""
 
 
-@service(PythonProcess, AskCode, list[PythonFrame | Unresolved])
+@service(PythonProcess, CodeRequest, list[PythonFrame | Unresolved])
 def code_objects(
     files: Sequence[OpenFile], python: PythonProcess
-) -> Callable[[AskCode], list[PythonFrame | Unresolved]]:
+) -> Callable[[CodeRequest], list[PythonFrame | Unresolved]]:
     """Return what names the code objects of a process, whose memory the file is."""
     codes = CodeObjects(ProcessMemory(files[0].descriptor), python.layout, python.code_type)
 
-    def answer(question: AskCode) -> list[PythonFrame | Unresolved]:
+    def answer(question: CodeRequest) -> list[PythonFrame | Unresolved]:
         if files[0].descriptor < 0:
             return [Unresolved.GONE] * len(question.asked)
         if question.doubt:

@@ -12,7 +12,7 @@ import time
 
 from ..process.files import ProcessFile
 from ..process.parsers import Job, Parsers, WorkError
-from .code import CODE, AskCode, CodeAddress, PythonFrame, Unresolved, code_objects
+from .code import CODE, CodeAddress, CodeRequest, PythonFrame, Unresolved, code_objects
 from .process import PythonProcess
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class PythonNames:
         self._asked_at = time.monotonic()
         if self._asked_at < self._not_before:
             return []
-        question = AskCode(self._doubt, asked)
+        question = CodeRequest(self._doubt, asked)
         for is_new in (self._job is None or self._python is not python, True):
             if is_new:
                 self.close()

@@ -14,7 +14,7 @@ from ..printable import escaped
 from ..signals.metrics import AttributeValue, Resource, attributes
 from .host import host
 from .process_info import ProcessInfo, Unread
-from .resource_variables import MAX_VALUE, Cut, said
+from .resource_variables import MAX_VALUE, Cut, own_attributes
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def identify(info: ProcessInfo, of_host: Mapping[str, AttributeValue], shared: M
     """
     place = {key: value for key, value in shared.items() if key.startswith(_OF_THE_HOST)}
     observed: dict[str, AttributeValue] = {**of_host, **place, **_observed(info)}
-    own = said(dict(info.variables), observed)
+    own = own_attributes(dict(info.variables), observed)
     name = service_name(info.executable or info.comm, info.arguments)
     named: dict[str, AttributeValue] = {"service.name": escaped(name, MAX_VALUE) or "unknown_service"}
     return Identity(Resource(attributes({**named, **shared, **dict(own.attributes), **observed})), own.cuts)

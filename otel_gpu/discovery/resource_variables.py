@@ -45,14 +45,14 @@ class Cut(str, enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class OwnAttributes:
     """The attributes that a process may say of itself, and how many were left out or shortened, by reason."""
 
     attributes: tuple[tuple[str, str], ...]
     cuts: tuple[tuple[Cut, int], ...]
 
 
-def said(variables: Mapping[str, str], observed: Mapping[str, object]) -> Said:
+def own_attributes(variables: Mapping[str, str], observed: Mapping[str, object]) -> OwnAttributes:
     """Return what the variables say beyond what was observed."""
     cuts: Counter[Cut] = Counter()
     kept: dict[str, str] = {}
@@ -70,7 +70,7 @@ def said(variables: Mapping[str, str], observed: Mapping[str, object]) -> Said:
             continue
         kept[key] = value
         total += size
-    return Said(tuple(kept.items()), tuple((cut, n) for cut, n in cuts.items()))
+    return OwnAttributes(tuple(kept.items()), tuple((cut, n) for cut, n in cuts.items()))
 
 
 def _pairs(variables: Mapping[str, str], cuts: Counter[Cut]) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ from .driver_paths import DriverPaths
 from .driver_records import Path, is_scarce
 from .kernels import KernelTable
 from .launches import Module
-from .memory_work import Said
+from .memory_work import DriverNamesAnswer
 from .program_memory import ProgramMemory
 
 _log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class DriverNames:
 
     def _ask(
         self, program: ProgramId, driver: Module, memory: ProgramMemory, state: _State, handles: Mapping[int, float]
-    ) -> Said:
+    ) -> DriverNamesAnswer:
         told = self._told(program)
         said = memory.driver(handles, told, self._book.paths(driver), state.paths)
         self._book.put(driver, said.paths)

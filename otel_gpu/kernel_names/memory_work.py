@@ -25,17 +25,17 @@ _MAX_TEXT_BYTES = 16 << 20
 _PLACE_WORDS = 2 * AROUND + 1
 
 
-class AskMapped(msgspec.Struct, frozen=True, tag=True):
-    """What is mapped executable? Answered by Mapped."""
+class MappingsRequest(msgspec.Struct, frozen=True, tag=True):
+    """What is mapped executable? Answered by Mappings."""
 
 
-class Mapped(msgspec.Struct, frozen=True, tag=True):
+class Mappings(msgspec.Struct, frozen=True, tag=True):
     """None where it is what it was at the last answer."""
 
     rows: list[Row] | None
 
 
-class AskWords(msgspec.Struct, frozen=True, tag=True):
+class WordsRequest(msgspec.Struct, frozen=True, tag=True):
     """Which 64-bit numbers stand at these addresses, which are sorted and 64-bit numbers too? Answered by Words."""
 
     addresses: bytes
@@ -47,8 +47,8 @@ class Words(msgspec.Struct, frozen=True, tag=True):
     values: bytes
 
 
-class AskPlaces(msgspec.Struct, frozen=True, tag=True):
-    """Where in allocated memory, or in the variables of an extent, do these numbers stand? Answered by Found."""
+class PlacesRequest(msgspec.Struct, frozen=True, tag=True):
+    """Where in allocated memory, or in the variables of an extent, do these numbers stand? Answered by FoundPlaces."""
 
     values: list[int]
     extent: tuple[int, int] | None
@@ -56,7 +56,7 @@ class AskPlaces(msgspec.Struct, frozen=True, tag=True):
     """Addresses in mappings that are not to be searched, of allocated memory."""
 
 
-class Found(msgspec.Struct, frozen=True, tag=True):
+class FoundPlaces(msgspec.Struct, frozen=True, tag=True):
     """64-bit numbers: all around each place, with the one that was found in the middle."""
 
     around: bytes
@@ -71,7 +71,7 @@ class Found(msgspec.Struct, frozen=True, tag=True):
         return found
 
 
-class AskTexts(msgspec.Struct, frozen=True, tag=True):
+class TextsRequest(msgspec.Struct, frozen=True, tag=True):
     """Which texts, ended by a zero byte, begin at these addresses? Answered by Texts."""
 
     addresses: list[int]
@@ -86,8 +86,8 @@ class Texts(msgspec.Struct, frozen=True, tag=True):
     texts: list[bytes]
 
 
-class AskDriver(msgspec.Struct, frozen=True, tag=True):
-    """What do the driver's records say of these handles? Answered by Said."""
+class DriverNamesRequest(msgspec.Struct, frozen=True, tag=True):
+    """What do the driver's records say of these handles? Answered by DriverNamesAnswer."""
 
     handles: list[int]
     told: dict[int, str]
@@ -100,7 +100,7 @@ class AskDriver(msgspec.Struct, frozen=True, tag=True):
     """The kernels in the files of the program's compilers; None: they are still to be looked for, if they are needed."""
 
 
-class Said(msgspec.Struct, frozen=True, tag=True):
+class DriverNamesAnswer(msgspec.Struct, frozen=True, tag=True):
     """What the driver's records say, after the names that are known have had their say."""
 
     paths: frozenset[Path]
@@ -111,14 +111,14 @@ class Said(msgspec.Struct, frozen=True, tag=True):
     """Whether the kernels in the files of the program's compilers may tell more."""
 
 
-class AskLed(msgspec.Struct, frozen=True, tag=True):
-    """Where do paths lead from these handles now? Answered by Led."""
+class PathTargetsRequest(msgspec.Struct, frozen=True, tag=True):
+    """Where do paths lead from these handles now? Answered by PathTargets."""
 
     handles: list[int]
     paths: frozenset[Path]
 
 
-class Led(msgspec.Struct, frozen=True, tag=True):
+class PathTargets(msgspec.Struct, frozen=True, tag=True):
     """The names that they lead to."""
 
     names: dict[int, str]
@@ -134,13 +134,13 @@ class Failure(msgspec.Struct, frozen=True, tag=True):
 class Question(msgspec.Struct, frozen=True):
     """What is asked."""
 
-    of: AskMapped | AskWords | AskPlaces | AskTexts | AskDriver | AskLed
+    of: MappingsRequest | WordsRequest | PlacesRequest | TextsRequest | DriverNamesRequest | PathTargetsRequest
 
 
 class Answer(msgspec.Struct, frozen=True):
     """What is answered."""
 
-    said: Mapped | Words | Found | Texts | Said | Led | Failure
+    said: Mappings | Words | FoundPlaces | Texts | DriverNamesAnswer | PathTargets | Failure
 
 
 @service(type(None), Question, Answer)
@@ -163,47 +163,50 @@ class _Asked:
         self._maps = b""
 
     def answer(
-        self, ask: AskMapped | AskWords | AskPlaces | AskTexts | AskDriver | AskLed
-    ) -> Mapped | Words | Found | Texts | Said | Led:
+        self,
+        ask: MappingsRequest | WordsRequest | PlacesRequest | TextsRequest | DriverNamesRequest | PathTargetsRequest,
+    ) -> Mappings | Words | FoundPlaces | Texts | DriverNamesAnswer | PathTargets:
         match ask:
-            case AskMapped():
+            case MappingsRequest():
                 return self._mapped()
-            case AskWords():
+            case WordsRequest():
                 return Words(read_words(self._files.memory, np.frombuffer(ask.addresses, np.int64)).tobytes())
-            case AskPlaces():
+            case PlacesRequest():
                 return self._places(ask)
-            case AskTexts():
+            case TextsRequest():
                 return Texts(list(_texts(self._files.memory, ask)))
-            case AskDriver():
+            case DriverNamesRequest():
                 return self._said(ask)
-            case AskLed():
-                return Led(_led(PrivatePages(self._files), ask.handles, ask.paths))
+            case PathTargetsRequest():
+                return PathTargets(_led(PrivatePages(self._files), ask.handles, ask.paths))
 
-    def _mapped(self) -> Mapped:
+    def _mapped(self) -> Mappings:
         maps = self._files.read_maps()
         if maps == self._maps:
-            return Mapped(None)
+            return Mappings(None)
         self._maps = maps
-        return Mapped(list(parse_executable(maps)))
+        return Mappings(list(parse_executable(maps)))
 
-    def _places(self, ask: AskPlaces) -> Found:
+    def _places(self, ask: PlacesRequest) -> FoundPlaces:
         mappings = self._files.mappings()
         ranges = allocated(mappings, ask.avoided) if ask.extent is None else variables(mappings, ask.extent)
         found = find_places(self._files, ask.values, ranges)
-        return Found(b"".join(struct.pack(f"<{_PLACE_WORDS}Q", *place) for its in found.values() for place in its))
+        return FoundPlaces(
+            b"".join(struct.pack(f"<{_PLACE_WORDS}Q", *place) for its in found.values() for place in its)
+        )
 
-    def _said(self, ask: AskDriver) -> Said:
+    def _said(self, ask: DriverNamesRequest) -> DriverNamesAnswer:
         memory = PrivatePages(self._files)
         paths = judged(memory, ask.paths, ask.told)
         if believed := paths or ask.own:
-            return Said(paths, ask.own, _led(memory, ask.handles, believed))
+            return DriverNamesAnswer(paths, ask.own, _led(memory, ask.handles, believed))
         found = all_texts(memory, ask.handles, ask.told)
         if not might_be_supported(found):
-            return Said(paths)
+            return DriverNamesAnswer(paths)
         if ask.in_files is None:
-            return Said(paths, needs_files=True)
+            return DriverNamesAnswer(paths, needs_files=True)
         own = supported_by_code(found, ask.told, ask.in_files | names_in_memory(self._files))
-        return Said(paths, own, _led(memory, ask.handles, own))
+        return DriverNamesAnswer(paths, own, _led(memory, ask.handles, own))
 
 
 def _led(memory: PrivatePages, handles: Sequence[int], paths: frozenset[Path]) -> dict[int, str]:
@@ -211,7 +214,7 @@ def _led(memory: PrivatePages, handles: Sequence[int], paths: frozenset[Path]) -
     return {handle: name for handle, name in led.items() if name is not None}
 
 
-def _texts(memory: ProcessMemory, ask: AskTexts) -> Iterator[bytes]:
+def _texts(memory: ProcessMemory, ask: TextsRequest) -> Iterator[bytes]:
     left = _MAX_TEXT_BYTES
     for address in ask.addresses:
         try:

@@ -20,20 +20,20 @@ from .driver_records import Path
 from .memory_work import (
     MEMORY,
     Answer,
-    AskDriver,
-    AskLed,
-    AskMapped,
-    AskPlaces,
-    AskTexts,
-    AskWords,
+    DriverNamesAnswer,
+    DriverNamesRequest,
     Failure,
-    Found,
-    Led,
-    Mapped,
+    FoundPlaces,
+    Mappings,
+    MappingsRequest,
+    PathTargets,
+    PathTargetsRequest,
+    PlacesRequest,
     Question,
-    Said,
     Texts,
+    TextsRequest,
     Words,
+    WordsRequest,
     program_memory,
 )
 from .resident_pages import Places
@@ -45,7 +45,7 @@ _SOON_S = 1.0
 _MAX_ASKED = 8_192
 """Values that are looked for at a time."""
 
-_T = TypeVar("_T", Mapped, Words, Found, Texts, Said, Led)
+_T = TypeVar("_T", Mappings, Words, FoundPlaces, Texts, DriverNamesAnswer, PathTargets)
 
 
 class ProgramMemory:
@@ -67,7 +67,7 @@ class ProgramMemory:
 
     def mapped(self) -> list[MappedFile]:
         """Return the files that are mapped executable, sorted by address."""
-        rows = self._ask(AskMapped(), Mapped).rows
+        rows = self._ask(MappingsRequest(), Mappings).rows
         if rows is not None:
             files = (mapped_file(self._pid, row) for row in rows)
             self._mapped = [file for file in files if file.inode]
@@ -79,7 +79,7 @@ class ProgramMemory:
 
         if not len(addresses):
             return np.zeros(0, np.uint64)
-        values = np.frombuffer(self._ask(AskWords(addresses.astype(np.int64).tobytes()), Words).values, np.uint64)
+        values = np.frombuffer(self._ask(WordsRequest(addresses.astype(np.int64).tobytes()), Words).values, np.uint64)
         if len(values) != len(addresses):
             raise MemoryFault(f"{len(values)} words are no answer where {len(addresses)} were asked for")
         return values
@@ -88,12 +88,12 @@ class ProgramMemory:
         self, values: Collection[int], extent: tuple[int, int] | None = None, avoided: Collection[int] = ()
     ) -> Places:
         """Return where numbers stand in an extent's variables, or in allocated memory but for mappings to be avoided."""
-        wanted = AskPlaces(list(values)[:_MAX_ASKED], extent, list(avoided)[:_MAX_ASKED])
-        return self._ask(wanted, Found).places if values else {}
+        wanted = PlacesRequest(list(values)[:_MAX_ASKED], extent, list(avoided)[:_MAX_ASKED])
+        return self._ask(wanted, FoundPlaces).places if values else {}
 
     def texts(self, addresses: Sequence[int], end: int, longest: int) -> dict[int, bytes]:
         """Return the texts that begin at addresses and end before `end`."""
-        found = self._ask(AskTexts(list(addresses), end, longest), Texts).texts if addresses else []
+        found = self._ask(TextsRequest(list(addresses), end, longest), Texts).texts if addresses else []
         return {address: text for address, text in zip(addresses, found) if text}
 
     def driver(
@@ -103,13 +103,13 @@ class ProgramMemory:
         paths: frozenset[Path],
         own: frozenset[Path] = frozenset(),
         in_files: frozenset[str] | None = None,
-    ) -> Said:
-        """Return what the driver's records say of handles (see AskDriver)."""
-        return self._ask(AskDriver(list(handles), dict(told), paths, own, in_files), Said)
+    ) -> DriverNamesAnswer:
+        """Return what the driver's records say of handles (see DriverNamesRequest)."""
+        return self._ask(DriverNamesRequest(list(handles), dict(told), paths, own, in_files), DriverNamesAnswer)
 
     def led(self, handles: Collection[int], paths: frozenset[Path]) -> dict[int, str]:
         """Return the names that paths lead to now."""
-        return self._ask(AskLed(list(handles), paths), Led).names if paths else {}
+        return self._ask(PathTargetsRequest(list(handles), paths), PathTargets).names if paths else {}
 
     @property
     def is_open(self) -> bool:
@@ -128,7 +128,16 @@ class ProgramMemory:
         if job is not None:
             job.close()
 
-    def _ask(self, question: AskMapped | AskWords | AskPlaces | AskTexts | AskDriver | AskLed, kind: type[_T]) -> _T:
+    def _ask(
+        self,
+        question: MappingsRequest
+        | WordsRequest
+        | PlacesRequest
+        | TextsRequest
+        | DriverNamesRequest
+        | PathTargetsRequest,
+        kind: type[_T],
+    ) -> _T:
         self._asked_at = time.monotonic()
         if self._asked_at < self._not_before:
             raise MemoryFault(f"process {self._pid} kept whoever read its memory waiting, and is not asked for a while")
@@ -149,7 +158,9 @@ class ProgramMemory:
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
         raise MemoryFault(f"the memory of process {self._pid} cannot be read")
 
-    def _answered(self, said: Mapped | Words | Found | Texts | Said | Led | Failure, kind: type[_T]) -> _T:
+    def _answered(
+        self, said: Mappings | Words | FoundPlaces | Texts | DriverNamesAnswer | PathTargets | Failure, kind: type[_T]
+    ) -> _T:
         if isinstance(said, kind):
             self._pause_s = _FIRST_PAUSE_S
             return said

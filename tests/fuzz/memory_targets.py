@@ -24,7 +24,7 @@ from otel_gpu.kernel_names.driver_records import (
     texts,
 )
 from otel_gpu.kernel_names.kernel_strings import kernel_strings
-from otel_gpu.kernel_names.memory_work import AskTexts, _texts
+from otel_gpu.kernel_names.memory_work import TextsRequest, _texts
 from otel_gpu.kernel_names.stubs import MAX_NAME
 from otel_gpu.kernel_names.words import read_words
 from otel_gpu.process.memory import MemoryFault
@@ -76,7 +76,7 @@ def _device_memory(data: bytes) -> None:
 
 def _kernel_strings(data: bytes) -> None:
     def read(addresses: Sequence[int], end: int, longest: int) -> dict[int, bytes]:
-        ask = AskTexts(list(addresses), end, longest)
+        ask = TextsRequest(list(addresses), end, longest)
         return dict(zip(addresses, _texts(_Memory(data), ask), strict=True))  # type: ignore[arg-type]
 
     found = kernel_strings(read, (_BASE, _BASE + 4096), range(_BASE, _BASE + 256, 16), ("axpy", "scale"))

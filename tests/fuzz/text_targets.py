@@ -13,7 +13,7 @@ from otel_gpu.discovery.gpus import Gpu, visible_devices
 from otel_gpu.discovery.kfd import AmdGpu
 from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.resource import identify
-from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, said
+from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, own_attributes
 from otel_gpu.exporters.delivery.retry import retry_after_s
 from otel_gpu.exporters.otlp.responses import accepted
 from otel_gpu.exporters.otlp.rpc_status import read_status
@@ -112,7 +112,7 @@ def _process_info(data: bytes) -> None:
     assert dict(identity.resource.attributes)["host.name"] == "here"
     for key, value in identity.resource.attributes:
         assert isinstance(value, tuple) or (str(value).isprintable() and len(str(value)) <= 4096), key
-    own = said(dict(info.variables), {"host.name": "here"})
+    own = own_attributes(dict(info.variables), {"host.name": "here"})
     assert len(own.attributes) <= MAX_ATTRIBUTES
     assert sum(len(key) + len(value) for key, value in own.attributes) <= MAX_TOTAL
 

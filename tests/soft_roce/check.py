@@ -136,7 +136,7 @@ def check_loss(traffic: Traffic, seen: Seen) -> None:
     nacks, sent = ("rdma.port.nacks", "rxe0", "sequence"), ("rdma.port.packets", "rxe0", "transmit")
     subprocess.run(["/usr/sbin/tc", "qdisc", "add", "dev", "v0", "root", "netem", "loss", "2%"], check=True)
     before = seen.totals()
-    _same("loss: all arrives in the end", traffic.do("burst", 200, 16384)["completions"], {OK: 200})
+    _same("loss: all arrives in the end", traffic.do("write", 200, 32768)["completions"], {OK: 200})
     after = seen.until("sequence nacks", lambda t: t[nacks] > before[nacks])
     ratio = (after[nacks] - before[nacks]) / (after[sent] - before[sent])
     _same("loss: nacks by packets sent within 0.001 and 0.05", 0.001 < ratio < 0.05, True)

@@ -3,7 +3,6 @@
  *     write|read|send COUNT BYTES   post so many, each signalled
  *     sparse COUNT BYTES            writes of which every eighth is signalled
  *     extended COUNT BYTES          writes by ibv_wr_rdma_write
- *     burst COUNT BYTES             writes, many under way at once
  *     forbidden                     a write with a key that the peer does not have
  *     unready                       a send for which the peer has posted no receive
  *
@@ -178,12 +177,6 @@ static void run(const char *what, unsigned count, unsigned bytes, unsigned *by_s
 			post(IBV_WR_RDMA_WRITE, bytes, signalled, sides[1].mr->rkey, id++);
 			if (signalled)
 				take(&sides[0], 1, by_status);
-		} else if (!strcmp(what, "burst")) {
-			post(IBV_WR_RDMA_WRITE, bytes, 1, sides[1].mr->rkey, id++);
-			if (i >= DEPTH / 2)
-				take(&sides[0], 1, by_status);
-			if (last)
-				take(&sides[0], count < DEPTH / 2 ? count : DEPTH / 2, by_status);
 		} else if (!strcmp(what, "extended")) {
 			post_extended(bytes, id++);
 			take(&sides[0], 1, by_status);

@@ -17,7 +17,7 @@ from otel_gpu.kernel_names.driver_paths import DriverPaths
 from otel_gpu.kernel_names.driver_records import judged
 from otel_gpu.kernel_names.kernels import KernelTable
 from otel_gpu.kernel_names.launches import Module
-from otel_gpu.kernel_names.memory_work import Said
+from otel_gpu.kernel_names.memory_work import DriverNamesAnswer
 from otel_gpu.kernel_names.private_pages import PrivatePages
 from otel_gpu.kernel_names.program_memory import ProgramMemory
 from otel_gpu.kernel_names.stubs import StubMap
@@ -118,7 +118,7 @@ def test_records_without_device_code_or_known_names_are_not_believed(memory: Pro
     said = memory.driver(list(kept), {}, frozenset())
     assert said.needs_files
     said = memory.driver(list(kept), {}, frozenset(), in_files=frozenset({"another"}))
-    assert said == Said(frozenset())
+    assert said == DriverNamesAnswer(frozenset())
     said = memory.driver(list(kept), {}, frozenset(), in_files=frozenset(named(kept).values()))
     assert said.names == named(kept)
 

@@ -8,7 +8,7 @@ from otel_gpu import abi
 from otel_gpu.abi import SampleType
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
-from otel_gpu.receivers.profiles.held_memory import Held, HeldMemory
+from otel_gpu.receivers.profiles.held_memory import HeldAllocation, HeldMemory
 from otel_gpu.receivers.profiles.sums import NOT_SAMPLED, ProfileSums, SiteTime, StackSample
 from otel_gpu.signals.metrics import Resource, attributes
 from otel_gpu.signals.profiles import (
@@ -135,7 +135,7 @@ def test_what_was_allocated_is_held_until_it_is_freed() -> None:
 
 def test_a_free_that_began_earlier_is_of_an_earlier_allocation() -> None:
     held = HeldMemory()
-    held.allocated(0x1000, Held(TRAIN, 512, since_ns=100))
+    held.allocated(0x1000, HeldAllocation(TRAIN, 512, since_ns=100))
 
     held.freed(0x1000, when_ns=99)
     held.freed(0x2000, when_ns=200)

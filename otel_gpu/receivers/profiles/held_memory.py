@@ -9,7 +9,7 @@ from ...signals.profiles import Stack
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldAllocation:
     """An allocation that lives, and who made it."""
 
     stack: Stack
@@ -21,12 +21,12 @@ class HeldMemory:
     """The live allocations of one program. Owned by one thread."""
 
     def __init__(self) -> None:
-        self._by_address: dict[int, Held] = {}
+        self._by_address: dict[int, HeldAllocation] = {}
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[HeldAllocation]:
         return iter(self._by_address.values())
 
-    def allocated(self, address: int, held: Held) -> None:
+    def allocated(self, address: int, held: HeldAllocation) -> None:
         """Note an allocation; an older one at the same address is over."""
         self._by_address[address] = held
 

@@ -35,7 +35,7 @@ from ...signals.profiles import (
     Stack,
     marker,
 )
-from .held_memory import Held, HeldMemory
+from .held_memory import HeldAllocation, HeldMemory
 
 NOT_SAMPLED = marker("[not sampled]")
 _KERNEL = Frame(FrameKind.KERNEL, "[kernel]")
@@ -131,7 +131,7 @@ class ProfileSums:
                 stack = below(sample, stack)
                 self._put(process, GPU_ALLOC_SPACE, stack, sample.value)
                 if GPU_INUSE_SPACE.name in self._types:
-                    held.allocated(sample.subject, Held(stack, sample.value, sample.when_ns))
+                    held.allocated(sample.subject, HeldAllocation(stack, sample.value, sample.when_ns))
             case SampleType.TENSOR:
                 self._put(process, TENSOR_ALLOC_SPACE, stack, sample.value)
             case SampleType.CPU:
@@ -143,7 +143,7 @@ class ProfileSums:
         """Add what no stack of one type stands for."""
         self._put(process, _SAMPLED[kind], (NOT_SAMPLED,), value)
 
-    def add_held(self, process: Process, held: Iterable[Held]) -> None:
+    def add_held(self, process: Process, held: Iterable[HeldAllocation]) -> None:
         """Add the memory that a process holds now."""
         for allocation in held:
             self._put(process, GPU_INUSE_SPACE, allocation.stack, allocation.size_bytes)
