@@ -120,9 +120,10 @@ class CudaSums:
     def _launch(self, process: Process, row: RowDelta) -> None:
         key = self._kernel_key(process, row.subject, row.function)
         attrs = _attributes(row.device, {"cuda.kernel.name": self._kernel_name(process, key)})
-        self._numbers[process.resource, telemetry.KERNEL_LAUNCH_CALLS, attrs] += row.count
-        self._bucket((process.resource, telemetry.KERNEL_GRID_SIZE, attrs), row.bucket_a, row.count, row.sum_a)
-        self._bucket((process.resource, telemetry.KERNEL_BLOCK_SIZE, attrs), row.bucket_b, row.count, row.sum_b)
+        resource = process.resource
+        self._numbers[resource, telemetry.KERNEL_LAUNCH_CALLS, attrs] += row.count
+        self._bucket((resource, telemetry.KERNEL_GRID_SIZE, attrs), row.bucket_a, row.count, row.sum_a)
+        self._bucket((resource, telemetry.KERNEL_BLOCK_SIZE, attrs), row.bucket_b, row.count, row.sum_b)
 
     def _graph_launch(self, process: Process, row: RowDelta) -> None:
         resource = process.resource
