@@ -47,12 +47,23 @@ class MetricSpec:
     floating: bool = False
     """True when values are floats (seconds, ratios); integers else."""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
     """What a series is about: an observed process, a GPU, or the agent itself."""
 
     attributes: Attributes
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Worked out once: every table on the way finds what belongs to it by this."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.attributes))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class Buckets:
@@ -64,11 +75,11 @@ class Buckets:
     __slots__ = ("count", "counts", "sum", "zero_count")
 
     def __init__(self, counts: Mapping[int, int] | None = None, total: float = 0, zero_count: int = 0) -> None:
-        self.counts: dict[int, int] = dict(counts or {})
+        self.counts: dict[int, int] = dict(counts) if counts else {}
         self.sum: float = total
         """Exact: an int when the metric is of integers."""
         self.zero_count = zero_count
-        self.count: int = sum(self.counts.values()) + zero_count
+        self.count: int = sum(self.counts.values()) + zero_count if counts else zero_count
 
     def add(self, other: Buckets) -> None:
         """Fold another histogram into this one."""
@@ -86,8 +97,9 @@ class Buckets:
         return Buckets(counts, self.sum - earlier.sum, self.zero_count - earlier.zero_count)
 
     def copy(self) -> Buckets:
-        new = Buckets(None, self.sum, self.zero_count)
+        new = Buckets.__new__(Buckets)
         new.counts, new.count = self.counts.copy(), self.count
+        new.sum, new.zero_count = self.sum, self.zero_count
         return new
 
     def __eq__(self, other: object) -> bool:

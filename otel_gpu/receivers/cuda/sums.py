@@ -121,9 +121,10 @@ class CudaSums:
     def _launch(self, process: Process, row: RowDelta) -> None:
         key = self._kernel_key(process, row.subject, row.function)
         attrs = _attributes(row.device, {"cuda.kernel.name": self._kernel_name(process, key)})
-        self._numbers[process.resource, cuda.KERNEL_LAUNCH_CALLS, attrs] += row.count
-        self._bucket((process.resource, cuda.KERNEL_GRID_SIZE, attrs), row.bucket_a, row.count, row.sum_a)
-        self._bucket((process.resource, cuda.KERNEL_BLOCK_SIZE, attrs), row.bucket_b, row.count, row.sum_b)
+        resource = process.resource
+        self._numbers[resource, cuda.KERNEL_LAUNCH_CALLS, attrs] += row.count
+        self._bucket((resource, cuda.KERNEL_GRID_SIZE, attrs), row.bucket_a, row.count, row.sum_a)
+        self._bucket((resource, cuda.KERNEL_BLOCK_SIZE, attrs), row.bucket_b, row.count, row.sum_b)
 
     def _graph_launch(self, process: Process, row: RowDelta) -> None:
         resource = process.resource
