@@ -6,6 +6,7 @@
 #include "inference/finish.bpf.c"
 #include "inference/hand_off.bpf.c"
 #include "inference/hand_over.bpf.c"
+#include "inference/http2.bpf.c"
 #include "inference/sockets.bpf.c"
 #include "inference/tls.bpf.c"
 #include "lib/release_entries.bpf.c"

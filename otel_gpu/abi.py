@@ -210,6 +210,8 @@ class Table(enum.IntEnum):
     NCCL_COMMS = 37
     NCCL_THREADS = 38
     TLS_SESSIONS = 39
+    HTTP2_CONNECTIONS = 40
+    EXCHANGES = 41
 
 
 _KINDS_OF_TOTAL = (
@@ -250,6 +252,7 @@ PROGRAM = np.dtype(
         ("events", _RING_USE),
         ("samples", _RING_USE),
         ("arrivals", _RING_USE),
+        ("frames", _RING_USE),
         ("totals", ROW, (len(TOTALS),)),
     ]
 )

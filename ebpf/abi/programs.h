@@ -81,6 +81,8 @@ enum table {
 	TABLE_NCCL_COMMS,
 	TABLE_NCCL_THREADS,
 	TABLE_TLS_SESSIONS,
+	TABLE_HTTP2_CONNECTIONS,
+	TABLE_EXCHANGES,
 	TABLE_COUNT,
 };
 
@@ -127,6 +129,7 @@ struct program {
 	struct ring_use events;
 	struct ring_use samples;
 	struct ring_use arrivals;
+	struct ring_use frames;
 	struct row totals[TOTAL_COUNT];
 };
 

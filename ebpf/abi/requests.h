@@ -154,6 +154,7 @@ _Static_assert(sizeof(struct gpu_work) == 48, "gpu_work crosses the border");
 #define REQUEST_GONE 2	    /* its connection is closed */
 #define REQUEST_CLOSED 4    /* nothing is added any more */
 #define REQUEST_ENCRYPTED 8 /* it came over TLS */
+#define REQUEST_HTTP2 16    /* it is a stream, whose header blocks are told apart from it: see abi/frames.h */
 
 /* A request that a program serves. Times are CLOCK_MONOTONIC. */
 struct request {

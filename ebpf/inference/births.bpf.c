@@ -38,13 +38,13 @@ static __always_inline void inherit_connection(struct python_context *child, con
 	struct connection *c = connection_of(&parent->connection);
 	struct request *r;
 
+	if (c && c->flags & CONNECTION_AMBIGUOUS)
+		return;
 	if (!c || !c->request) {
 		child->kind = CONTEXT_CONNECTION;
 		child->connection = parent->connection;
 		return;
 	}
-	if (c->flags & CONNECTION_AMBIGUOUS)
-		return;
 	child->kind = CONTEXT_FROZEN;
 	child->connection = parent->connection;
 	child->request = c->request;

@@ -4,6 +4,7 @@
 #define OTEL_GPU_INFERENCE_CONVERSATIONS_BPF_H
 
 #include "inference/contexts.bpf.h"
+#include "inference/http2.bpf.h"
 
 /* Bytes that a thread has read or written in clear: by a system call, or out of TLS. */
 struct carried {
@@ -127,17 +128,76 @@ static __always_inline void turn_to_another(const struct caller *who)
 		t->request = 0;
 }
 
+/* Takes frames of HTTP/2. Returns how many requests began with them. */
+static __always_inline u32 take_http2(const struct caller *who, struct connection *c, const struct carried *carried,
+				      u32 side)
+{
+	struct http2_connection *h = http2_of(c);
+	struct message *m = side == FRAME_CLIENT ? &c->in : &c->out;
+	struct framing g = {
+		.who = who,
+		.sk = carried->sk,
+		.connection = c,
+		.http2 = h,
+		.given = &m->given,
+		.scratch = carried->scan,
+		.side = side,
+		.is_decrypted = carried->is_decrypted,
+	};
+
+	if (!h)
+		return 0;
+	if (!carried->bytes || c->flags & CONNECTION_LOST)
+		return 0;
+	g.frames = side == FRAME_CLIENT ? &h->sides[FRAME_CLIENT] : &h->sides[FRAME_SERVER];
+	if (!find_carried(g.given, carried)) {
+		lose_frames(c, h);
+		return 0;
+	}
+	return take_frames(&g);
+}
+
+/* Whether a connection begins with HTTP/2's preface: nothing was asked on it before. */
+static __always_inline struct connection *meet_http2(const struct caller *who, struct connection *c,
+						     const struct carried *carried)
+{
+	struct given given;
+	u32 known = 0;
+
+	if (c && (c->request || c->flags & CONNECTION_HTTP2))
+		return NULL;
+	if (carried->bytes < sizeof(u64) || !find_carried(&given, carried))
+		return NULL;
+	if (first_word(&given, &known) != PREFACE || known != sizeof(u64))
+		return NULL;
+	if (!c)
+		c = meet_connection(who, carried->key);
+	return c && begin_http2(who, c) ? c : NULL;
+}
+
 static __always_inline void received(const struct caller *who, const struct followed *f, const struct carried *carried)
 {
 	struct given given;
 	u64 key = carried->key, word;
-	struct connection *c = bpf_map_lookup_elem(&connections, &key);
+	struct connection *c = bpf_map_lookup_elem(&connections, &key), *begun;
 	struct request *r = NULL, *old;
 	u32 known, is_new = 0;
 	u8 method = 0;
 
 	turn_to_another(who);
-	if (!carried->bytes || (c && c->flags & CONNECTION_AMBIGUOUS))
+	if (!carried->bytes)
+		return;
+	if (!c || !(c->flags & CONNECTION_HTTP2)) {
+		begun = meet_http2(who, c, carried);
+		if (begun)
+			c = begun;
+	}
+	if (c && c->flags & CONNECTION_HTTP2) {
+		take_http2(who, c, carried, FRAME_CLIENT);
+		claim(who, f, c, carried, 1);
+		return;
+	}
+	if (c && c->flags & CONNECTION_AMBIGUOUS)
 		return;
 	if (!find_carried(&given, carried)) {
 		if (c)
@@ -213,6 +273,10 @@ static __always_inline void sent(const struct caller *who, const struct followed
 	id = (struct connection_id){ key, c->number };
 	if (f->context_offset)
 		answer_from(who, context_now(f), &id);
+	if (c->flags & CONNECTION_HTTP2) {
+		take_http2(who, c, carried, FRAME_SERVER);
+		return;
+	}
 	if (!carried->bytes || c->flags & CONNECTION_AMBIGUOUS)
 		return;
 	r = request_numbered(c->request);
@@ -256,7 +320,9 @@ static __always_inline void close_connection(u64 key)
 
 	if (!c)
 		return;
-	r = request_numbered(c->request);
+	if (c->flags & CONNECTION_HTTP2)
+		close_http2(c);
+	r = c->flags & CONNECTION_HTTP2 ? NULL : request_numbered(c->request);
 	if (r) {
 		r->flags |= REQUEST_GONE;
 		end_request(r, c->out.state == MESSAGE_UNTIL_CLOSE ? ENDING_COMPLETE : ENDING_CLOSED);

@@ -85,6 +85,8 @@ struct connection {
 };
 #define CONNECTION_AMBIGUOUS 1
 #define CONNECTION_ENCRYPTED 2 /* what goes through its socket is TLS: its messages are seen where they are in clear */
+#define CONNECTION_HTTP2 4
+#define CONNECTION_LOST 8 /* of HTTP/2: where frames begin is not known any more */
 #define METHOD_HEAD 1
 #define METHOD_CONNECT 2
 

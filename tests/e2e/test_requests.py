@@ -76,16 +76,21 @@ class Load:
 
     def ask(self, connection: http.client.HTTPConnection, headers: dict[str, str] | None = None) -> int:
         """Make one request and return its number."""
+        number, path, body = self.next()
+        connection.request("POST" if body else "GET", path, body or None, headers or {})
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 200
+        return number
+
+    def next(self) -> tuple[int, str, bytes]:
+        """Return number, path and body of another request."""
         with self.lock:
             number = next(self.numbers)
         how, times = self.hows[number % len(self.hows)], number % 7 + 1
         body = b"x" * (number % 3 * 5000) if self.bodies else b""
-        connection.request("POST" if body else "GET", f"/work/{number}/{times}/{how}", body or None, headers or {})
-        answer = connection.getresponse()
-        answer.read()
-        assert answer.status == 200
         self.asked[number] = times + STREAMED.get(how, 0)
-        return number
+        return number, f"/work/{number}/{times}/{how}", body
 
 
 @dataclass(frozen=True)

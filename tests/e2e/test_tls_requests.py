@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import signal
 import ssl
-import subprocess
 import sys
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -13,34 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.certificates import certificate, unchecked
 from tests.e2e.processes import Program
 from tests.e2e.requests import LAUNCHES, Following
 from tests.e2e.test_requests import ASYNC, SERVERS, THREADED, Load, Verdict, end, judge, owned, server
 
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate that nobody else believes in, and its key, in one file."""
-    directory = tmp_path_factory.mktemp("tls")
-    key, certificate, both = (directory / name for name in ("key.pem", "certificate.pem", "both.pem"))
-    asked = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -keyout {key}"
-    subprocess.run([*asked.split(), "-out", str(certificate)], check=True, capture_output=True)
-    both.write_bytes(key.read_bytes() + certificate.read_bytes())
-    return both
-
-
-def _unchecked() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+__all__ = ["certificate"]
 
 
 @dataclass
 class SecureLoad(Load):
     """The same over TLS."""
 
-    context: ssl.SSLContext = field(default_factory=_unchecked)
+    context: ssl.SSLContext = field(default_factory=unchecked)
 
     def connect(self) -> http.client.HTTPConnection:
         """Return a client's connection."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from otel_gpu.receivers.inference import http1
 from otel_gpu.receivers.inference.assembly import Assembly, Seen
+from otel_gpu.receivers.inference.frames import FRAME_PIECE, PIECE, Frames
 from otel_gpu.receivers.inference.gen_ai import MAX_MODEL, model_of
 from otel_gpu.receivers.inference.head_cache import Asked, RequestHeads, ResponseHeads, body_of
 from otel_gpu.receivers.inference.header_blocks import MAX_FIELDS, HeaderBlocks
@@ -102,6 +103,23 @@ def _http2(data: bytes) -> None:
             spans_of(Assembly().of_http2(Seen(1, Resource(()), 0, 0), exchange))
 
 
+def _frames(data: bytes) -> None:
+    """Whatever clients and servers put into header blocks, each request is told once, and what is shown of it is safe."""
+    frames, numbers = Frames(), [0, 0]
+    for part, chunk in enumerate(data.split(b"\xff\xff")):
+        if len(chunk) < 3:
+            continue
+        side, kind, flags, payload = chunk[0] & 1, chunk[1] % 12, chunk[2], chunk[3 : 3 + FRAME_PIECE]
+        at = (chunk[0] >> 4) * len(payload) if chunk[0] & 8 else 0
+        head = (1, 2, chunk[0] >> 6, part % 4, part, numbers[side], 1 + 2 * (part % 4), at + len(payload), at)
+        numbers[side] += 1 + (chunk[0] >> 1 & 1)
+        frames.take(PIECE.pack(*head, len(payload), side, kind, flags) + payload)
+    for number in range(4):
+        frames.parent(number)
+        seen = Seen(1, Resource(()), 0, 1)
+        spans_of(Assembly().of_http2(seen, frames.exchange(number, seen, lambda ns: ns)))
+
+
 def _header_blocks(data: bytes) -> None:
     for from_start in (True, False):
         blocks = HeaderBlocks(from_start=from_start)
@@ -188,6 +206,7 @@ def _conversation() -> bytes:
 
 TARGETS = (
     Target("http2", _http2, lambda: [_conversation(), b"\0" + _HTTP2[0] + _HTTP2[1], b"\1" + _HTTP2[2]]),
+    Target("frames", _frames, lambda: [b"\0\1\4" + _BLOCK + b"\xff\xff\1\1\5\x88", b"\0\1\0" + _BLOCK], (), 2048),
     Target("header_blocks", _header_blocks, lambda: [_BLOCK + b"\xff\xff" + _BLOCK, b"\x3f\xe1\x1f\x82\xbe"], (), 1024),
     Target("assembled", _assembled, lambda: [_REQUEST + _BODY + b"\0\0" + _RESPONSE, _SMUGGLED + b"\0\0" + _RESPONSE]),
     Target("http1_heads", _heads, lambda: [_REQUEST, _RESPONSE, _SMUGGLED]),

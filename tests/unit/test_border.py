@@ -16,7 +16,7 @@ from otel_gpu.cpython import layout as python_layout
 from otel_gpu.cpython import process as python_process
 from otel_gpu.eh_frame import rows
 from otel_gpu.receivers.cuda import kernel_handles
-from otel_gpu.receivers.inference import engine_events, records
+from otel_gpu.receivers.inference import engine_events, frames, records
 from otel_gpu.receivers.nccl import names as nccl_names
 from otel_gpu.receivers.nccl import records as nccl
 from otel_gpu.receivers.rdma import records as rdma
@@ -48,6 +48,7 @@ _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "work_kind": records.KernelWork,
     "span_says": records.SpanSays,
     "submitted": abi.Submitted,
+    "frame_side": frames.FrameSide,
     "engine_event_kind": engine_events.EngineEvent,
     "step_state": engine_events.StepState,
     "nccl_family": nccl.RowFamily,
@@ -75,6 +76,7 @@ _COUNTS = {
     "STOP_COUNT": len(stacks.Stop),
     "SUBMITTED_COUNT": len(abi.Submitted),
     "NO_OWNER_COUNT": len(records.NoOwner),
+    "FRAME_SIDES": len(frames.FrameSide),
     "RDMA_OPERATIONS": len(rdma.Operation),
     "SAMPLE_TYPES": max(abi.SampleType) + 1,
 }
@@ -101,6 +103,10 @@ _CONSTANTS = {
     "RESPONSE_HEAD": records.RESPONSE_HEAD,
     "REQUEST_AMBIGUOUS": records.AMBIGUOUS,
     "REQUEST_ENCRYPTED": records.ENCRYPTED,
+    "REQUEST_HTTP2": records.HTTP2,
+    "FRAME_GONE": frames.FRAME_GONE,
+    "FRAME_PIECE": frames.FRAME_PIECE,
+    "FRAME_TOLD_MOST": frames.FRAME_TOLD_MOST,
     "SPAN_TYPES": records.SPAN_TYPES,
     **{f"SPAN_{flag.name}": flag.value for flag in records.SpanFlag},
     "IDENTITY_ARGUMENTS": abi.IDENTITY_ARGUMENTS,
@@ -149,6 +155,7 @@ _OF_THE_KERNEL = {
 }
 """What Python need not know, and why."""
 _SIZES = {
+    "frame_piece": frames.PIECE.size + frames.FRAME_PIECE,
     "arguments": abi.CALL_ARGUMENTS.size,
     "event": abi.EVENT.size,
     "nccl_row_key": nccl.ROW_KEY.itemsize,

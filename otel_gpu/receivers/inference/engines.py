@@ -37,7 +37,7 @@ from ..cuda.owners import Removal, by_key, by_value
 from .assembly import Seen
 from .engine_events import ENGINE_EVENT, STEP, EngineEvent, StepState
 from .http1 import parse_request
-from .records import AMBIGUOUS, REQUEST, NoOwner, RequestEnding, heads_of, own_span_of, totals_of
+from .records import AMBIGUOUS, HTTP2, REQUEST, NoOwner, RequestEnding, heads_of, own_span_of, totals_of
 from .request import Attribution, GpuTotals
 from .step_spans import step_span
 from .steps import Flights, Linked, Step, added, split
@@ -95,8 +95,12 @@ class Engines:
         rules: SiteRules,
         wall_ns: Callable[[int], int],
         observe: Callable[[int], None],
+        parent_of_stream: Callable[[int], SpanContext | None],
     ) -> None:
-        """`observe` is told of processes that send messages to one that is followed."""
+        """`observe` is told of processes that send messages to one that is followed.
+
+        `parent_of_stream` says whose child a request is that is a stream of HTTP/2.
+        """
         programs = bpf.programs()
         self._tell_steps, self._drop_messages = programs["tell_steps"], programs["drop_messages"]
         self._requests, self._steps = bpf.map("requests"), bpf.map("steps")
@@ -105,6 +109,7 @@ class Engines:
         self._rules = rules
         self._wall_ns = wall_ns
         self._observe = observe
+        self._parent_of_stream = parent_of_stream
         self._libraries = ProbedLibraries(parsers, linker, self._request)
         self._lock = threading.RLock()
         self._flights = Flights()
@@ -280,9 +285,10 @@ class Engines:
     def _name(self, number: int, request: np.void) -> None:
         if number in self._names:
             return
-        asked = parse_request(heads_of(request)[0])
         parent = None
-        if asked is not None:
+        if request["flags"] & HTTP2:
+            parent = self._parent_of_stream(number)
+        elif (asked := parse_request(heads_of(request)[0])) is not None:
             parent = parent_of(asked.headers.values("traceparent"), asked.headers.values("tracestate"))
         own = own_span_of(request)
         self._names[number] = own.context(parent) if own and own.stands_for(parent) else child_of(parent)

@@ -229,7 +229,6 @@ class Connection:
 def _exchange(number: int, stream: _Stream, now_ns: int, ending: Ending) -> Exchange:
     request, response = stream.request, stream.response or HeaderBlock()
     trailers = stream.trailers or HeaderBlock()
-    status = response.value(":status")
     return Exchange(
         number,
         stream.start_ns,
@@ -241,12 +240,12 @@ def _exchange(number: int, stream: _Stream, now_ns: int, ending: Ending) -> Exch
         request.value(":authority"),
         request.values("traceparent"),
         request.values("tracestate"),
-        int(status) if _STATUS.match(status) else None,
-        _rpc(request, response, trailers),
+        status_of(response),
+        rpc_of(request, response, trailers),
         stream.body_bytes[Side.CLIENT],
         stream.body_bytes[Side.SERVER],
         stream.chunks,
-        response.value("content-type").partition(";")[0].strip(" ").lower() == "text/event-stream",
+        is_event_stream(response),
         stream.first_byte_ns,
         stream.first_chunk_ns,
         stream.last_chunk_ns,
@@ -254,7 +253,18 @@ def _exchange(number: int, stream: _Stream, now_ns: int, ending: Ending) -> Exch
     )
 
 
-def _rpc(request: HeaderBlock, response: HeaderBlock, trailers: HeaderBlock) -> RpcCall | None:
+def status_of(response: HeaderBlock) -> int | None:
+    """Return the status that a response has."""
+    status = response.value(":status")
+    return int(status) if _STATUS.match(status) else None
+
+
+def is_event_stream(response: HeaderBlock) -> bool:
+    """Tell whether a response is made of server-sent events."""
+    return response.value("content-type").partition(";")[0].strip(" ").lower() == "text/event-stream"
+
+
+def rpc_of(request: HeaderBlock, response: HeaderBlock, trailers: HeaderBlock) -> RpcCall | None:
     """Return the call that a request is, if it is one of gRPC."""
     types = (request.value("content-type"), response.value("content-type"))
     if not any(t == "application/grpc" or t.startswith(("application/grpc+", "application/grpc;")) for t in types):

@@ -39,8 +39,9 @@ from . import metrics
 from .assembly import Assembly
 from .engines import ENGINE_RUN_HERE, ENGINE_TRACEPOINTS, Engines, Told, message_seeds
 from .following import FollowedPrograms
+from .frames import Frames
 from .own_spans import OwnSpans
-from .records import NO_OWNER_KEY, REQUEST, TOTALS, NoOwner, RequestEnding, heads_of, read_request, seen
+from .records import HTTP2, NO_OWNER_KEY, REQUEST, TOTALS, NoOwner, RequestEnding, heads_of, read_request, seen
 from .server_spans import SpanLimits, spans_of
 from .serving_metrics import ServingMetrics
 
@@ -55,7 +56,7 @@ TRACEPOINTS = (
     *ENGINE_TRACEPOINTS,
 )
 """Programs that run for all processes, and see at once that one is not followed."""
-_RUN_HERE = ("finish_requests", "cut_request", "release_entries", *ENGINE_RUN_HERE)
+_RUN_HERE = ("finish_requests", "cut_request", "end_streams", "release_entries", *ENGINE_RUN_HERE)
 _NOT_UPROBES = frozenset({*TRACEPOINTS, *_RUN_HERE})
 _TRACEPOINT = b"\0btf_trace_sock_recv_length\0"
 _KERNEL_TYPES = "/sys/kernel/btf/vmlinux"
@@ -111,7 +112,11 @@ class InferenceReceiver(LibraryReceiver):
             programs = self._object.programs()
             self._finish = programs["finish_requests"]
             self._cut = programs["cut_request"]
-            self.engines = Engines(self._object, self.linker, parsers, processes, rules, self._wall, self.observe)
+            self._end_streams = programs["end_streams"]
+            self._frames = Frames()
+            self.engines = Engines(
+                self._object, self.linker, parsers, processes, rules, self._wall, self.observe, self._frames.parent
+            )
             self._shared = SharedTables(self._object, self._removals(), tables.kernel.states)
             self._tracepoints = TracepointLinks([programs[name] for name in TRACEPOINTS])
         except BaseException:
@@ -149,6 +154,7 @@ class InferenceReceiver(LibraryReceiver):
             self.own_spans.observe,
         )
         self._ring = RingReader(self._object.map("told_requests"), self._take, on_drained=self._release_soon)
+        self._frame_ring = RingReader(self._object.map("frames"), self._take_frame)
         self._worker = Worker("requests finished", self._step)
         self._worker.start()
 
@@ -160,6 +166,8 @@ class InferenceReceiver(LibraryReceiver):
             Table.PYTHON_CONTEXTS: by_key(self._object.map("python_contexts")),
             Table.QUEUE_ITEMS: by_key(self._object.map("queue_items")),
             Table.TLS_SESSIONS: by_key(self._object.map("tls_sessions")),
+            Table.HTTP2_CONNECTIONS: by_value(self._object.map("http2_connections"), 0),
+            Table.EXCHANGES: by_value(self._object.map("exchanges"), 0),
             **self.engines.removals(),
         }
 
@@ -168,6 +176,7 @@ class InferenceReceiver(LibraryReceiver):
         self.detach_all()
         self._worker.stop(_LAST_S)
         self._ring.close()
+        self._frame_ring.close()
         self.engines.close()
         self._object.close()
 
@@ -265,6 +274,7 @@ class InferenceReceiver(LibraryReceiver):
     def readings(self) -> Iterator[SelfReading]:
         """Yield what was left out, and how full the tables are."""
         yield SelfReading(self_metrics.EVENTS_LOST, self.spans_dropped, {"event": "spans_dropped"})
+        yield SelfReading(self_metrics.EVENTS_LOST, self._frames.lost, {"event": "header_blocks"})
         for name, (entries, capacity) in self.fill().items():
             yield SelfReading(self_metrics.MAP_ENTRIES, entries, {"bpf.map.name": name})
             yield SelfReading(self_metrics.MAP_CAPACITY, capacity, {"bpf.map.name": name})
@@ -273,7 +283,13 @@ class InferenceReceiver(LibraryReceiver):
 
     def health(self) -> list[Health]:
         """Say how the threads are that read what the kernel tells."""
-        workers = [self._ring.worker, self._worker, *self.followed.workers, *self.own_spans.workers]
+        workers = [
+            self._ring.worker,
+            self._frame_ring.worker,
+            self._worker,
+            *self.followed.workers,
+            *self.own_spans.workers,
+        ]
         return [*(w.health() for w in workers), *self.engines.health(), self._component.health()]
 
     def fill(self) -> dict[str, tuple[int, int]]:
@@ -288,6 +304,7 @@ class InferenceReceiver(LibraryReceiver):
 
     def _run_finish(self, ended_before_ns: int) -> None:
         with self._finishing:
+            run_once(self._end_streams, 0)
             run_once(self._finish, max(ended_before_ns, 0), _GRACE_NS)
 
     def _wall(self, monotonic_ns: int) -> int:
@@ -297,12 +314,18 @@ class InferenceReceiver(LibraryReceiver):
         """Take in a request that the kernel tells of."""
         self.engines.finished(read_request(record))
 
+    def _take_frame(self, piece: bytes) -> None:
+        """Take in a piece of a header block."""
+        with self._lock:
+            self._frames.take(piece)
+
     def _release_soon(self) -> None:
         if time.monotonic() >= self._release_at:
             self._release()
 
     def _release(self, *, last: bool = False) -> None:
         """Make spans of the requests that no engine works for any more, and of the engines' steps."""
+        self._frame_ring.drain()
         with self._lock, self._component:
             self._release_at = time.monotonic() + _STEP_S
             self._wall_ns = time.time_ns() - time.monotonic_ns()
@@ -323,7 +346,11 @@ class InferenceReceiver(LibraryReceiver):
         with self._lock:
             self._wall_ns = time.time_ns() - time.monotonic_ns()
             what = told.of(seen(request, process, self._wall, self._copies))
-            made = self._assembly.of_http1(what, *heads_of(request))
+            if request["flags"] & HTTP2:
+                exchange = self._frames.exchange(int(request["id"]), what, self._wall)
+                made = self._assembly.of_http2(what, exchange)
+            else:
+                made = self._assembly.of_http1(what, *heads_of(request))
             self._serving.add(made)
             self._keep(spans_of(made, self._limits))
 
@@ -345,6 +372,8 @@ class InferenceReceiver(LibraryReceiver):
         self._release()
         for told in self.engines.leave(programs):
             self._take_request(told)
+        with self._lock:
+            self._frames.forget(programs)
         # What each had is forgotten with it.
         self._shared.release_entries(Table.REQUESTS, _NOBODY, taken)
         with self._lock:

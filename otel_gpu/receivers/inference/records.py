@@ -21,6 +21,8 @@ AMBIGUOUS = 1
 """A flag of a request: its connection's requests could not be told apart."""
 ENCRYPTED = 8
 """The same: it came over TLS."""
+HTTP2 = 16
+"""The same: it is a stream, whose header blocks are told apart from it."""
 
 TOTALS = np.dtype(
     [

@@ -1,0 +1,126 @@
+"""Are streams of HTTP/2 requests of their own, in clear and over TLS, and is nothing charged to the wrong one?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.certificates import certificate, unchecked
+from tests.e2e.requests import LAUNCHES, Following
+from tests.e2e.test_requests import Load, Verdict, end, judge, owned, server
+
+__all__ = ["certificate"]
+
+HOWS = ("plain", "awaits", "gather", "to_thread", "executor", "task", "copies", "stream", "sse")
+
+
+@dataclass
+class Http2Load(Load):
+    """Requests over HTTP/2, one after another on each client's connection."""
+
+    scheme: str = "http"
+
+    def client(self) -> httpx.Client:
+        """Return a client, which speaks HTTP/2 without being asked to."""
+        return httpx.Client(
+            base_url=f"{self.scheme}://127.0.0.1:{self.port}", http1=False, http2=True, verify=unchecked(), timeout=60
+        )
+
+    def _client(self, count: int) -> None:
+        with self.client() as client:
+            for _ in range(count):
+                self.post(client)
+
+    def post(self, client: httpx.Client, headers: dict[str, str] | None = None) -> int:
+        """Make one request and return its number."""
+        number, path, body = self.next()
+        answer = client.request("POST" if body else "GET", path, content=body or None, headers=headers)
+        assert (answer.status_code, answer.http_version) == (200, "HTTP/2")
+        return number
+
+    async def run_at_once(self, count: int, streams: int) -> None:
+        """Make so many requests on one connection, so many of them at a time."""
+        async with httpx.AsyncClient(
+            base_url=f"{self.scheme}://127.0.0.1:{self.port}", http1=False, http2=True, verify=unchecked(), timeout=60
+        ) as client:
+
+            async def ask() -> None:
+                for _ in range(count // streams):
+                    _, path, body = self.next()
+                    answer = await client.request("POST" if body else "GET", path, content=body or None)
+                    assert answer.status_code == 200
+
+            await asyncio.gather(*(ask() for _ in range(streams)))
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_every_launch_goes_to_its_stream(tmp_path: Path, certificate: Path, scheme: str) -> None:
+    asked = ("tls", str(certificate)) if scheme == "https" else ()
+    with server(tmp_path, "http2_server", *asked) as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Http2Load(port, HOWS, scheme=scheme)
+        load.run(200, clients=4)
+        following.wait_spans(len(load.asked))
+        end(program, following)
+
+        assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
+        assert owned(following) == following.launches()
+        attributes = [dict(span.attributes) for span in following.servers]
+        assert {a["url.scheme"] for a in attributes} == {scheme}
+        assert {a["network.protocol.version"] for a in attributes} == {"2"}
+        assert {a["http.response.status_code"] for a in attributes} == {200}
+        assert {a["http.request.body.size"] for a in attributes} == {0, 5000, 10_000}
+
+
+def test_streams_at_once_charge_nothing_wrongly(tmp_path: Path, certificate: Path) -> None:
+    with server(tmp_path, "http2_server") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Http2Load(port, HOWS)
+        asyncio.run(load.run_at_once(200, 8))
+        following.wait_spans(len(load.asked))
+        end(program, following)
+
+        verdict = judge(following, load)
+        assert verdict.wrong == 0
+        assert verdict.missing == sum(following.unattributed().values())
+        assert owned(following) + sum(following.unattributed().values()) == following.launches()
+
+
+def test_a_stream_continues_its_callers_trace(tmp_path: Path) -> None:
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    with server(tmp_path, "http2_server") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Http2Load(port, ("plain",))
+        with load.client() as client:
+            for _ in range(3):  # the table of HPACK has it from the second one on
+                load.post(client, {"traceparent": f"00-{trace}-{parent}-01"})
+        following.wait_spans(3)
+
+        for span in following.servers:
+            assert (span.context.trace_id.hex(), span.parent_id.hex()) == (trace, parent)
+        assert sorted(dict(s.attributes)[LAUNCHES] for s in following.servers) == [2, 3, 4]
+
+
+def test_a_client_that_goes_away_leaves_streams_that_are_cut(tmp_path: Path) -> None:
+    with server(tmp_path, "http2_server") as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load, gone = Http2Load(port, ("plain",)), threading.Event()
+
+        def halves() -> object:
+            yield b"half"
+            gone.set()
+            raise ConnectionAbortedError
+
+        with load.client() as client, pytest.raises(ConnectionAbortedError):
+            client.post("/work/1/3/plain", content=halves())
+        assert gone.is_set()
+        following.wait_spans(1)
+
+        (span,) = following.servers
+        assert dict(span.attributes)["otel_gpu.cut"] == "connection_closed"
+        assert dict(span.attributes)["http.request.body.size"] == 4
