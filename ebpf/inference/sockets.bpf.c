@@ -2,6 +2,7 @@
 /* Programs on what goes through sockets: which requests come in, and when are they answered? The kernel tells of every
  * message that a thread has received or sent (6.3), with preemption off, so that none is missed; where it lies in the
  * program's memory stands in the arguments of the system call. */
+#include "inference/channels.bpf.h"
 #include "inference/contexts.bpf.h"
 
 /* Where the bytes of the system call lie that the thread is in; false for calls that are not understood. */
@@ -56,12 +57,6 @@ static __always_inline u64 first_word(const struct given *g, u32 *bytes)
 	return word;
 }
 
-/* The end of a connection over TCP is always seen, so its socket's address will do; any other has a cookie. */
-static __always_inline u64 socket_key(struct sock *sk)
-{
-	return sk->__sk_common.skc_family == FAMILY_UNIX ? bpf_get_socket_cookie(sk) : (u64)sk;
-}
-
 /* A thread has read bytes of a request. */
 static __always_inline void claim(const struct caller *who, const struct followed *f, const struct connection *c,
 				  u64 key, int is_new)
@@ -105,14 +100,19 @@ static __always_inline void received(const struct caller *who, const struct foll
 	}
 	if (!bytes || (c && c->flags & CONNECTION_AMBIGUOUS))
 		return;
-	if (!find_bytes(&given, bytes)) {
-		if (c)
-			lose_track(c);
+	if (!find_bytes(&given, bytes) && c && !(c->flags & CONNECTION_CHANNEL)) {
+		lose_track(c);
 		return;
 	}
 	if (!c || c->in.state == MESSAGE_START || c->in.state == MESSAGE_END) {
 		word = first_word(&given, &known);
 		is_new = known && is_method(word, known, &method);
+		/* It was taken for another protocol in the middle of a body. */
+		if (is_new && c && c->flags & CONNECTION_CHANNEL && !c->request && !(c->flags & CONNECTION_BATCH))
+			c->flags = 0;
+		if ((!is_new || (c && c->flags & CONNECTION_CHANNEL)) &&
+		    received_on_channel(who, f, t, sk, key, c, bytes, word))
+			return;
 		if (!c) {
 			c = is_new ? meet_connection(who, key) : NULL;
 			if (!c)
@@ -170,8 +170,12 @@ static __always_inline void sent(const struct caller *who, const struct followed
 	struct given given;
 	struct request *r;
 
-	if (!c)
+	if (!c || c->flags & CONNECTION_CHANNEL) {
+		sent_on_channel(who, f, sk, bytes);
+		if (c)
+			answered_on_channel(c);
 		return;
+	}
 	id = (struct connection_id){ key, c->number };
 	if (f->context_offset)
 		answer_from(who, context_now(f), &id);
@@ -233,8 +237,11 @@ int socket_sent(u64 *ctx)
 	struct caller who;
 	struct followed *f = follow(&who);
 
-	if (!f)
+	if (!f) {
+		if (sk->__sk_common.skc_family == FAMILY_UNIX && sk->__sk_common.skc_cookie.counter)
+			sent_on_channel(&who, NULL, sk, bytes > 0 ? bytes : 0);
 		return 0;
+	}
 	sent(&who, f, sk, bytes > 0 ? bytes : 0);
 	return 0;
 }
@@ -247,7 +254,7 @@ static __always_inline void close_connection(u64 key)
 
 	if (!c)
 		return;
-	r = request_numbered(c->request);
+	r = c->flags & CONNECTION_CHANNEL ? NULL : request_numbered(c->request);
 	if (r) {
 		r->flags |= REQUEST_GONE;
 		end_request(r, c->out.state == MESSAGE_UNTIL_CLOSE ? ENDING_COMPLETE : ENDING_CLOSED);
@@ -262,7 +269,21 @@ int socket_changed(u64 *ctx)
 	struct sock *sk = (void *)ctx[0];
 	s32 state = ctx[2];
 
+	if (state == TCP_ESTABLISHED)
+		forget_streams(sk, 0);
+	else if (state == TCP_CLOSE)
+		forget_streams(sk, 1);
 	if (state == TCP_FIN_WAIT1 || state == TCP_LAST_ACK || state == TCP_CLOSE)
 		close_connection((u64)sk);
+	return 0;
+}
+
+/* (a time): forgets streams that nobody has used since. Run by the agent. */
+SEC("raw_tp")
+int drop_streams(u64 *ctx)
+{
+	u64 used_before = ctx[0];
+
+	bpf_for_each_map_elem(&streams, drop_stale_stream, &used_before, 0);
 	return 0;
 }
