@@ -20,7 +20,7 @@ enum frame_side {
 /* A piece of a frame with a part of a header block. */
 struct frame_piece {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 connection; /* its number */
 	u64 request;	/* whose stream it is; 0: none that is followed */
 	u64 time_ns;

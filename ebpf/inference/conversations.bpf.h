@@ -3,15 +3,15 @@
 #ifndef OTEL_GPU_INFERENCE_CONVERSATIONS_BPF_H
 #define OTEL_GPU_INFERENCE_CONVERSATIONS_BPF_H
 
-#include "inference/contexts.bpf.h"
+#include "inference/channels.bpf.h"
 #include "inference/http2.bpf.h"
 
 /* Bytes that a thread has read or written in clear: by a system call, or out of TLS. */
 struct carried {
-	u64 key;	       /* of the connection */
-	const struct sock *sk; /* NULL: not known */
-	struct scan *scan;     /* where nobody else looks at heads meanwhile; NULL: none */
-	u64 from;	       /* where they lie; 0: the system call says it */
+	u64 key;	   /* of the connection */
+	struct sock *sk;   /* NULL: not known */
+	struct scan *scan; /* where nobody else looks at heads meanwhile; NULL: none */
+	u64 from;	   /* where they lie; 0: the system call says it */
 	u32 bytes;
 	u32 is_decrypted;
 };
@@ -74,12 +74,6 @@ static __always_inline u64 first_word(const struct given *g, u32 *bytes)
 	if (!size || !from || bpf_probe_read_user(&word, size, (void *)from))
 		*bytes = 0;
 	return word;
-}
-
-/* The end of a connection over TCP is always seen, so its socket's address will do; any other has a cookie. */
-static __always_inline u64 socket_key(struct sock *sk)
-{
-	return sk->__sk_common.skc_family == FAMILY_UNIX ? bpf_get_socket_cookie(sk) : (u64)sk;
 }
 
 /* A thread has read bytes of a request. */
@@ -164,7 +158,7 @@ static __always_inline struct connection *meet_http2(const struct caller *who, s
 	struct given given;
 	u32 known = 0;
 
-	if (c && (c->request || c->flags & CONNECTION_HTTP2))
+	if (c && (c->request || c->flags & (CONNECTION_HTTP2 | CONNECTION_CHANNEL)))
 		return NULL;
 	if (carried->bytes < sizeof(u64) || !find_carried(&given, carried))
 		return NULL;
@@ -182,6 +176,7 @@ static __always_inline void received(const struct caller *who, const struct foll
 	struct connection *c = bpf_map_lookup_elem(&connections, &key), *begun;
 	struct request *r = NULL, *old;
 	u32 known, is_new = 0;
+	int is_found, may_be_channel = carried->sk && !carried->is_decrypted;
 	u8 method = 0;
 
 	turn_to_another(who);
@@ -199,14 +194,20 @@ static __always_inline void received(const struct caller *who, const struct foll
 	}
 	if (c && c->flags & CONNECTION_AMBIGUOUS)
 		return;
-	if (!find_carried(&given, carried)) {
-		if (c)
-			lose_track(c);
+	is_found = find_carried(&given, carried);
+	if (!is_found && c && !(c->flags & CONNECTION_CHANNEL)) {
+		lose_track(c);
 		return;
 	}
 	if (!c || c->in.state == MESSAGE_START || c->in.state == MESSAGE_END) {
 		word = first_word(&given, &known);
-		is_new = known && is_method(word, known, &method);
+		is_new = is_found && known && is_method(word, known, &method);
+		/* It was taken for another protocol in the middle of a body. */
+		if (is_new && c && c->flags & CONNECTION_CHANNEL && !c->request && !(c->flags & CONNECTION_BATCH))
+			c->flags = 0;
+		if (may_be_channel && (!is_new || (c && c->flags & CONNECTION_CHANNEL)) &&
+		    received_on_channel(who, f, known_thread(who), carried->sk, key, c, carried->bytes, word))
+			return;
 		if (!c) {
 			c = is_new ? meet_connection(who, key) : NULL;
 			if (!c)
@@ -268,8 +269,13 @@ static __always_inline void sent(const struct caller *who, const struct followed
 	struct given given;
 	struct request *r;
 
-	if (!c)
+	if (!c || c->flags & CONNECTION_CHANNEL) {
+		if (carried->sk && !carried->is_decrypted)
+			sent_on_channel(who, f, carried->sk, carried->bytes);
+		if (c)
+			answered_on_channel(c);
 		return;
+	}
 	id = (struct connection_id){ key, c->number };
 	if (f->context_offset)
 		answer_from(who, context_now(f), &id);
@@ -322,7 +328,7 @@ static __always_inline void close_connection(u64 key)
 		return;
 	if (c->flags & CONNECTION_HTTP2)
 		close_http2(c);
-	r = c->flags & CONNECTION_HTTP2 ? NULL : request_numbered(c->request);
+	r = c->flags & (CONNECTION_HTTP2 | CONNECTION_CHANNEL) ? NULL : request_numbered(c->request);
 	if (r) {
 		r->flags |= REQUEST_GONE;
 		end_request(r, c->out.state == MESSAGE_UNTIL_CLOSE ? ENDING_COMPLETE : ENDING_CLOSED);

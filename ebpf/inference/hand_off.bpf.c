@@ -3,6 +3,7 @@
  * their sockets, which belong to threads of the library's own. A message is told by its size and by sums over its first
  * bytes, nothing of which is kept; where messages of different requests are alike and on the way at once, nobody can tell
  * whose is received. */
+#include "inference/deliveries.bpf.h"
 #include "inference/serving.bpf.h"
 #include "lib/arguments.bpf.h"
 
@@ -66,7 +67,6 @@ struct {
 } told_senders SEC(".maps");
 
 static const struct message_on_way no_message = {};
-static const struct engine no_engine = {};
 
 static __always_inline struct message_call *call_of_thread(void)
 {
@@ -151,36 +151,6 @@ static __always_inline struct followed *followed_program(const struct caller *wh
 	return f && f->exec_id == who->exec_id ? f : NULL;
 }
 
-/* A function of its own, for its parameter's type to be told to the agent's tests. */
-static __noinline int fill_engine_event(struct engine_event *e, const struct caller *who)
-{
-	if (!e || !who)
-		return 0;
-	__builtin_memset(e, 0, sizeof(*e));
-	e->tgid = who->tgid;
-	e->exec_id = who->exec_id;
-	e->tid = who->pid_tgid;
-	e->time_ns = bpf_ktime_get_ns();
-	return 0;
-}
-
-static __always_inline void tell_engine(u32 kind, const struct caller *who, u64 request,
-					const struct program_key *sender)
-{
-	struct engine_event *e = new_engine_event(1);
-
-	if (!e) {
-		lose(LOSS_REQUESTS_FULL);
-		return;
-	}
-	fill_engine_event(e, who);
-	e->kind = kind;
-	e->request = request;
-	e->sender = sender->tgid;
-	e->sender_exec_id = sender->exec_id;
-	bpf_ringbuf_submit(e, 0);
-}
-
 static __always_inline void put_on_way(const struct caller *who, const struct message_key *key,
 				       const struct message_on_way *sent)
 {
@@ -257,21 +227,12 @@ static __always_inline int sends(const struct data *d, u64 socket)
 
 static __always_inline void deliver(const struct caller *who, const struct message_on_way *m)
 {
-	struct program_key program = { who->tgid, who->exec_id }, sender = { m->tgid, m->exec_id };
-	struct engine *engine;
+	struct program_key sender = { m->tgid, m->exec_id };
+	struct engine *engine = meet_engine(who);
 
-	engine = bpf_map_lookup_elem(&engines, &program);
-	if (!engine) {
-		if (!program_of(who))
-			meet();
-		if (!PUT_IN(engines, TABLE_ENGINES, who, &program, &no_engine)) {
-			lose(LOSS_REQUESTS_FULL);
-			return;
-		}
-		engine = bpf_map_lookup_elem(&engines, &program);
-		if (!engine)
-			return;
-	}
+	if (!engine)
+		return;
+	engine->is_sent_messages = 1;
 	/* Several parts of a message, as a rule. */
 	if (engine->request == m->request)
 		return;

@@ -197,7 +197,7 @@ int thread_waits(struct pt_regs *ctx)
 	return 0;
 }
 
-/* As socket_key() has it, of a socket over TCP; 0 for any other. */
+/* As socket_key() has it; 0 for what is no connection. */
 static __always_inline u64 key_of_descriptor(u32 descriptor)
 {
 	struct task_struct___files *task = (void *)bpf_get_current_task();
@@ -212,7 +212,7 @@ static __always_inline u64 key_of_descriptor(u32 descriptor)
 	socket = BPF_CORE_READ(file, private_data);
 	sk = BPF_CORE_READ(socket, sk);
 	family = BPF_CORE_READ(sk, __sk_common.skc_family);
-	return family == FAMILY_INET || family == FAMILY_INET6 ? (u64)sk : 0;
+	return family == FAMILY_INET || family == FAMILY_INET6 || family == FAMILY_UNIX ? socket_key(sk) : 0;
 }
 
 /* accept() and accept4() have returned: the next copy of the context that the thread is in is the connection's. */

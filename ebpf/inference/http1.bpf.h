@@ -523,7 +523,7 @@ static __always_inline void take_whole_head(struct message *m, struct request *r
 
 	if (!s || !r || m->state != MESSAGE_START || !g->from)
 		return;
-	asm volatile("" : "+r"(size)); /* the verifier must see the bound */
+	asm volatile("" : "+r"(size)); /* the verifier must see that it is 32 bits */
 	if (size > SCANNED)
 		size = SCANNED;
 	if (size < 16 || bpf_probe_read_user(s->bytes, size, (void *)g->from) || s->bytes[0] == '\r' ||

@@ -31,13 +31,13 @@ static long drop_closed(struct bpf_map *map, const u64 *key, struct http2_connec
 	if (!h->closed_ns)
 		return 0;
 	p->tgid = h->tgid;
-	p->incarnation = h->incarnation;
+	p->exec_id = h->exec_id;
 	p->connection = number;
 	p->type = FRAME_GONE;
 	if (bpf_ringbuf_output(&frames, &gone, sizeof(gone), 0))
 		http2_kept++;
 	else
-		take_out(&http2_connections, TABLE_HTTP2_CONNECTIONS, h->tgid, h->incarnation, &number);
+		take_out(&http2_connections, TABLE_HTTP2_CONNECTIONS, h->tgid, h->exec_id, &number);
 	return 0;
 }
 

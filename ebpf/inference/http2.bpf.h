@@ -45,7 +45,7 @@ struct frames {
 
 struct http2_connection {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 open_sum;  /* of the numbers of the open requests: while one is open, it is that one */
 	u64 closed_ns; /* 0: it goes on */
 	u32 open;
@@ -70,7 +70,7 @@ struct exchange_key {
 
 struct exchange {
 	u32 tgid;
-	u32 incarnation;
+	u32 exec_id;
 	u64 request;
 };
 
@@ -134,7 +134,7 @@ static __always_inline void end_exchange(struct http2_connection *h, u64 connect
 	if (!e)
 		return;
 	copy = *e;
-	if (!take_out(&exchanges, TABLE_EXCHANGES, copy.tgid, copy.incarnation, &key))
+	if (!take_out(&exchanges, TABLE_EXCHANGES, copy.tgid, copy.exec_id, &key))
 		return;
 	end_request(request_numbered(copy.request), ending);
 	if (h) {
@@ -147,7 +147,7 @@ static __always_inline struct request *begin_exchange(struct framing *g, u32 str
 {
 	struct connection *c = g->connection;
 	struct exchange_key key = { c->number, stream };
-	struct exchange e = { g->who->tgid, g->who->incarnation, 0 };
+	struct exchange e = { g->who->tgid, g->who->exec_id, 0 };
 	struct request *r = begin_request(g->who, c->number);
 
 	if (!r)
@@ -235,7 +235,7 @@ static __always_inline void tell_piece(struct framing *g, u64 bytes)
 	if (!p || f->size - f->left >= FRAME_TOLD_MOST)
 		return;
 	p->tgid = g->who->tgid;
-	p->incarnation = g->who->incarnation;
+	p->exec_id = g->who->exec_id;
 	p->connection = g->connection->number;
 	p->request = f->request;
 	p->time_ns = bpf_ktime_get_ns();
@@ -382,7 +382,7 @@ static __always_inline int begin_http2(const struct caller *who, struct connecti
 	if (!h)
 		return 0;
 	h->tgid = who->tgid;
-	h->incarnation = who->incarnation;
+	h->exec_id = who->exec_id;
 	h->sides[FRAME_CLIENT].preface = PREFACE_BYTES;
 	c->flags = (c->flags & CONNECTION_ENCRYPTED) | CONNECTION_HTTP2;
 	c->request = 0;

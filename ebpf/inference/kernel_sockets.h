@@ -15,7 +15,14 @@ struct in6_addr {
 	u8 bytes[16];
 };
 
+struct net;
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct sock_common {
+	possible_net_t skc_net;
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
 	u16 skc_dport; /* in network byte order */
@@ -26,13 +33,50 @@ struct sock_common {
 	atomic64_t skc_cookie;
 } CO_RE;
 
+struct sk_buff {
+	struct sk_buff *next;
+	unsigned int len;
+	char cb[48];
+} CO_RE;
+
+struct sk_buff_head {
+	struct sk_buff *next;
+	u32 qlen;
+} CO_RE;
+
+struct socket;
+
 struct sock {
 	struct sock_common __sk_common;
+	struct socket *sk_socket;
+	struct sk_buff_head sk_receive_queue;
 	u16 sk_type;
+} CO_RE;
+
+struct tcp_sock {
+	u32 copied_seq; /* the next byte that is read */
+	u32 write_seq;	/* and the next that is sent */
+} CO_RE;
+
+struct unix_sock {
+	struct sock *peer;
+} CO_RE;
+
+struct unix_skb_parms {
+	u32 consumed; /* bytes at its beginning that were read */
 } CO_RE;
 
 struct socket {
 	struct sock *sk;
+} CO_RE;
+
+struct inode {
+	unsigned long i_ino;
+} CO_RE;
+
+struct socket_alloc {
+	struct socket socket;
+	struct inode vfs_inode;
 } CO_RE;
 
 /* What a descriptor stands for. */
@@ -52,11 +96,14 @@ struct task_struct___files {
 	struct files_struct *files;
 } CO_RE;
 
+#define TYPE_STREAM 1
+
 #define FAMILY_UNIX 1
 #define FAMILY_INET 2
 #define FAMILY_INET6 10
 
 /* enum in include/net/tcp_states.h */
+#define TCP_ESTABLISHED 1
 #define TCP_FIN_WAIT1 4
 #define TCP_CLOSE 7
 #define TCP_LAST_ACK 9
@@ -111,6 +158,22 @@ static __always_inline void read_system_call(struct system_call *c)
 	c->arguments[3] = regs->regs[3];
 }
 #endif
+
+/* The number of a socket's inode, which the kernel gives out one after another; 0: nobody has it open any more. */
+static __always_inline u64 socket_number(struct sock *sk)
+{
+	struct socket_alloc *socket = (void *)BPF_CORE_READ(sk, sk_socket);
+
+	return socket ? BPF_CORE_READ(socket, vfs_inode.i_ino) : 0;
+}
+
+#define NUMBERED_SOCKET (1ULL << 62) /* no address looks so */
+
+/* The end of a connection over TCP is always seen, so its socket's address will do; any other has a number. */
+static __always_inline u64 socket_key(struct sock *sk)
+{
+	return BPF_CORE_READ(sk, __sk_common.skc_family) == FAMILY_UNIX ? socket_number(sk) | NUMBERED_SOCKET : (u64)sk;
+}
 
 struct io_vector {
 	u64 base;

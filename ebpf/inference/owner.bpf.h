@@ -10,6 +10,9 @@
 /* Set before loading: 0 leaves out all that is here. */
 const volatile u8 follows_requests = 0;
 
+/* Whose the work is, is told by its step: never counted by itself. */
+#define NO_OWNER_BATCH NO_OWNER_COUNT
+
 /* A thread, and whose work it does. */
 struct owning {
 	u32 tgid;
@@ -65,11 +68,28 @@ static __always_inline void owned_by_frozen(struct owning *o, const struct pytho
 	hold_in_frozen(o, c);
 }
 
+/* Whose request was handed on to this program on a channel, until it is answered. Several at once are a batch. */
+static __always_inline void owned_by_channel(struct owning *o, const struct connection *connection)
+{
+	struct request *r = request_numbered(connection->request);
+
+	if (connection->flags & CONNECTION_BATCH)
+		o->reason = NO_OWNER_BATCH;
+	else if (!connection->request)
+		o->reason = connection->flags & CONNECTION_UNCLEAR ? NO_OWNER_AMBIGUOUS : NO_OWNER_IDLE;
+	else if (!r || r->ended_ns)
+		o->reason = NO_OWNER_OUTLIVED;
+	else
+		o->request = connection->request;
+}
+
 static __always_inline void owned_by_connection(struct owning *o, const struct python_context *c)
 {
 	struct connection *connection = connection_of(&c->connection);
 
-	if (!connection || !connection->request)
+	if (connection && connection->flags & CONNECTION_CHANNEL)
+		owned_by_channel(o, connection);
+	else if (!connection || !connection->request)
 		o->reason = NO_OWNER_IDLE;
 	else if (connection->flags & CONNECTION_AMBIGUOUS)
 		o->reason = NO_OWNER_AMBIGUOUS;
@@ -80,11 +100,14 @@ static __always_inline void owned_by_connection(struct owning *o, const struct p
 static __always_inline void owned_by_thread(struct owning *o, const struct followed *f, const struct python_context *c,
 					    const struct request_thread *t)
 {
+	struct connection *connection;
 	struct request *r;
 	int is_told;
 
 	o->reason = c ? NO_OWNER_SHARED : NO_OWNER_NO_REQUEST;
-	if (!t || !t->request)
+	if (t && t->is_batch)
+		o->reason = NO_OWNER_BATCH;
+	if (!t || t->is_batch || !t->request)
 		return;
 	/* Who has read a request may work for another one by now. */
 	if (f->has_loops && !f->context_offset) {
@@ -100,6 +123,13 @@ static __always_inline void owned_by_thread(struct owning *o, const struct follo
 	if (!is_told) {
 		if (!c)
 			o->reason = NO_OWNER_UNKNOWN_CONTEXT;
+		return;
+	}
+	if (t->why == CLAIM_CHANNEL) {
+		connection = connection_of(&t->connection);
+		o->reason = NO_OWNER_IDLE;
+		if (connection && connection->request == t->request)
+			owned_by_channel(o, connection);
 		return;
 	}
 	r = request_numbered(t->request);
@@ -266,11 +296,17 @@ static __always_inline void note_work(struct request *r, struct request_thread *
 	}
 }
 
-static __always_inline int is_alone(const struct request *r)
+/* Whether the request is served by another program, which has handed it on. */
+static __always_inline int is_from_afar(const struct request *r, const struct owning *o)
+{
+	return r->tgid != o->tgid || r->exec_id != o->exec_id;
+}
+
+static __always_inline int is_alone(const struct request *r, const struct owning *o)
 {
 	u64 *count = going_on_of(r->tgid, r->exec_id);
 
-	return !r->ended_ns && count && *count == 1;
+	return !r->ended_ns && count && *count == 1 && !is_from_afar(r, o);
 }
 
 /* Whether somebody says which span of the program's own is current. */
@@ -319,7 +355,7 @@ RARE u64 charge(u64 program, u64 what, u64 amount)
 		o.reason = NO_OWNER_OUTLIVED;
 	}
 	/* While no other request goes on, what this one began can work for no other. */
-	if (r && o.holder.number && is_alone(r))
+	if (r && o.holder.number && is_alone(r, &o))
 		o.holder.number = 0;
 	holder = r && o.holder.number ? living(&o, &o.holder) : NULL;
 	if (r && o.holder.number && !holder) {
@@ -328,8 +364,12 @@ RARE u64 charge(u64 program, u64 what, u64 amount)
 	}
 	if (!r) {
 		totals = NULL;
-		if (o.reason == NO_OWNER_NO_REQUEST || o.reason == NO_OWNER_UNKNOWN_CONTEXT)
-			totals = totals_of_step(o.task, o.tgid, o.exec_id, d.family, d.kind);
+		if (o.reason == NO_OWNER_NO_REQUEST || o.reason == NO_OWNER_UNKNOWN_CONTEXT ||
+		    o.reason == NO_OWNER_BATCH)
+			totals =
+				totals_of_step(o.task, o.tgid, o.exec_id, d.family, d.kind, o.reason == NO_OWNER_BATCH);
+		if (o.reason == NO_OWNER_BATCH)
+			o.reason = NO_OWNER_AMBIGUOUS;
 		if (!totals)
 			totals = nobodys(o.tgid, o.exec_id, o.reason);
 		if (totals)
@@ -342,7 +382,8 @@ RARE u64 charge(u64 program, u64 what, u64 amount)
 	} else {
 		add_done(&r->owned, &d);
 	}
-	if (has_own_spans(o.tgid, o.exec_id))
+	/* Spans that another program made itself are in the trace of who handed the request on, or in none of it. */
+	if (!is_from_afar(r, &o) && has_own_spans(o.tgid, o.exec_id))
 		return r->id | (holder ? IS_HELD : 0);
 	note_work(r, request_thread_of(o.task, o.tgid, o.exec_id), &d, o.holder.number, 0);
 	return 0;

@@ -4,7 +4,7 @@
  * program's memory stands in the arguments of the system call. */
 #include "inference/tls.bpf.h"
 
-static __always_inline struct carried carried_by_socket(const struct sock *sk, u64 key, s32 bytes)
+static __always_inline struct carried carried_by_socket(struct sock *sk, u64 key, s32 bytes)
 {
 	return (struct carried){ .key = key, .sk = sk, .scan = scan_of_cpu(), .bytes = bytes > 0 ? bytes : 0 };
 }
@@ -36,8 +36,11 @@ int socket_sent(u64 *ctx)
 	struct caller who;
 	struct followed *f = follow(&who);
 
-	if (!f)
+	if (!f) {
+		if (sk->__sk_common.skc_family == FAMILY_UNIX && sk->__sk_common.skc_cookie.counter)
+			sent_on_channel(&who, NULL, sk, bytes > 0 ? bytes : 0);
 		return 0;
+	}
 	carried = carried_by_socket(sk, socket_key(sk), bytes);
 	if (!hides(&who, f, sk, carried.key, carried.bytes, 0))
 		sent(&who, f, &carried);
@@ -51,7 +54,21 @@ int socket_changed(u64 *ctx)
 	struct sock *sk = (void *)ctx[0];
 	s32 state = ctx[2];
 
+	if (state == TCP_ESTABLISHED)
+		forget_streams(sk, 0);
+	else if (state == TCP_CLOSE)
+		forget_streams(sk, 1);
 	if (state == TCP_FIN_WAIT1 || state == TCP_LAST_ACK || state == TCP_CLOSE)
 		close_connection((u64)sk);
+	return 0;
+}
+
+/* (a time): forgets streams that nobody has used since. Run by the agent. */
+SEC("raw_tp")
+int drop_streams(u64 *ctx)
+{
+	u64 used_before = ctx[0];
+
+	bpf_for_each_map_elem(&streams, drop_stale_stream, &used_before, 0);
 	return 0;
 }

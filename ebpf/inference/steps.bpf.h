@@ -11,10 +11,12 @@
 #include "inference/tables.bpf.h"
 
 struct engine {
-	u64 request; /* that was delivered last */
+	u64 request;	      /* that was delivered last */
+	u32 is_sent_messages; /* of ZeroMQ: it hands them on within, so what any of its threads does is for them */
+	u32 pad;
 };
 
-/* Programs that messages of requests were delivered to. Their entries are made by hand_off.bpf.c. */
+/* Programs that messages of requests were delivered to. Their entries are made by deliveries.bpf.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -118,15 +120,17 @@ static __always_inline struct step *new_step(u64 task, u32 tgid, u32 exec_id)
 }
 
 /* Where what the calling thread has just done is added: to its step, where its program is an engine. NULL where it is none, and
- * for what no step has begun. */
-static __always_inline struct gpu_totals *totals_of_step(u64 task, u32 tgid, u32 exec_id, u32 family, u32 kind)
+ * for what no step has begun. Of programs that get requests on plain channels alone, threads that have read them have steps. */
+static __always_inline struct gpu_totals *totals_of_step(u64 task, u32 tgid, u32 exec_id, u32 family, u32 kind,
+							 int has_read)
 {
 	int begins = family == FAMILY_LAUNCH || family == FAMILY_GRAPH_LAUNCH ||
 		     (family == FAMILY_COPY && kind == COPY_HOST_TO_DEVICE);
 	struct program_key program = { tgid, exec_id };
+	struct engine *engine = bpf_map_lookup_elem(&engines, &program);
 	struct step *s;
 
-	if (!bpf_map_lookup_elem(&engines, &program))
+	if (!engine || (!has_read && !engine->is_sent_messages))
 		return NULL;
 	s = step_of_thread(task, tgid, exec_id);
 	if (!begins)

@@ -86,7 +86,11 @@ struct connection {
 #define CONNECTION_AMBIGUOUS 1
 #define CONNECTION_ENCRYPTED 2 /* what goes through its socket is TLS: its messages are seen where they are in clear */
 #define CONNECTION_HTTP2 4
-#define CONNECTION_LOST 8 /* of HTTP/2: where frames begin is not known any more */
+#define CONNECTION_LOST 8      /* of HTTP/2: where frames begin is not known any more */
+#define CONNECTION_CHANNEL 16  /* no HTTP: on it other programs hand on requests of theirs */
+#define CONNECTION_BATCH 32    /* and several were handed on before the first was answered */
+#define CONNECTION_AWAITS 64   /* who sent what was read last was not seen doing so yet */
+#define CONNECTION_UNCLEAR 128 /* what was read last was for several, or it is not known for whom */
 #define METHOD_HEAD 1
 #define METHOD_CONNECT 2
 
@@ -108,9 +112,10 @@ struct connection_id {
 /* Why a thread works for a request. */
 enum claim {
 	CLAIM_NONE,
-	CLAIM_READ,   /* it read it */
-	CLAIM_ITEM,   /* it took from a queue what somebody who worked for it put there */
-	CLAIM_THREAD, /* who started the thread worked for it */
+	CLAIM_READ,    /* it read it */
+	CLAIM_ITEM,    /* it took from a queue what somebody who worked for it put there */
+	CLAIM_THREAD,  /* who started the thread worked for it */
+	CLAIM_CHANNEL, /* it read what another program sent for it */
 };
 
 /* A context that holds what it and those below it do until it ends. */
@@ -135,7 +140,8 @@ struct request_thread {
 	u8 why;			       /* enum claim */
 	u8 is_loop;		       /* it waits for several descriptors at a time: an event loop */
 	u8 awaits_enter;	       /* bytes were read outside of contexts: the next one entered is the server's */
-	u32 pad;
+	u8 is_batch; /* it read requests of others before it had answered those before: what it does is for several */
+	u8 pad[3];
 };
 
 /* Threads by caller.task. */

@@ -67,7 +67,7 @@ static __always_inline int carried_by_call(struct pt_regs *ctx, const struct cal
 		return 0;
 	*carried = (struct carried){
 		.key = s->connection.key,
-		.sk = (const struct sock *)s->socket,
+		.sk = (struct sock *)s->socket,
 		.scan = &t->scan,
 		.from = t->buffer,
 		.bytes = bytes,

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 ENGINE_MAPS = ("engines", "engine_events", "steps")
 """What the programs which follow messages share with those that count."""
 ENGINE_TRACEPOINTS = ("step_thread_ends",)
-ENGINE_RUN_HERE = ("tell_steps", "drop_messages")
+ENGINE_RUN_HERE = ("tell_steps", "drop_messages", "drop_streams")
 
 _IDLE_NS = 200_000_000
 """A thread that did nothing for so long since the host saw its step done has ended it."""
@@ -103,8 +103,9 @@ class Engines:
         """
         programs = bpf.programs()
         self._tell_steps, self._drop_messages = programs["tell_steps"], programs["drop_messages"]
+        self._drop_streams = programs["drop_streams"]
         self._requests, self._steps = bpf.map("requests"), bpf.map("steps")
-        self._tables = {name: bpf.map(name) for name in ("engines", "steps", "messages")}
+        self._tables = {name: bpf.map(name) for name in ("engines", "steps", "messages", "streams")}
         self._processes = processes
         self._rules = rules
         self._wall_ns = wall_ns
@@ -163,6 +164,7 @@ class Engines:
             Table.ENGINES: by_key(self._tables["engines"]),
             Table.STEPS: by_value(self._tables["steps"], 0),
             Table.MESSAGES: by_value(self._tables["messages"], 0),
+            Table.STREAMS: by_value(self._tables["streams"], 0),
         }
 
     def health(self) -> list[Health]:
@@ -184,15 +186,16 @@ class Engines:
         All requests that were over by then must have been taken in. With `last`, nothing is waited for.
         """
         self._ring.drain()
+        now = time.monotonic_ns()
+        if now - self._swept_ns > _SWEEP_NS:
+            self._swept_ns = now
+            run_once(self._drop_messages, max(now - _STALE_NS, 0))
+            run_once(self._drop_streams, max(now - _STALE_NS, 0))
         if not self._has_engines:
             # All that were over before have come by no engine.
             with self._lock:
                 return [self._let_go(request) for request in list(self._held.values())], []
-        now = time.monotonic_ns()
         run_once(self._tell_steps, _NEVER if last else now - _IDLE_NS, _NEVER if last else now - _LONG_NS)
-        if now - self._swept_ns > _SWEEP_NS:
-            self._swept_ns = now
-            run_once(self._drop_messages, max(now - _STALE_NS, 0))
         # Before the ring: what goes on here is told later, and what does not was told or begins later.
         going_on = self._steps_that_go_on()
         self._ring.drain()

@@ -24,7 +24,7 @@ FRAME_PIECE, FRAME_TOLD_MOST = 768, 16_384
 FRAME_GONE = 255
 """As a type: the connection is no more."""
 PIECE = struct.Struct("<IIQQQIIIIHBBB3x")
-"""tgid, incarnation, connection, request, time_ns; number, stream, size, at; bytes, side, type, flags; then the bytes."""
+"""tgid, exec_id, connection, request, time_ns; number, stream, size, at; bytes, side, type, flags; then the bytes."""
 _MOST_CONNECTIONS = 16_384
 _MOST_REQUESTS = 65_536
 
@@ -85,10 +85,10 @@ class Frames:
         """Take in a piece of a frame."""
         if len(record) < PIECE.size:
             return
-        tgid, incarnation, connection, request, time_ns, number, stream, size, at, used, side, kind, flags = (
+        tgid, exec_id, connection, request, time_ns, number, stream, size, at, used, side, kind, flags = (
             PIECE.unpack_from(record)
         )
-        program = ProgramId(tgid, incarnation)
+        program = ProgramId(tgid, exec_id)
         if kind == FRAME_GONE:
             self._connections.pop((program, connection), None)
             return
