@@ -135,7 +135,8 @@ struct request_thread {
 	u8 why;			       /* enum claim */
 	u8 is_loop;		       /* it waits for several descriptors at a time: an event loop */
 	u8 awaits_enter;	       /* bytes were read outside of contexts: the next one entered is the server's */
-	u32 pad;
+	u8 waits_in_grpc;	       /* it waits for descriptors in gRPC's core */
+	u8 pad[3];
 };
 
 /* Threads by caller.task. */
