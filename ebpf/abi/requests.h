@@ -55,8 +55,10 @@ struct followed {
 	u64 trusted_ns;	 /* what they read before (CLOCK_MONOTONIC) is not charged to them */
 	u32 has_learned; /* set here: the context that uvloop runs callbacks in is known, */
 	u32 learns_anew; /* or there is one that is not */
+	u64 grpc;	 /* gRPC's core for Python, from here; 0: it has none */
+	u64 grpc_end;	 /* to here */
 };
-_Static_assert(sizeof(struct followed) == 72, "followed crosses the border");
+_Static_assert(sizeof(struct followed) == 88, "followed crosses the border");
 
 /* Where a program says which span of its own tracing is current in a thread. Written by the agent. */
 #define SPAN_TYPES 3

@@ -59,7 +59,7 @@ static __always_inline u64 first_word(const struct given *g, u32 *bytes)
 {
 	u64 word = 0, from = g->from;
 	struct io_vector v;
-	u32 size = g->left;
+	u64 size = g->left;
 
 	if (g->vectors) {
 		if (bpf_probe_read_user(&v, sizeof(v), (void *)g->vectors))
@@ -68,6 +68,7 @@ static __always_inline u64 first_word(const struct given *g, u32 *bytes)
 		if (size > v.bytes)
 			size = v.bytes;
 	}
+	asm volatile("" : "+r"(size)); /* the verifier must see the bound */
 	if (size > sizeof(word))
 		size = sizeof(word);
 	*bytes = size;
@@ -122,9 +123,22 @@ static __always_inline void turn_to_another(const struct caller *who)
 		t->request = 0;
 }
 
-/* Takes frames of HTTP/2. Returns how many requests began with them. */
-static __always_inline u32 take_http2(const struct caller *who, struct connection *c, const struct carried *carried,
-				      u32 side)
+/* Whether gRPC's core reads: in threads of its own, which have no Python, or in the one that waits in it. */
+static __always_inline int is_grpc(const struct caller *who, const struct followed *f)
+{
+	struct request_thread *t;
+
+	if (!f->grpc)
+		return 0;
+	if (!thread_state_now(f))
+		return 1;
+	t = known_thread(who);
+	return t && t->waits_in_grpc;
+}
+
+/* Takes frames of HTTP/2. */
+static __always_inline void take_http2(const struct caller *who, struct connection *c, const struct carried *carried,
+				       u32 side, u32 is_of_grpc)
 {
 	struct http2_connection *h = http2_of(c);
 	struct message *m = side == FRAME_CLIENT ? &c->in : &c->out;
@@ -137,18 +151,22 @@ static __always_inline u32 take_http2(const struct caller *who, struct connectio
 		.scratch = carried->scan,
 		.side = side,
 		.is_decrypted = carried->is_decrypted,
+		.is_of_grpc = is_of_grpc,
 	};
 
-	if (!h)
-		return 0;
-	if (!carried->bytes || c->flags & CONNECTION_LOST)
-		return 0;
+	if (!h || !carried->bytes)
+		return;
+	if (c->flags & CONNECTION_LOST) {
+		if (is_of_grpc)
+			call_arrives(who->tgid, who->incarnation, 0);
+		return;
+	}
 	g.frames = side == FRAME_CLIENT ? &h->sides[FRAME_CLIENT] : &h->sides[FRAME_SERVER];
 	if (!find_carried(g.given, carried)) {
 		lose_frames(c, h);
-		return 0;
+		return;
 	}
-	return take_frames(&g);
+	take_frames(&g);
 }
 
 /* Whether a connection begins with HTTP/2's preface: nothing was asked on it before. */
@@ -188,10 +206,12 @@ static __always_inline void received(const struct caller *who, const struct foll
 			c = begun;
 	}
 	if (c && c->flags & CONNECTION_HTTP2) {
-		take_http2(who, c, carried, FRAME_CLIENT);
+		take_http2(who, c, carried, FRAME_CLIENT, is_grpc(who, f));
 		claim(who, f, c, carried, 1);
 		return;
 	}
+	if (is_grpc(who, f))
+		call_arrives(who->tgid, who->incarnation, 0);
 	if (c && c->flags & CONNECTION_AMBIGUOUS)
 		return;
 	is_found = find_carried(&given, carried);
@@ -280,7 +300,7 @@ static __always_inline void sent(const struct caller *who, const struct followed
 	if (f->context_offset)
 		answer_from(who, context_now(f), &id);
 	if (c->flags & CONNECTION_HTTP2) {
-		take_http2(who, c, carried, FRAME_SERVER);
+		take_http2(who, c, carried, FRAME_SERVER, 0);
 		return;
 	}
 	if (!carried->bytes || c->flags & CONNECTION_AMBIGUOUS)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* How does work go from thread to thread? Through _queue.SimpleQueue, as executors hand it on, and by new threads; and when
  * does a thread no longer work for a request? */
+#include "inference/calls.bpf.h"
 #include "inference/contexts.bpf.h"
 #include "inference/kernel_sockets.h"
 
@@ -19,6 +20,17 @@ struct {
 	__type(value, struct queued);
 } queue_items SEC(".maps");
 
+/* The thread of grpc.server puts each call into an executor, and nothing else. */
+static __always_inline void own_call(struct owning *o, const struct caller *who)
+{
+	struct request_thread *t = known_thread(who);
+
+	if (!t || !t->waits_in_grpc)
+		return;
+	o->holder.number = 0;
+	o->request = call_is_put(who->tgid, who->incarnation);
+}
+
 /* put(self, args, ...): the item is the first of the arguments. */
 SEC("uprobe")
 int item_put(struct pt_regs *ctx)
@@ -34,6 +46,8 @@ int item_put(struct pt_regs *ctx)
 	key = (struct live_key){ who.tgid, who.exec_id, read_word(SECOND_ARGUMENT(ctx)) };
 	o = owning_of(&who, context_now(f));
 	own(&o, f);
+	if (f->grpc)
+		own_call(&o, &who);
 	known = bpf_map_lookup_elem(&queue_items, &key);
 	if (!o.request) {
 		if (known)
@@ -144,8 +158,9 @@ int request_thread_ends(u64 *ctx)
 }
 
 /* A thread waits for descriptors: several of them make it an event loop; one is a wait with a time limit. */
-static __always_inline void waits_for_descriptors(s32 most)
+static __always_inline void waits_for_descriptors(struct pt_regs *ctx, s32 most)
 {
+	u64 from;
 	struct request_thread *t;
 	struct followed *f;
 	struct caller who;
@@ -161,6 +176,10 @@ static __always_inline void waits_for_descriptors(s32 most)
 	if (!t)
 		return;
 	t->is_loop = 1;
+	if (f->grpc) {
+		from = RETURNS_TO(ctx);
+		t->waits_in_grpc = from >= f->grpc && from < f->grpc_end;
+	}
 	t->accepted.number = 0;
 	t->awaits_enter = 0;
 	if (t->why == CLAIM_READ)
@@ -171,7 +190,7 @@ static __always_inline void waits_for_descriptors(s32 most)
 SEC("uprobe")
 int loop_waits(struct pt_regs *ctx)
 {
-	waits_for_descriptors(THIRD_ARGUMENT(ctx));
+	waits_for_descriptors(ctx, THIRD_ARGUMENT(ctx));
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #define OTEL_GPU_INFERENCE_HTTP2_BPF_H
 
 #include "abi/frames.h"
+#include "inference/calls.bpf.h"
 #include "inference/serving.bpf.h"
 
 /* Header blocks, see struct frame_piece. Read by the agent. */
@@ -97,7 +98,7 @@ struct framing {
 	u32 side;
 	u32 is_decrypted;
 	u32 is_lost;
-	u32 begun; /* requests */
+	u32 is_of_grpc; /* its core has read it */
 };
 _Static_assert(sizeof(struct frame_piece) <= sizeof(struct scan), "pieces are put together there");
 
@@ -163,7 +164,6 @@ static __always_inline struct request *begin_exchange(struct framing *g, u32 str
 	r->flags |= REQUEST_HTTP2 | (g->is_decrypted ? REQUEST_ENCRYPTED : 0);
 	__sync_fetch_and_add(&g->http2->open, 1);
 	__sync_fetch_and_add(&g->http2->open_sum, e.request);
-	g->begun++;
 	return r;
 }
 
@@ -186,6 +186,8 @@ static __always_inline void frame_begins(struct framing *g)
 	if (g->side == FRAME_CLIENT && f->type == FRAME_HEADERS && f->stream & 1 && f->stream > h->last_stream) {
 		h->last_stream = f->stream;
 		r = begin_exchange(g, f->stream);
+		if (g->is_of_grpc)
+			call_arrives(g->who->tgid, g->who->incarnation, r ? r->id : 0);
 	} else {
 		r = request_on(g->connection->number, f->stream);
 	}
@@ -355,17 +357,14 @@ static __always_inline void lose_frames(struct connection *c, struct http2_conne
 	}
 }
 
-/* Takes what one side has sent. Returns how many requests began with it. */
-static __always_inline u32 take_frames(struct framing *g)
+/* Takes what one side has sent. */
+static __always_inline void take_frames(struct framing *g)
 {
-	if (g->connection->flags & CONNECTION_LOST)
-		return 0;
 	bpf_loop(FRAME_MOST_STEPS, frame_step, g, 0);
 	if (g->is_lost || g->given->left)
 		lose_frames(g->connection, g->http2);
 	else
 		settle_open(g->connection, g->http2);
-	return g->begun;
 }
 
 /* A connection begins with HTTP/2's preface. */

@@ -12,11 +12,13 @@
 #define FIRST_ARGUMENT(ctx) ((ctx)->di)
 #define SECOND_ARGUMENT(ctx) ((ctx)->si)
 #define THIRD_ARGUMENT(ctx) ((ctx)->dx)
+#define RETURNS_TO(ctx) read_word((ctx)->sp) /* before the function's first push */
 #else
 #define RETURNED(ctx) ((ctx)->regs[0])
 #define FIRST_ARGUMENT(ctx) ((ctx)->regs[0])
 #define SECOND_ARGUMENT(ctx) ((ctx)->regs[1])
 #define THIRD_ARGUMENT(ctx) ((ctx)->regs[2])
+#define RETURNS_TO(ctx) ((ctx)->regs[30])
 #endif
 
 /* Requests that have ended, in this order: each once. Larger than the table of requests. */

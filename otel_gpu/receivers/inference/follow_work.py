@@ -152,6 +152,11 @@ def is_uvloop(path: bytes) -> bool:
     return b"/uvloop/" in path
 
 
+def is_grpc(path: bytes) -> bool:
+    """Tell whether a mapped file is gRPC's core for Python."""
+    return os.path.basename(path).startswith(b"cygrpc.")
+
+
 def is_looked_at(path: bytes) -> bool:
     """Tell whether a mapped file may be one in which programs go."""
     name = os.path.basename(path)

@@ -37,6 +37,7 @@ from .follow_work import (
     FollowSite,
     Image,
     PythonPlaces,
+    is_grpc,
     is_looked_at,
     is_uvloop,
     look_at_process,
@@ -74,6 +75,8 @@ class _Followed:
     since_boot_ns: int = 0
     trusted_ns: int = 0
     has_uvloop: bool = False
+    grpc: tuple[int, int] = (0, 0)
+    """From where to where gRPC's core is mapped."""
     learning: Link | None = None
     """What learns in which context uvloop runs callbacks, while it is to be learned."""
     learned_at: float = -math.inf
@@ -224,6 +227,7 @@ class FollowedPrograms:
         executable = _executable(process.pid)
         files = [f for f in mapped if f.inode and (is_looked_at(f.path) or f.path == executable)]
         process.has_uvloop = any(is_uvloop(f.path) for f in mapped)
+        grpc = next(((f.start, f.end) for f in mapped if is_grpc(f.path)), (0, 0))
         images = tuple(Image(f.start, f.end, f.offset, f.path) for f in files)
         own = next((number for number, image in enumerate(images) if image.path == executable), -1)
         request = FollowRequest(self._rules, images, own)
@@ -246,7 +250,8 @@ class FollowedPrograms:
             if self._closed or self._processes.get(process.pid) is not process:
                 self._release(process)
                 return
-        if not process.is_told or process.python != found.python:
+        if not process.is_told or process.python != found.python or process.grpc != grpc:
+            process.grpc = grpc
             process.python, process.hides_loops = found.python, found.hides_loops
             self._tell(process)
 
@@ -282,6 +287,7 @@ class FollowedPrograms:
         loops = list(_loops_of(process.pid))
         for tid in loops:
             self._loops.put((process.pid << 32 | tid).to_bytes(8, "little"), b"\1")
+        value["grpc"], value["grpc_end"] = process.grpc
         value["has_loops"] = process.hides_loops or bool(loops)
         if not process.since_boot_ns:
             process.since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)

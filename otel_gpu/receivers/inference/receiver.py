@@ -263,7 +263,8 @@ class InferenceReceiver(LibraryReceiver):
         with self._component:
             self._shared.forget(programs)
             for program in programs:
-                self._object.map("going_on").delete(np.array([program], PROGRAM_KEY).tobytes())
+                for name in ("going_on", "arrived_calls"):
+                    self._object.map(name).delete(np.array([program], PROGRAM_KEY).tobytes())
         for process in ended:
             self.followed.forget(process.pid)
             self.own_spans.forget(process.pid)

@@ -105,6 +105,8 @@ FOLLOWED = np.dtype(
         ("trusted_ns", "<u8"),
         ("has_learned", "<u4"),
         ("learns_anew", "<u4"),
+        ("grpc", "<u8"),
+        ("grpc_end", "<u8"),
     ]
 )
 SPAN_TYPES = 3
