@@ -30,9 +30,9 @@ struct {
 
 static const struct arrived_calls no_calls = {};
 
-static __always_inline struct arrived_calls *calls_of(u32 tgid, u32 incarnation)
+static __always_inline struct arrived_calls *calls_of(u32 tgid, u32 exec_id)
 {
-	struct program_key key = { tgid, incarnation };
+	struct program_key key = { tgid, exec_id };
 	struct arrived_calls *a = bpf_map_lookup_elem(&arrived_calls, &key);
 
 	if (a)
@@ -42,9 +42,9 @@ static __always_inline struct arrived_calls *calls_of(u32 tgid, u32 incarnation)
 }
 
 /* One of the core's threads, or the one that waits in it, has read a call: 0 for what is not followed. */
-static __always_inline void call_arrives(u32 tgid, u32 incarnation, u64 request)
+static __always_inline void call_arrives(u32 tgid, u32 exec_id, u64 request)
 {
-	struct arrived_calls *a = calls_of(tgid, incarnation);
+	struct arrived_calls *a = calls_of(tgid, exec_id);
 	u64 now = bpf_ktime_get_ns();
 
 	if (!a)
@@ -65,9 +65,9 @@ static __always_inline void call_arrives(u32 tgid, u32 incarnation, u64 request)
 }
 
 /* A call is put: which one, or 0 where nobody can tell. */
-static __always_inline u64 call_is_put(u32 tgid, u32 incarnation)
+static __always_inline u64 call_is_put(u32 tgid, u32 exec_id)
 {
-	struct arrived_calls *a = calls_of(tgid, incarnation);
+	struct arrived_calls *a = calls_of(tgid, exec_id);
 	u64 counts, sum, now = bpf_ktime_get_ns();
 
 	if (!a)

@@ -158,7 +158,7 @@ static __always_inline void take_http2(const struct caller *who, struct connecti
 		return;
 	if (c->flags & CONNECTION_LOST) {
 		if (is_of_grpc)
-			call_arrives(who->tgid, who->incarnation, 0);
+			call_arrives(who->tgid, who->exec_id, 0);
 		return;
 	}
 	g.frames = side == FRAME_CLIENT ? &h->sides[FRAME_CLIENT] : &h->sides[FRAME_SERVER];
@@ -194,7 +194,7 @@ static __always_inline void received(const struct caller *who, const struct foll
 	struct connection *c = bpf_map_lookup_elem(&connections, &key), *begun;
 	struct request *r = NULL, *old;
 	u32 known, is_new = 0;
-	int is_found, may_be_channel = carried->sk && !carried->is_decrypted;
+	int is_found;
 	u8 method = 0;
 
 	turn_to_another(who);
@@ -211,7 +211,7 @@ static __always_inline void received(const struct caller *who, const struct foll
 		return;
 	}
 	if (is_grpc(who, f))
-		call_arrives(who->tgid, who->incarnation, 0);
+		call_arrives(who->tgid, who->exec_id, 0);
 	if (c && c->flags & CONNECTION_AMBIGUOUS)
 		return;
 	is_found = find_carried(&given, carried);
@@ -225,8 +225,7 @@ static __always_inline void received(const struct caller *who, const struct foll
 		/* It was taken for another protocol in the middle of a body. */
 		if (is_new && c && c->flags & CONNECTION_CHANNEL && !c->request && !(c->flags & CONNECTION_BATCH))
 			c->flags = 0;
-		if (may_be_channel && (!is_new || (c && c->flags & CONNECTION_CHANNEL)) &&
-		    received_on_channel(who, f, known_thread(who), carried->sk, key, c, carried->bytes, word))
+		if (c && c->flags & CONNECTION_CHANNEL)
 			return;
 		if (!c) {
 			c = is_new ? meet_connection(who, key) : NULL;

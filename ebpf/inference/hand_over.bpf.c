@@ -28,7 +28,7 @@ static __always_inline void own_call(struct owning *o, const struct caller *who)
 	if (!t || !t->waits_in_grpc)
 		return;
 	o->holder.number = 0;
-	o->request = call_is_put(who->tgid, who->incarnation);
+	o->request = call_is_put(who->tgid, who->exec_id);
 }
 
 /* put(self, args, ...): the item is the first of the arguments. */

@@ -187,7 +187,7 @@ static __always_inline void frame_begins(struct framing *g)
 		h->last_stream = f->stream;
 		r = begin_exchange(g, f->stream);
 		if (g->is_of_grpc)
-			call_arrives(g->who->tgid, g->who->incarnation, r ? r->id : 0);
+			call_arrives(g->who->tgid, g->who->exec_id, r ? r->id : 0);
 	} else {
 		r = request_on(g->connection->number, f->stream);
 	}

@@ -27,6 +27,38 @@ int socket_received(u64 *ctx)
 	return 0;
 }
 
+/* Runs behind the one above, which has more on the stack than there is room for beside this. (sock, bytes or error, flags) */
+SEC("tp_btf/sock_recv_length")
+int channel_received(u64 *ctx)
+{
+	struct sock *sk = (void *)ctx[0];
+	s32 bytes = ctx[1], flags = ctx[2];
+	struct tls_thread *tls = tls_thread_now();
+	u64 key = socket_key(sk), word = 0;
+	struct connection *c;
+	struct given given;
+	struct caller who;
+	struct followed *f = follow(&who);
+	u32 known = 0;
+	u8 method;
+
+	if (!f || flags & PEEK || bytes <= 0 || (tls && is_in_call(tls)))
+		return 0;
+	c = bpf_map_lookup_elem(&connections, &key);
+	if (c && c->flags & (CONNECTION_ENCRYPTED | CONNECTION_HTTP2 | CONNECTION_AMBIGUOUS))
+		return 0;
+	if (!c || !(c->flags & CONNECTION_CHANNEL)) {
+		if (c && c->request)
+			return 0;
+		find_bytes(&given, bytes);
+		word = first_word(&given, &known);
+		if (known && (is_method(word, known, &method) || word == PREFACE))
+			return 0;
+	}
+	received_on_channel(&who, f, known_thread(&who), sk, key, c, bytes, word);
+	return 0;
+}
+
 SEC("tp_btf/sock_send_length")
 int socket_sent(u64 *ctx)
 {

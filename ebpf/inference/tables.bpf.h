@@ -141,7 +141,7 @@ struct request_thread {
 	u8 is_loop;		       /* it waits for several descriptors at a time: an event loop */
 	u8 awaits_enter;	       /* bytes were read outside of contexts: the next one entered is the server's */
 	u8 is_batch; /* it read requests of others before it had answered those before: what it does is for several */
-	u8 waits_in_grpc;	       /* it waits for descriptors in gRPC's core */
+	u8 waits_in_grpc; /* it waits for descriptors in gRPC's core */
 	u8 pad[2];
 };
 

@@ -49,6 +49,7 @@ _log = logging.getLogger(__name__)
 
 TRACEPOINTS = (
     "socket_received",
+    "channel_received",
     "socket_sent",
     "socket_changed",
     "thread_begins",
