@@ -6,6 +6,7 @@
 
 #include "inference/own_spans.bpf.h"
 #include "inference/steps.bpf.h"
+#include "lib/atomics.bpf.h"
 
 /* Set before loading: 0 leaves out all that is here. */
 const volatile u8 follows_requests = 0;
@@ -413,7 +414,7 @@ RARE u64 meet_own_span(u64 program, u64 request)
 	s = span_source_of(tgid, exec_id);
 	if (!find_own_span(s, context, t && t->is_loop, &own) || own.flags & SPAN_REMOTE)
 		return 0;
-	is_first = !r->own_met && !__sync_val_compare_and_swap(&r->own_met, 0, 1);
+	is_first = !r->own_met && CHANGES(&r->own_met, 0, 1);
 	if (!is_first && (r->own.trace[0] != own.trace[0] || r->own.trace[1] != own.trace[1]))
 		return 0;
 	if (own.span != r->kind_known_of) {

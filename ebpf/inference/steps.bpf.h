@@ -9,6 +9,7 @@
 #include "abi/programs.h"
 #include "abi/rows.h"
 #include "inference/tables.bpf.h"
+#include "lib/atomics.bpf.h"
 
 struct engine {
 	u64 request;	      /* that was delivered last */
@@ -51,18 +52,10 @@ static __always_inline struct engine_event *new_engine_event(u32 parts)
 	return bpf_ringbuf_reserve(&engine_events, sizeof(struct engine_event), 0);
 }
 
-/* Kernels before 5.12 refuse a program that the instruction stands in, used or not; they follow no requests. */
-#ifndef BEFORE_5_17
 static __always_inline int step_changes(struct step *s, u32 from, u32 to)
 {
-	return __sync_val_compare_and_swap(&s->state, from, to) == from;
+	return CHANGES(&s->state, from, to);
 }
-#else
-static __always_inline int step_changes(struct step *s, u32 from, u32 to)
-{
-	return 0;
-}
-#endif
 
 /* Tells a step that was taken. Where there is no room it goes on, with what comes next. */
 static __always_inline int tell_step(struct step *s, u64 ended_ns)

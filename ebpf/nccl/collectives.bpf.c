@@ -2,6 +2,7 @@
 /* Calls that put work on a stream: collectives, which all ranks make in the same order, and messages between two of them. */
 #include "abi/cookies.h"
 #include "abi/nccl.h"
+#include "lib/atomics.bpf.h"
 #include "nccl/arrivals.bpf.h"
 #include "nccl/comms.bpf.h"
 #include "nccl/rows.bpf.h"
@@ -108,7 +109,7 @@ static __always_inline int enqueue(struct pt_regs *ctx, int is_collective)
 	call->bytes = bytes_of(call->signature.count, call->signature.datatype);
 	comm = identify_comm(&who, call, cookie);
 	if (comm && is_collective) {
-		call->sequence = __sync_fetch_and_add(&comm->sequence, 1) + 1;
+		call->sequence = COUNT_UP(&comm->sequence);
 		comm->last = call->signature;
 		comm->entered_ns = call->start_ns;
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* How do communicators come to be, and when do they end? */
 #include "abi/nccl.h"
+#include "lib/atomics.bpf.h"
 #include "nccl/comms.bpf.h"
 #include "nccl/rows.bpf.h"
 #include "nccl/threads.bpf.h"
@@ -104,7 +105,7 @@ static __always_inline int comm_from(struct pt_regs *ctx, int has_color)
 	old = comm_at(&who, argument(ctx, 0));
 	if (!old)
 		return 0;
-	hash = fnv_word(old->comm, __sync_fetch_and_add(&old->splits, 1));
+	hash = fnv_word(old->comm, COUNT_UP(&old->splits) - 1);
 	hash = fnv_word(hash, has_color ? (u32)argument(ctx, 1) : ~0ULL);
 	call->comm = hash ? hash : 1;
 	return 0;
