@@ -27,6 +27,16 @@ int socket_received(u64 *ctx)
 	return 0;
 }
 
+/* What the bytes begin with that the system call has read; 0: not known. Verified by itself. */
+RARE u64 first_word_read(u32 bytes)
+{
+	struct given given;
+	u32 known = 0;
+
+	find_bytes(&given, bytes);
+	return first_word(&given, &known);
+}
+
 /* Runs behind the one above, which has more on the stack than there is room for beside this. (sock, bytes or error, flags) */
 SEC("tp_btf/sock_recv_length")
 int channel_received(u64 *ctx)
@@ -36,10 +46,8 @@ int channel_received(u64 *ctx)
 	struct tls_thread *tls = tls_thread_now();
 	u64 key = socket_key(sk), word = 0;
 	struct connection *c;
-	struct given given;
 	struct caller who;
 	struct followed *f = follow(&who);
-	u32 known = 0;
 	u8 method;
 
 	if (!f || flags & PEEK || bytes <= 0 || (tls && is_in_call(tls)))
@@ -50,9 +58,8 @@ int channel_received(u64 *ctx)
 	if (!c || !(c->flags & CONNECTION_CHANNEL)) {
 		if (c && c->request)
 			return 0;
-		find_bytes(&given, bytes);
-		word = first_word(&given, &known);
-		if (known && (is_method(word, known, &method) || word == PREFACE))
+		word = first_word_read(bytes);
+		if (is_method(word, sizeof(word), &method) || word == PREFACE)
 			return 0;
 	}
 	received_on_channel(&who, f, known_thread(&who), sk, key, c, bytes, word);
