@@ -56,14 +56,6 @@ class Resource:
     """What a series is about: an observed process, a GPU, or the agent itself."""
 
     attributes: Attributes
-    _hash: int = field(init=False, repr=False, compare=False)
-    """Worked out once: every table on the way finds what belongs to it by this."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(self.attributes))
-
-    def __hash__(self) -> int:
-        return self._hash
 
 
 class Buckets:
