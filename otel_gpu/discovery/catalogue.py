@@ -17,9 +17,8 @@ from .libraries import CLASSIFICATION, Library, classify
 
 _log = logging.getLogger(__name__)
 _MAX_KNOWN = 16_384
-_LIBRARY_S, _OTHER_S, _UNTOLD_S = 10.0, 60.0, 5.0
-"""How long a file is taken for what it was: it may be written anew where it lies. The last is of files that were of no
-interest and have no generation: another one may have the same inode. What every program maps is such on many a host."""
+_LIBRARY_S, _OTHER_S = 10.0, 60.0
+"""How long a file is taken for what it was: it may be written anew where it lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class LibraryCatalogue:
         """Yield those of the files that are libraries of interest.
 
         `generations` are their inodes' generation numbers, 0 or missing where they are not known: then a file that was of
-        no interest is looked at again soon, as it may be another by now.
+        no interest is looked at again, as it may be another by now.
         """
         unknown: list[tuple[MappedFile, _Key]] = []
         seen: set[_Key] = set()
@@ -59,8 +58,8 @@ class LibraryCatalogue:
             seen.add(key)
             with self._lock:
                 library, seen_at = self._known.get(key, (None, -math.inf))
-            kept_s = _LIBRARY_S if library is not None else _OTHER_S if key.generation else _UNTOLD_S
-            if time.monotonic() - seen_at > kept_s:
+            age_s = time.monotonic() - seen_at
+            if age_s > _LIBRARY_S if library is not None else age_s > _OTHER_S or not key.generation:
                 unknown.append((file, key))
             elif library is not None:
                 yield file, library
