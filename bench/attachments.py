@@ -27,6 +27,7 @@ from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.signals.cuda import KERNEL_LAUNCH_CALLS
 
 _SEEN, _UNSEEN = 100, 10
 _ROWS = 65_536
@@ -91,7 +92,7 @@ def cycles(times: int, link: LinkMode = "auto") -> Cycles:
                 done.detach_s.append(time.perf_counter() - began)
                 other.do(f"launch {_UNSEEN}")
                 done.left_behind += (other.is_probed(path) or busy.is_probed(path)) and not _others_probe(path)
-                done.counted += sum(m.value for m in cuda.collect() if m.metric is cuda.KERNEL_LAUNCH_CALLS)
+                done.counted += sum(m.value for m in cuda.collect() if m.metric is KERNEL_LAUNCH_CALLS)
                 done.descriptors.append(len(os.listdir("/proc/self/fd")))
         done.meanwhile = busy.calls
         done.exit_codes = busy.close(), other.close()

@@ -21,7 +21,7 @@ from bench.agent_process import AgentProcess
 from bench.holdings import holdings
 from bench.sink import Sink
 from bench.target import Target
-from otel_gpu import telemetry
+from otel_gpu.signals import cuda
 
 WHAT = ("shapes", "handles", "streams", "names")
 _LIAR = ground.ROOT / "tests" / "standins" / "liar"
@@ -100,7 +100,7 @@ def _counted(sink: Sink, launched: dict[int, int]) -> dict[int, int]:
     """Wait until so many launches of each process have been exported, or for long enough; return how many were."""
     deadline = time.monotonic() + _DEADLINE_S
     while True:
-        counted = sink.totals(telemetry.KERNEL_LAUNCH_CALLS.name)
+        counted = sink.totals(cuda.KERNEL_LAUNCH_CALLS.name)
         if all(counted.get(pid, 0) >= calls for pid, calls in launched.items()) or time.monotonic() > deadline:
             return dict(counted)
         time.sleep(_INTERVAL_S)
