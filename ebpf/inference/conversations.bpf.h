@@ -225,7 +225,9 @@ static __always_inline void received(const struct caller *who, const struct foll
 		/* It was taken for another protocol in the middle of a body. */
 		if (is_new && c && c->flags & CONNECTION_CHANNEL && !c->request && !(c->flags & CONNECTION_BATCH))
 			c->flags = 0;
-		if (c && c->flags & CONNECTION_CHANNEL)
+		/* What begins no request may be for a request of another program: channel_received() looks at it. */
+		if (c && (c->flags & CONNECTION_CHANNEL ||
+			  (!is_new && !c->request && !carried->is_decrypted && !is_other_protocol(word))))
 			return;
 		if (!c) {
 			c = is_new ? meet_connection(who, key) : NULL;
