@@ -40,8 +40,9 @@ struct {
 	__type(value, struct tls_thread);
 } tls_threads SEC(".maps");
 
-/* Connections of sessions whose socket is not known: neither addresses in the kernel nor cookies are so. */
-#define OWN_KEY (1ULL << 62)
+/* Connections of sessions whose socket is not known: no socket_key() is so. */
+#define OWN_KEY (1ULL << 61)
+_Static_assert(OWN_KEY != NUMBERED_SOCKET, "sessions and unix sockets are counted from small numbers, both");
 u64 own_key_count = 0;
 
 static const struct tls_session no_session = {};
