@@ -12,6 +12,18 @@ from .telemetry import AttributeSpec
 _COUNTER, _LEVEL, _GAUGE = Instrument.COUNTER, Instrument.UPDOWNCOUNTER, Instrument.GAUGE
 _GPU = ("hw.driver_version", "hw.id", "hw.model", "hw.name", "hw.parent", "hw.serial_number", "hw.vendor")
 _COMPONENT = (*_GPU, "hw.type")
+CLOCK_EVENTS = (
+    "idle",
+    "applications_clocks",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal",
+    "hw_thermal",
+    "hw_power_brake",
+    "display_clocks",
+)
+"""Why clocks are down: nvmlClocksEventReasons, bit by bit."""
 
 UTILIZATION = MetricSpec(
     "hw.gpu.utilization",
@@ -137,15 +149,7 @@ ATTRIBUTES = (
         "hw.gpu.throttle.reason",
         "Why the clocks are down.",
         (
-            "idle",
-            "applications_clocks",
-            "sw_power_cap",
-            "hw_slowdown",
-            "sync_boost",
-            "sw_thermal",
-            "hw_thermal",
-            "hw_power_brake",
-            "display_clocks",
+            *CLOCK_EVENTS,
             "power",
             "thermal",
             "board_limit",

@@ -16,18 +16,6 @@ _TEMPERATURE_LIMITS = {0: "high.critical", 1: "high.degraded"}
 # nvmlMemoryErrorType_t and nvmlMemoryLocation_t; since the driver was loaded (NVML_VOLATILE_ECC = 0).
 _ECC_TYPES = {0: "corrected", 1: "uncorrected"}
 _ECC_LOCATIONS = {2: "dram", 7: "sram"}
-# nvmlClocksEventReasons, bit by bit.
-_THROTTLE_REASONS = (
-    "idle",
-    "applications_clocks",
-    "sw_power_cap",
-    "hw_slowdown",
-    "sync_boost",
-    "sw_thermal",
-    "hw_thermal",
-    "hw_power_brake",
-    "display_clocks",
-)
 # nvmlPerfPolicyType_t; the last two are sums of others.
 _POLICIES = {0: "power", 1: "thermal", 2: "sync_boost", 3: "board_limit", 4: "low_utilization", 5: "reliability"}
 # Field ids: PCIe bytes, and KiB of data over all NVLinks (scope: all links).
@@ -102,7 +90,7 @@ def _throttling(nvml: Nvml, device: Device) -> Iterator[Reading]:
     supported = nvml.ask_first(device, names) or 0
     names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
     if (active := nvml.ask_first(device, names)) is not None:
-        for bit, reason in enumerate(_THROTTLE_REASONS):
+        for bit, reason in enumerate(hardware.CLOCK_EVENTS):
             if supported >> bit & 1:
                 yield Reading(hardware.THROTTLED, active >> bit & 1, {"hw.gpu.throttle.reason": reason})
     for policy, reason in _POLICIES.items():
