@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import itertools
 import signal
@@ -215,23 +216,31 @@ def test_threads_that_hand_requests_to_each_other_own_nothing(tmp_path: Path, ho
     assert owned(following) + sum(following.unattributed().values()) == following.launches() == launched
 
 
-@pytest.mark.parametrize("worker", ["sync", "gthread"])
-def test_every_launch_of_gunicorns_workers_goes_to_its_request(tmp_path: Path, worker: str) -> None:
-    with Program([sys.executable, SERVERS / "gunicorn_server.py", worker], tmp_path) as program:
+def asked_of_gunicorn(
+    directory: Path, arguments: tuple[object, ...], load_of: Callable[[int], Load], requests: int
+) -> tuple[Following, Load, int]:
+    """Ask gunicorn's two workers; return who followed them to their end, what they were asked, and what they launched."""
+    with Program([sys.executable, SERVERS / "gunicorn_server.py", *arguments], directory) as program:
         workers = [program.event("worker") for _ in range(2)]
-        pids = [int(str(w["pid"])) for w in workers]
-        with Following(pids) as following:
+        with Following([int(str(w["pid"])) for w in workers]) as following:
             following.wait_followed()
-            load = Load(int(str(workers[0]["port"])), ("plain", "copies", "sse"))
-            load.run(400)
+            load = load_of(int(str(workers[0]["port"])))
+            load.run(requests)
             following.wait_spans(len(load.asked))
             program.process.send_signal(signal.SIGTERM)
             launched = sum(int(str(program.event("worker_end")["launches"])) for _ in workers)
             following.end()
+            return following, load, launched
 
-            assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
-            assert owned(following) == following.launches() == launched
-            assert following.unattributed() == {}
+
+@pytest.mark.parametrize("worker", ["sync", "gthread"])
+def test_every_launch_of_gunicorns_workers_goes_to_its_request(tmp_path: Path, worker: str) -> None:
+    load_of = functools.partial(Load, hows=("plain", "copies", "sse"))
+    following, load, launched = asked_of_gunicorn(tmp_path, (worker,), load_of, 400)
+
+    assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
+    assert owned(following) == following.launches() == launched
+    assert following.unattributed() == {}
 
 
 def test_what_the_gpu_did_stands_on_the_span_and_below_it(tmp_path: Path) -> None:

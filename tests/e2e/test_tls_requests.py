@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
-import signal
 import ssl
-import sys
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +12,18 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.certificates import certificate, unchecked
-from tests.e2e.processes import Program
 from tests.e2e.requests import LAUNCHES, Following
-from tests.e2e.test_requests import ASYNC, SERVERS, THREADED, Load, Verdict, end, judge, owned, server
+from tests.e2e.test_requests import (
+    ASYNC,
+    THREADED,
+    Load,
+    Verdict,
+    asked_of_gunicorn,
+    end,
+    judge,
+    owned,
+    server,
+)
 
 __all__ = ["certificate"]
 
@@ -60,20 +68,11 @@ def test_every_launch_goes_to_its_request_over_tls(
 def test_every_launch_of_gunicorns_workers_goes_to_its_request_over_tls(
     tmp_path: Path, certificate: Path, worker: str
 ) -> None:
-    asked = [sys.executable, SERVERS / "gunicorn_server.py", worker, "tls", certificate]
-    with Program(asked, tmp_path) as program:
-        workers = [program.event("worker") for _ in range(2)]
-        with Following([int(str(w["pid"])) for w in workers]) as following:
-            following.wait_followed()
-            load = SecureLoad(int(str(workers[0]["port"])), ("plain", "copies", "sse"))
-            load.run(200)
-            following.wait_spans(len(load.asked))
-            program.process.send_signal(signal.SIGTERM)
-            launched = sum(int(str(program.event("worker_end")["launches"])) for _ in workers)
-            following.end()
+    load_of = functools.partial(SecureLoad, hows=("plain", "copies", "sse"))
+    following, load, launched = asked_of_gunicorn(tmp_path, (worker, "tls", certificate), load_of, 200)
 
-            assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
-            assert owned(following) == following.launches() == launched
+    assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
+    assert owned(following) == following.launches() == launched
 
 
 @pytest.mark.parametrize(
