@@ -32,7 +32,7 @@ help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: system $(VENV)/.complete bpf libbpf ## make .venv with the command otel-gpu in it; again and again does no harm
+setup: system $(VENV)/.complete bpf libbpf bytecode ## make .venv with the command otel-gpu in it; again and again does no harm
 	@echo "ready: $(BIN)/otel-gpu"
 
 .PHONY: system
@@ -70,6 +70,10 @@ libbpf: $(LIBBPF)
 $(LIBBPF): scripts/bundle_libbpf.sh
 	@$(if $(Q),echo "  LIB      $(@F)")
 	$(Q)scripts/bundle_libbpf.sh $(@D)
+
+.PHONY: bytecode
+bytecode: $(VENV)/.complete
+	$(Q)$(BIN)/python -m compileall -q otel_gpu
 
 .PHONY: demo
 demo: setup ## a workload, the agent, and what it sees, live; without a GPU on the mock driver
