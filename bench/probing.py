@@ -128,6 +128,13 @@ class Rivals:
             yield links
 
     @contextmanager
+    def reads(self, library: Path, functions: Sequence[str]) -> Iterator[object]:
+        """Place the program that reads what has to be counted, and does nothing with it."""
+        with contextlib.ExitStack() as links:
+            links.callback(self._place("reads", library, functions, "fast"))
+            yield links
+
+    @contextmanager
     def record(self, library: Path, functions: Sequence[str], policy: Policy = "fast") -> Iterator[object]:
         """Place the program that sends a record for each call, with somebody to take them out."""
         with contextlib.ExitStack() as links:
