@@ -20,12 +20,13 @@ COUNTING, PROFILING = 192, 128
 take beyond that."""
 
 
-def raise_descriptor_limit() -> None:
-    """Take as many descriptors as this process may have without asking anybody."""
+def raise_descriptor_limit() -> tuple[int, int]:
+    """Take as many descriptors as this process may have without asking anybody; return the limits that were there."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = hard if hard != resource.RLIM_INFINITY else _MOST_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < min(most, _MOST_DESCRIPTORS):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, _MOST_DESCRIPTORS), hard))
+    return soft, hard
 
 
 def descriptor_limit() -> int:

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verb, arguments = _parse(argv, argparse.Namespace(debug=False, is_command=is_command))
         logs.configure(logging.DEBUG if debug else logging.WARNING)
-        raise_descriptor_limit()
+        arguments.descriptors = raise_descriptor_limit()
         return verb.run(arguments)
     except OtelGpuError as e:
         _complain(str(e), debug)

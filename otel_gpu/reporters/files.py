@@ -21,6 +21,7 @@ SUFFIXES = {
     ".json": "speedscope",
 }
 """Every suffix and its format; the longer of two that fit comes first."""
+_OF_ONE_TYPE = ".folded"
 
 
 def check_suffix(path: Path) -> str:
@@ -76,9 +77,19 @@ def write_profile(profiles: Profile | Sequence[Profile], path: Path) -> tuple[Pr
     """
     merged = merge([profiles] if isinstance(profiles, Profile) else profiles)
     suffix = check_suffix(path)
-    chosen = _of_first_type(merged) if suffix == ".folded" else merged
-    _write(path, _encoder(suffix)(chosen))
+    chosen = _of_first_type(merged) if suffix == _OF_ONE_TYPE else merged
+    replace_with(path, encode(chosen, suffix))
     return _left_out(merged, chosen)
+
+
+def encode(profiles: Sequence[Profile], suffix: str) -> bytes:
+    """Return what a file with this suffix holds of profiles; of one type only where `holds_types` says so."""
+    return _encoder(suffix)(profiles)
+
+
+def holds_types(suffix: str) -> bool:
+    """Tell whether the format of a suffix holds profiles of several types."""
+    return suffix != _OF_ONE_TYPE
 
 
 def write_difference(
@@ -97,7 +108,7 @@ def write_difference(
         from .html import encode_html_difference
 
         data = encode_html_difference(old, new).encode()
-    elif suffix == ".folded":
+    elif suffix == _OF_ONE_TYPE:
         from .folded import encode_folded_difference
 
         chosen = _of_first_type(new)
@@ -105,8 +116,8 @@ def write_difference(
     elif suffix == ".json":
         raise ConfigError("speedscope cannot show a difference; end the file's name in .html, .folded or .pb.gz")
     else:
-        data = _encoder(suffix)([difference(*pair) for pair in counterparts(old, new)])
-    _write(path, data)
+        data = encode([difference(*pair) for pair in counterparts(old, new)], suffix)
+    replace_with(path, data)
     return _left_out(new, chosen)
 
 
@@ -143,7 +154,7 @@ def _encoder(suffix: str) -> Callable[[Sequence[Profile]], bytes]:
     return lambda profiles: encode_speedscope(profiles).encode()
 
 
-def _write(path: Path, data: bytes) -> None:
+def replace_with(path: Path, data: bytes) -> None:
     """Put a new file in the place of the old: a full disk or a signal leaves no half of it, a link is not followed."""
     name = os.fspath(path)
     where, base = os.path.split(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from tests import cpythons
 from tests.e2e import ground
 from tests.e2e.processes import DEADLINE_S, Program
 from tests.e2e.stack_truth import captured, launching, python_part, truths
+from tests.e2e.truth import Truth
 
 _STORM = ("--gate", "--threads", "2", "--launches", "3000")
 _AT_ONCE = 500
@@ -141,3 +143,65 @@ def test_what_a_program_did_before_it_ended_has_names(tmp_path: Path) -> None:
         # A library that launches the moment after it was mapped may not be known yet.
         if not (kernel.startswith("late_library") and is_truncated(stack)):
             assert [f.function for f in stack[:2]] == ["cuLaunchKernel", "launch_here"]
+
+
+def _record_command(tmp_path: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": ground.library_path(),
+        "MOCKCUDA_TRUTH": str(tmp_path / "truth.json"),
+        "MOCKCUDA_STATE": "",
+    }
+    command = [sys.executable, "-m", "otel_gpu", "record", *map(str, words)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+def test_a_command_is_recorded_from_its_first_call_to_its_last(tmp_path: Path) -> None:
+    storm = ground.part("programs") / "launch_storm"
+    words = ["--type", "launch,alloc", "-o", tmp_path / "a.folded", "--", storm, "--threads", "2", "--memory", "50"]
+
+    done = _record_command(tmp_path, *words)
+
+    assert done.returncode == 0, done.stderr
+    truth = Truth.read(tmp_path / "truth.json")
+    (launches,) = read_profiles(tmp_path / "a.folded")
+    (allocated,) = read_profiles(tmp_path / "a.gpu_alloc_space.folded")
+    assert (launches.total, allocated.total) == (truth.launches.total(), truth.allocated.total())
+    assert f"kernel launches, {truth.launches.total():,} count:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "says"),
+    [
+        (("sh", "-c", "exit 7"), 1, "it has ended; see that it uses a GPU"),
+        (("/nowhere/at-all",), 2, "/nowhere/at-all cannot be run: No such file or directory"),
+    ],
+)
+def test_of_a_command_that_did_nothing_it_is_said_why(
+    command: tuple[str, ...], status: int, says: str, tmp_path: Path
+) -> None:
+    done = _record_command(tmp_path, "-o", "-", "--", *command)
+
+    assert (done.returncode, done.stdout) == (status, "")
+    assert says in done.stderr
+
+
+def test_a_command_has_the_environment_and_the_limits_that_it_would_have(
+    tmp_path: Path,
+) -> None:
+    storm = ground.part("programs") / "launch_storm"
+    said = "import os, resource; print(dict(os.environ), resource.getrlimit(resource.RLIMIT_NOFILE))"
+    script = f"{sys.executable} -c '{said}' && exec {storm} >/dev/null"
+
+    done = _record_command(tmp_path, "-o", tmp_path / "a.html", "--", "sh", "-c", script)
+    without = subprocess.run(
+        [sys.executable, "-c", said],
+        env={**os.environ, "MOCKCUDA_STATE": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rpartition("} ")[2] == without.stdout.rpartition("} ")[2]
+    assert ("OPENBLAS_NUM_THREADS" in done.stdout) == ("OPENBLAS_NUM_THREADS" in without.stdout)

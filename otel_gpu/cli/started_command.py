@@ -1,0 +1,89 @@
+"""How is a command started so that nothing it does goes unseen? Its process is there at once, and waits until it is told."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NoReturn
+
+from ..errors import ConfigError
+from ..printable import escaped
+
+_NOT_RUN = 127
+"""The exit status of shells where a command cannot be run."""
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class StartedCommand:
+    """A child that becomes a command once `go` is called.
+
+    A context manager, which waits for its end; a child that was never told to go ends at once.
+    """
+
+    def __init__(self, command: Sequence[str], descriptors: tuple[int, int] | None = None) -> None:
+        """Make the child, with the rights of this process; to be called before any thread is started.
+
+        `descriptors` are the soft and the hard limit that it shall have of them, where this process has changed its own.
+        """
+        self._name = command[0]
+        told, self._tell = os.pipe()
+        self._failed, failing = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            _become(command, told, self._tell, failing, descriptors)
+        os.close(told)
+        os.close(failing)
+        self._status: int | None = None
+
+    def __enter__(self) -> StartedCommand:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._tell >= 0:
+            os.close(self._tell)
+            self._tell = -1
+        self.wait()
+        os.close(self._failed)
+
+    def go(self) -> None:
+        """Let the command run; ConfigError where it cannot be."""
+        os.write(self._tell, b".")
+        os.close(self._tell)
+        self._tell = -1
+        if code := os.read(self._failed, 16):
+            raise ConfigError(
+                f"{escaped(self._name)} cannot be run: {os.strerror(int(code))}; give a command as a shell finds it"
+            )
+
+    def wait(self) -> int:
+        """Wait for the end of the command, and return its exit status as a shell does: 128 and the signal where one ended it."""
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._status if self._status >= 0 else 128 - self._status
+
+
+def _become(
+    command: Sequence[str], told: int, tell: int, failing: int, descriptors: tuple[int, int] | None
+) -> NoReturn:
+    try:
+        os.close(tell)
+        if os.read(told, 1):
+            for number in _IGNORED_BY_PYTHON:
+                signal.signal(number, signal.SIG_DFL)
+            if descriptors is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
+            os.execvpe(command[0], list(command), _environment())  # noqa: S606 - without a shell is what is wanted
+    except OSError as e:
+        os.write(failing, str(e.errno).encode())
+    finally:
+        os._exit(_NOT_RUN)
+
+
+def _environment() -> dict[bytes, bytes]:
+    """Return the variables that this process was started with: what it has set for itself is not the command's."""
+    with open("/proc/self/environ", "rb") as file:
+        said = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
+        return {name: value for name, equals, value in said if equals}
