@@ -47,6 +47,8 @@ DEFAULTS: dict[Kind, tuple[str, ...]] = {
     "exporters": ("otlp",),
 }
 """What there is where a configuration leaves a section out."""
+COUNTING = "cuda"
+"""Which receiver counts in the kernel what others need as well."""
 GIVING: dict[Signal, str] = {"profiles": "profile", "traces": "inference"}
 """Which receiver gives a signal that is asked for by a word alone, `--profiles` or `--traces`."""
 

@@ -13,6 +13,7 @@
 #define MOST_QUEUED 8 /* buffers on the way that are counted */
 #define MANY (~0ULL)
 #define MOST_VECTORS 8
+#define RECORD_START 3 /* bytes by which a record of TLS is recognised */
 
 /* ---- which stream ---- */
 
@@ -176,6 +177,16 @@ static __always_inline void claim_late(struct stream *s, u64 request)
 		t->request = request;
 }
 
+/* Attributes what was just sent to a request: who reads it will work for that, or does so already. */
+static __always_inline void attribute_sent(struct stream *s, u64 from, u64 request)
+{
+	if ((s64)(s->read - s->written) < 0)
+		remember_piece(s, from, s->written, request);
+	else if (s->reader.number && s->read == s->written)
+		claim_late(s, request);
+	s->reader.number = 0;
+}
+
 /* Notes what was sent: so many bytes, or one message, of so many that are on the way now. */
 static __always_inline void note_sent(struct stream *s, u64 bytes, u64 on_way, u64 request, u64 task)
 {
@@ -199,11 +210,7 @@ static __always_inline void note_sent(struct stream *s, u64 bytes, u64 on_way, u
 	}
 	if (!request || (on_way == MANY && is_other))
 		return;
-	if ((s64)(s->read - s->written) < 0)
-		remember_piece(s, from, s->written, request);
-	else if (s->reader.number && s->read == s->written)
-		claim_late(s, request);
-	s->reader.number = 0;
+	attribute_sent(s, from, request);
 }
 
 /* The same of TCP, which numbers bytes itself; who sends at the same time makes a gap. */
@@ -223,11 +230,7 @@ static __always_inline void note_sent_by_tcp(struct stream *s, struct sock *sk, 
 	s->sequence = now;
 	if (!request || s->written - from != bytes)
 		return;
-	if ((s64)(s->read - s->written) < 0)
-		remember_piece(s, from, s->written, request);
-	else if (s->reader.number && s->read == s->written)
-		claim_late(s, request);
-	s->reader.number = 0;
+	attribute_sent(s, from, request);
 }
 
 static __always_inline struct stream *meet_stream(const struct caller *who, const struct stream_key *key)
@@ -241,8 +244,8 @@ static __always_inline struct stream *meet_stream(const struct caller *who, cons
 	return bpf_map_lookup_elem(&streams, key);
 }
 
-/* The calling thread has sent on a socket on which it is not asked itself. `who` and `f`: NULL where nobody follows it, but for
- * what it shares with others. */
+/* The calling thread has sent on a socket on which it is not asked itself. `f` is NULL where its program is not followed:
+ * then only what is known of the stream already is kept right. */
 static __always_inline void sent_on_channel(const struct caller *who, const struct followed *f, struct sock *sk,
 					    u32 bytes)
 {
@@ -286,7 +289,7 @@ static __always_inline void sent_on_channel(const struct caller *who, const stru
 		s->is_late = asked == MANY ? s->is_late : bytes < asked;
 	}
 	if (bytes && family == FAMILY_UNIX)
-		note_sent(s, is_of_bytes ? bytes : 1, queued_on(peer, is_of_bytes), request, bpf_get_current_task());
+		note_sent(s, is_of_bytes ? bytes : 1, queued_on(peer, is_of_bytes), request, who->task);
 	else if (bytes)
 		note_sent_by_tcp(s, sk, bytes, request);
 	unlock_stream(s);
@@ -376,12 +379,20 @@ static __always_inline int is_taken(const struct request_thread *t)
 	return t && t->request && t->why != CLAIM_CHANNEL;
 }
 
+/* The beginning of a record of TLS, of all versions that have a handshake: its type, 3, and 0 to 4. */
+static __always_inline int is_record(u64 word)
+{
+	u8 type = word, major = word >> 8, minor = word >> 16;
+
+	return type >= 20 && type <= 23 && major == 3 && minor <= 4;
+}
+
 /* What TLS sends, or a blank line before a request of HTTP: that is read elsewhere. */
 static __always_inline int is_other_protocol(u64 word)
 {
-	u8 first = word, second = word >> 8;
+	u8 first = word;
 
-	return (first >= 0x14 && first <= 0x17 && second == 3) || first == '\r' || first == '\n';
+	return is_record(word) || first == '\r' || first == '\n';
 }
 
 /* The calling thread works for the request that was handed on to it, in the context of its connection if it is in one. */

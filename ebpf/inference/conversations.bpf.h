@@ -194,7 +194,6 @@ static __always_inline void received(const struct caller *who, const struct foll
 	struct connection *c = bpf_map_lookup_elem(&connections, &key), *begun;
 	struct request *r = NULL, *old;
 	u32 known, is_new = 0;
-	int is_found;
 	u8 method = 0;
 
 	turn_to_another(who);
@@ -214,14 +213,14 @@ static __always_inline void received(const struct caller *who, const struct foll
 		call_arrives(who->tgid, who->exec_id, 0);
 	if (c && c->flags & CONNECTION_AMBIGUOUS)
 		return;
-	is_found = find_carried(&given, carried);
-	if (!is_found && c && !(c->flags & CONNECTION_CHANNEL)) {
-		lose_track(c);
+	if (!find_carried(&given, carried)) {
+		if (c && !(c->flags & CONNECTION_CHANNEL))
+			lose_track(c);
 		return;
 	}
 	if (!c || c->in.state == MESSAGE_START || c->in.state == MESSAGE_END) {
 		word = first_word(&given, &known);
-		is_new = is_found && known && is_method(word, known, &method);
+		is_new = known && is_method(word, known, &method);
 		/* It was taken for another protocol in the middle of a body. */
 		if (is_new && c && c->flags & CONNECTION_CHANNEL && !c->request && !(c->flags & CONNECTION_BATCH))
 			c->flags = 0;

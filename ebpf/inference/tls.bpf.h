@@ -60,14 +60,6 @@ static __always_inline int is_in_call(const struct tls_thread *t)
 	return t->session && regs->sp <= t->stack;
 }
 
-/* The beginning of a record, of all versions that have a handshake: its type, 3, and 0 to 4. */
-static __always_inline int is_record(u64 word, u32 bytes)
-{
-	u8 type = word, major = word >> 8, minor = word >> 16;
-
-	return bytes >= 3 && type >= 20 && type <= 23 && major == 3 && minor <= 4;
-}
-
 static __always_inline struct tls_session *session_at(const struct caller *who, u64 address)
 {
 	struct live_key key = { who->tgid, who->exec_id, address };
@@ -153,7 +145,7 @@ static __always_inline int hides(const struct caller *who, const struct followed
 		if (!bytes || !find_bytes(&given, bytes))
 			return 0;
 		word = first_word(&given, &known);
-		if (!is_record(word, known))
+		if (known < RECORD_START || !is_record(word))
 			return 0;
 		if (c)
 			c->flags |= CONNECTION_ENCRYPTED;

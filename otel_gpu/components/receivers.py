@@ -15,8 +15,11 @@ from ..supervision import Health
 from .processors import Processor
 
 if TYPE_CHECKING:
+    from ..counting.shared import Counting
     from ..discovery.libraries import Library
+    from ..discovery.process_devices import DeviceTable
     from ..discovery.processes import ProcessTable
+    from ..probes.counted import Counted
     from ..process.files import File
     from ..process.parsers import Parsers
     from ..signals.profiles import Profile
@@ -131,18 +134,24 @@ class Context:
     """Children without rights, in which what comes from other processes is read."""
     pids: tuple[int, ...]
     """The only processes that are observed; empty for all."""
+    devices: DeviceTable
+    """Which GPUs are theirs."""
     table_share: float
     """Which part of their usual size tables in the kernel are to have."""
     types: frozenset[str]
     """Of all receivers that the configuration uses."""
-    receiver: Callable[[str, object | None], Any]
-    """Another receiver by its type, for what both share; with settings, where the configuration has none, it is made with these."""
+    counting: Callable[[], Counting]
+    """What counts in the kernel, at least what the factory's `counted` says; UnsupportedKernelError where it cannot."""
     complete: Callable[[Processor], None]
     """Has what every receiver measured pass a processor, before any pipeline."""
     readings: Callable[[], Iterable[SelfReading]]
     """What all parts of the agent measure of themselves,"""
     health: Callable[[], Iterable[Health]]
     """and how they are."""
+
+
+def counts_nothing(_settings: object) -> None:
+    """Say that nothing need be counted in the kernel for a receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,5 +178,9 @@ class ReceiverFactory:
     """What it needs of the host with these settings."""
     checks: Callable[[], Iterable[Check]] = checks_nothing
     """Looks whether the host has what it observes, for `otel-gpu doctor`."""
+    counted: Callable[[Any], Counted | None] = counts_nothing
+    """How much must be counted in the kernel for it with these settings: `Context.counting` has it."""
+    counts_for_others: Callable[[Counted], object] | None = None
+    """Of the receiver that is `Context.counting`: settings with which it counts so much, where the configuration has none."""
     reads_last: bool = False
     """Whether it is read when all others have been: what it measures is the agent."""

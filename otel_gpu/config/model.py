@@ -94,16 +94,14 @@ class Config:
 
     def _everything(self) -> dict[str, Pipeline]:
         givers = {signal: self._givers(signal) for signal in SIGNALS}
-        found = {}
-        if givers["metrics"] or not any(givers.values()):
-            found["metrics"] = Pipeline(givers["metrics"], tuple(self.processors), tuple(self.exporters))
-        for signal in GIVING:
-            if givers[signal]:
-                found[signal] = Pipeline(givers[signal], (), self.exporters_of(signal))
-        return found
+        given = [signal for signal in SIGNALS if givers[signal]] or ["metrics"]
+        return {s: Pipeline(givers[s], self._processing(s), self.exporters_of(s)) for s in given}
 
     def _givers(self, signal: Signal) -> tuple[str, ...]:
         return tuple(component for component in self.receivers if signal in receiver_factory(component).signals)
+
+    def _processing(self, signal: Signal) -> tuple[str, ...]:
+        return tuple(component for component in self.processors if signal in processor_factory(component).signals)
 
     def _check_receivers(self) -> None:
         """As in the Collector, what no pipeline names is not started, and may stand there."""
@@ -219,7 +217,10 @@ class Config:
         return config.with_signal("traces") if traces else config
 
     def with_signal(self, signal: Signal) -> Config:
-        """Return a configuration that exports a signal too, from the receivers that are declared for it, else from our own."""
+        """Return a configuration that exports a signal too, through all processors and exporters declared that take it.
+
+        It is given by the receivers that are declared for it, else by our own.
+        """
         if signal in self.signals:
             return self
         receivers, pipelines = dict(self.receivers), dict(self.pipelines)
@@ -232,5 +233,5 @@ class Config:
                 # What it measures besides belongs to what is measured.
                 if component_type(pipeline_id) in factory.signals:
                     pipelines[pipeline_id] = replace(pipeline, receivers=(*pipeline.receivers, added))
-        pipelines[signal] = Pipeline(giving, (), self.exporters_of(signal))
+        pipelines[signal] = Pipeline(giving, self._processing(signal), self.exporters_of(signal))
         return replace(self, receivers=receivers, pipelines=pipelines)

@@ -19,7 +19,7 @@ from .layout import PythonLayout
 
 _TYPE, _LENGTH, _HASH, _STATE = 8, 16, 24, 32
 _TYPE_NAME, _BASIC_SIZE, _FLAGS, _DICT, _DICT_OFFSET, _MRO = 24, 32, 168, 264, 288, 344
-_IS_STR, _IS_DICT, _IS_TUPLE = 1 << 28, 1 << 29, 1 << 26
+_IS_STR, _IS_TUPLE = 1 << 28, 1 << 26
 _INLINE_VALUES, _MANAGED_DICT = 1 << 2, 1 << 4
 _KEYS, _VALUES = 32, 40
 _MODULE_DICT = 16
@@ -134,14 +134,6 @@ class PythonObjects:
     def named(self, address: int, *wanted: str) -> dict[str, int]:
         """Return what a dict has under the wanted names."""
         return {name: value for name, value in self.items(address) if name in wanted}
-
-    def is_kind(self, address: int, flag: int) -> bool:
-        """Tell whether an object is of a type with that flag."""
-        return bool(self.word(self.type_of(address) + _FLAGS) & flag)
-
-    def is_dict(self, address: int) -> bool:
-        """Tell whether an object is a dict, or of a class below it."""
-        return self.is_kind(address, _IS_DICT)
 
     def module_names(self, module: int) -> int:
         """Return the dict of a module."""

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..elf import PT_DYNAMIC, PT_LOAD, SHT_NOBITS, ElfFile
+from ..elf import PT_DYNAMIC, SHT_NOBITS, ElfFile
 from ..errors import ElfError
 from ..process.confinement import Limits
 from ..process.files import FileId
@@ -205,9 +205,3 @@ def _sysv_lookup(elf: ElfFile, dynamic: dict[int, int], name: bytes) -> bool:
             return True
         (index,) = struct.unpack("<I", elf.read_vaddr(table + 8 + 4 * (buckets + index), 4))
     return False
-
-
-def loaded_size(elf: ElfFile) -> int:
-    """Return how much address space the file's segments span, in bytes."""
-    loads = [s for s in elf.segments if s.type == PT_LOAD]
-    return max((s.vaddr + s.mem_size for s in loads), default=0) - min((s.vaddr for s in loads), default=0)

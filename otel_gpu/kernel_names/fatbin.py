@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from ..elf import SHT_NOBITS, ElfFile
+from ..elf import ElfFile
 from ..errors import ElfError, OtelGpuError
 from .stubs import MAX_KERNELS, MAX_NAME, clean_name
 
@@ -79,23 +79,6 @@ class DeviceCode:
                 self.kernels.add(name)
             else:
                 self.dropped += 1
-
-
-def kernels_of_library(elf: ElfFile) -> DeviceCode:
-    """Return the kernels in the fatbins of an executable or library."""
-    code = DeviceCode()
-    left = _MAX_DECOMPRESSED
-    for name in FATBIN_SECTIONS:
-        section = elf.section(name)
-        if section is None or section.type == SHT_NOBITS:
-            continue
-        end = min(section.offset + section.size, elf.size)
-        allowed = min(left, _MAX_RATIO * max(end - section.offset, 0))
-        budget = allowed
-        for entry in entries(elf.peek, section.offset, end):
-            budget = _read_entry(elf.peek, entry, code, budget)
-        left -= allowed - budget
-    return code
 
 
 def kernels_of_image(image: bytes, budget: int = _MAX_DECOMPRESSED) -> DeviceCode:

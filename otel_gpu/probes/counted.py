@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 
 
-class Counted(enum.Enum):
-    """How much of what programs do is counted."""
+class Counted(enum.IntEnum):
+    """How much of what programs do is counted: each is part of the next."""
 
-    ALL = "all"
-    NO_TIME = "all but the time for which devices work"
-    LAUNCHES = "launches alone, and what tells them apart: names, graphs, captures, contexts"
+    LAUNCHES = 1
+    """Launches alone, and what tells them apart: names, graphs, captures, contexts."""
+    NO_TIME = 2
+    """All but the time for which devices work."""
+    ALL = 3

@@ -6,21 +6,25 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 from ..components import Context, ProcessorContext
 from ..components.processors import Processor
 from ..components.receivers import LibraryReceiver, Receiver, SelfMeasuring, Supervised
 from ..config.factories import receiver_factory
 from ..config.settings import component_type
+from ..counting.shared import Counting
 from ..discovery.host import host
 from ..discovery.libraries import Library
+from ..discovery.process_devices import DeviceTable
 from ..discovery.processes import Process, ProcessTable
 from ..discovery.watch import Watcher
 from ..errors import UnsupportedKernelError
 from ..memory_limit import table_share
+from ..probes.counted import Counted
 from ..process.files import File, MappedFile
 from ..process.parsers import Parsers
+from ..registry import COUNTING
 from ..shortage import require_descriptors
 from ..signals import Signal, self_metrics
 from ..signals.metrics import Resource, SelfReading, attributes
@@ -33,6 +37,12 @@ _log = logging.getLogger(__name__)
 Kind = TypeVar("Kind")
 OnAttached = Callable[[Process, Library, int | None, int], None]
 """(process, library, since when the process has it mapped, when its probes were in place), both by the monotonic clock."""
+
+
+def counted_for(wanted: Mapping[str, object]) -> Counted:
+    """Return how much must be counted in the kernel for some receivers: `wanted` are their settings by id."""
+    asked = (receiver_factory(component).counted(settings) for component, settings in wanted.items())
+    return max((counted for counted in asked if counted is not None), default=Counted.LAUNCHES)
 
 
 class Observation:
@@ -48,13 +58,16 @@ class Observation:
         readings: Callable[[], Iterable[SelfReading]] = tuple,
         health: Callable[[], Iterable[Health]] = tuple,
         parsers: Parsers | None = None,
+        counting: object | None = None,
     ) -> None:
         """`wanted` are settings of receivers by id; nothing is touched before `open`.
 
         `pids` are the only processes to observe. The agent itself has `resource_attributes`, whatever is observed has
-        `shared_attributes`. `readings` and `health` tell of the parts around the receivers.
+        `shared_attributes`. `readings` and `health` tell of the parts around the receivers. `counting` are settings of the
+        receiver that counts for others, where it is not wanted itself.
         """
         self._wanted = dict(wanted)
+        self._counting_settings = counting
         self._pids = pids
         self._resource_attributes = resource_attributes
         self._shared_attributes = shared_attributes
@@ -68,7 +81,7 @@ class Observation:
         """What adds to measurements what several receivers know together."""
         self._host = Resource(attributes({**host(), **shared_attributes}))
         self._context: Context | None = None
-        self._refused: set[str] = set()
+        self._refused: dict[str, UnsupportedKernelError] = {}
         self._watcher: Watcher | None = None
         self._component = Component("libraries")
 
@@ -88,15 +101,16 @@ class Observation:
             processes=self.processes,
             parsers=self.parsers,
             pids=self._pids,
+            devices=DeviceTable(self.processes),
             table_share=share,
             types=frozenset(map(component_type, self._wanted)),
-            receiver=self._find_or_make,
+            counting=self._counting,
             complete=self.completed_by.append,
             readings=self.readings,
             health=self._health,
         )
         for component in sorted(self._wanted, key=lambda wanted: receiver_factory(wanted).reads_last):
-            self._find_or_make(component, None)
+            self._make(component, self._wanted[component])
 
     def processor_context(self, component: str, signal: Signal) -> ProcessorContext:
         """Return what a processor of a pipeline of a signal is told."""
@@ -204,24 +218,32 @@ class Observation:
         self.parsers.close()
         self.processes.close()
 
-    def _find_or_make(self, component: str, otherwise: object | None) -> Any:
-        """Return a receiver, made if need be; None where nobody wants it and there are no settings to make it with."""
-        if component not in self._wanted:
-            same = (wanted for wanted in self._wanted if component_type(wanted) == component)
-            component = next(same, component)
-        settings = self._wanted.get(component, otherwise)
-        if component in self.receivers or component in self._refused or settings is None:
-            return self.receivers.get(component)
+    def _counting(self) -> Counting:
+        """Return the receiver that counts for others, made if need be; UnsupportedKernelError where it cannot be."""
+        component = next((wanted for wanted in self._wanted if component_type(wanted) == COUNTING), COUNTING)
+        settings = self._wanted.get(component, self._counting_settings)
+        if settings is None:
+            make = receiver_factory(component).counts_for_others
+            assert make is not None
+            settings = make(counted_for(self._wanted))
+        self._make(component, settings)
+        if component in self._refused:
+            raise self._refused[component]
+        return cast("Counting", self.receivers[component])
+
+    def _make(self, component: str, settings: object) -> None:
+        """Make a receiver, unless it is there or was refused."""
+        if component in self.receivers or component in self._refused:
+            return
         factory = receiver_factory(component)
         assert self._context is not None
         try:
             self.receivers[component] = factory.create(self._context, settings)
         except UnsupportedKernelError as e:
-            self._refused.add(component)
-            if self._refused >= self._wanted.keys():
+            self._refused[component] = e
+            if self._refused.keys() >= self._wanted.keys():
                 raise
             _log.warning("no %s: %s", " and ".join(factory.signals), e)
-        return self.receivers.get(component)
 
     def _on_library(
         self, on_attached: OnAttached, process: Process, library: Library, file: MappedFile, mapped_ns: int | None

@@ -14,8 +14,8 @@ from ..discovery import procfs
 from ..errors import OtelGpuError
 from ..process.mappings import executable_mappings
 from ..process.parsers import Parsers
-from ..receivers.cuda.settings import CudaSettings
-from ..receivers.profiles.settings import ProfileSettings, RecordingSettings
+from ..receivers.cuda.settings import CountingSettings, CudaSettings
+from ..receivers.profiles.settings import ProfileSettings, RecordingSettings, counted
 from ..signals.profiles import Profile, ProfileType, merge
 from .ending import Ending
 from .observation import Observation
@@ -54,9 +54,9 @@ class Recording:
             stacks_per_second=stacks_per_second,
             table_rows=table_rows,
             only=tuple(types),
-            cuda=cuda or CudaSettings(),
         )
-        self._observation = Observation({"profile": settings}, pids=self._pids, parsers=parsers)
+        counting = CountingSettings(counted(settings), cuda or CudaSettings())
+        self._observation = Observation({"profile": settings}, pids=self._pids, parsers=parsers, counting=counting)
         self._dropped_before = 0
         try:
             self._open()

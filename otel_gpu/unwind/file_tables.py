@@ -185,11 +185,6 @@ class FileTables:
                 default=(0, ""),
             )[1]
 
-    def problems(self) -> dict[str, str]:
-        """Return why files have no table, or not all of it, by path."""
-        with self.lock:
-            return {next(iter(f.places.values())).shown: f.why_not for f in self._files.values() if f.why_not}
-
     def lacks_room(self) -> bool:
         """Tell whether some file's table has no room."""
         with self.lock:

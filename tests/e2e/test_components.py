@@ -273,7 +273,7 @@ class Tower:
     def profiles(self, *, last=False):
         steps = ProfileBuilder(STEPS, self._context.host, time.time_ns())
         for floor in range(self._floors):
-            steps.add((Frame(FrameKind.NATIVE, f"floor {floor}"),), 20)
+            steps.add((Frame(FrameKind.CUDA, "_Z4stepIfEvPT_"), Frame(FrameKind.NATIVE, f"floor {floor}")), 20)
         return [steps.build(time.time_ns())]
 
     def readings(self):
@@ -354,6 +354,37 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     refused = _run(package, tmp_path, wrong)
     assert refused.returncode == 2
     assert "kernel_names processes metrics and profiles; leave it out" in refused.stderr
+
+
+def test_pipelines_of_which_nothing_is_written_have_every_processor_of_their_signal(
+    package: dict[str, str], tmp_path: Path
+) -> None:
+    place = tmp_path / "packages"
+    (place / "towers_of_others.py").write_text(_TOWER)
+    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
+        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
+        "[otel_gpu.processors]\nupper = towers_of_others:PROCESSOR\n"
+        "[otel_gpu.exporters]\ntext = fans_of_others:EXPORTER\n"
+    )
+    action = {"key": "deployment.environment.name", "value": "lab", "action": "upsert"}
+    config = {
+        "receivers": {"tower": {}},
+        "processors": {"upper": {}, "kernel_names": {"demangle": "short"}, "resource": {"attributes": [action]}},
+        "exporters": {"file": {"path": "out"}, "text": {"path": "tower.txt"}},
+        "service": {"interval": "200ms"},
+    }
+
+    done = _run(package, tmp_path, config)
+
+    assert done.returncode == 0, done.stderr
+    [height] = read_metrics(tmp_path / "out").samples
+    spans = read_spans(tmp_path / "out")
+    [steps] = read_profiles(tmp_path / "out" / "profiles.jsonl")
+    resources = [dict(height.resource), *(dict(r.attributes) for r in (steps.resource, *(s.resource for s in spans)))]
+    assert {resource["deployment.environment.name"] for resource in resources} == {"lab"}
+    assert {span.name for span in spans} == {"CLIMB", "LAST CLIMB"}
+    assert {sample.stack[0].function for sample in steps.samples} == {"step"}
+    assert (tmp_path / "tower.txt").read_text() == "tower.height 12\n"
 
 
 def test_resources_of_every_signal_are_changed_where_a_pipeline_asks_for_it(

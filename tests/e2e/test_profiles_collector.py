@@ -30,7 +30,7 @@ def sent_through(
         exporter = OtlpExporter(settings)
         profiles_to([exporter], Component("profiles")).export(profiles)
         exporter.shutdown(20)
-        stats = exporter.signal_stats("profiles")
+        stats = exporter.stats()
         assert (stats.sent_points, stats.failed_points) == (sum(len(p.samples) for p in profiles), 0), stats
     return read_profiles(collector.out)
 

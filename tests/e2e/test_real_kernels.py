@@ -10,8 +10,7 @@ import pytest
 from otel_gpu.demangle.names import demangle, shorten
 from otel_gpu.elf import EM_X86_64, STT_FUNC, ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.kernel_names.fatbin import FATBIN_SECTIONS, kernels_of_library
-from otel_gpu.kernel_names.static_runtime import find_runtime_functions
+from otel_gpu.kernel_names.fatbin import FATBIN_SECTIONS, kernels_of_image
 from otel_gpu.kernel_names.stubs import StubMap, read_stub_map
 from tests.e2e import ground
 from tests.plain_stub_reader import handles, read_plainly
@@ -25,6 +24,13 @@ PROGRAMS = (
     "runtime_calls_12_static",
     "runtime_calls_12_shared",
 )
+
+
+def _kernels(elf: ElfFile) -> set[str]:
+    """Return the kernels in a file's fatbins, all of which can be read."""
+    found = [kernels_of_image(elf.peek(s.offset, s.size)) for s in elf.sections if s.name in FATBIN_SECTIONS]
+    assert sum(code.unreadable for code in found) == 0
+    return {name for code in found for name in code.kernels}
 
 
 def _functions(elf: ElfFile) -> dict[int, set[str]]:
@@ -49,22 +55,22 @@ def test_every_kernel_of_nccl_has_the_name_in_its_symbol_table() -> None:
     with ElfFile(ground.libraries() / NCCL) as elf:
         stubs = read_stub_map(elf)
         truth = _functions(elf)
-        device = kernels_of_library(elf)
+        device = _kernels(elf)
 
     assert _wrong(stubs, truth) == []
-    assert set(stubs.names) == device.kernels
-    assert (device.unreadable, stubs.skipped) == (0, 0)
+    assert set(stubs.names) == device
+    assert stubs.skipped == 0
     assert len(stubs) == 242
 
 
 def test_every_kernel_in_the_fatbins_of_cublas_has_a_stub() -> None:
     with ElfFile(ground.libraries() / CUBLAS) as elf:
         stubs = read_stub_map(elf)
-        device = kernels_of_library(elf)
+        device = _kernels(elf)
 
-    assert set(stubs.names) == device.kernels
-    assert (device.unreadable, stubs.skipped) == (0, 0)
-    assert (len(stubs), len(device.kernels)) == (3946, 3608)
+    assert set(stubs.names) == device
+    assert stubs.skipped == 0
+    assert (len(stubs), len(device)) == (3946, 3608)
 
 
 def test_every_mangled_kernel_of_cublas_and_nccl_is_demangled() -> None:
@@ -122,38 +128,14 @@ def test_what_nvcc_builds_tells_its_stubs_and_handles(program: str) -> None:
         stubs = read_stub_map(elf)
         truth = _functions(elf)
         symbols = {s.value: s.name for s in elf.symbols(".symtab")}
-        device = kernels_of_library(elf)
+        device = _kernels(elf)
 
-    assert set(stubs.names) == device.kernels
+    assert set(stubs.names) == device
     assert sorted(handles(stubs).values()) == sorted(stubs.names)
     if truth:
         assert _wrong(stubs, truth) == []
         # The variable is local to the function __device_stub_<name>, so its symbol says whose handle it holds.
         assert [n for v, n in handles(stubs).items() if f"__device_stub_{n}" not in symbols[v]] == []
-
-
-@pytest.mark.parametrize("program", ["runtime_calls_13_static", "runtime_calls_12_static"])
-def test_the_static_runtime_is_found_where_the_symbol_table_has_it(program: str) -> None:
-    with ElfFile(_program(program)) as elf:
-        truth = {s.name: s.value for s in elf.symbols(".symtab") if re.fullmatch(r"cuda[A-Z]\w+", s.name)}
-        found = find_runtime_functions(elf, truth)
-
-    assert {name: address for name, address in found.items() if truth[name] != address} == {}
-    assert len(found) >= 0.9 * len(truth)
-    assert {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMalloc", "cudaFree", "cudaMemcpyAsync"} <= found.keys()
-
-
-def test_the_static_runtime_of_stripped_cublas_is_found() -> None:
-    names = [
-        "cudaLaunchKernel",
-        "cudaMemcpyAsync",
-        "cudaStreamSynchronize",
-        "cudaMalloc",
-        "cudaFree",
-        "cudaGraphLaunch",
-    ]
-    with ElfFile(ground.libraries() / CUBLAS) as elf:
-        assert find_runtime_functions(elf, names).keys() == set(names)
 
 
 def _program(name: str) -> Path:

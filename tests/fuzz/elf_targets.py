@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otel_gpu.cpython.text import analyse_python
-from otel_gpu.discovery.libraries import LibraryKind, class_of, exports, loaded_size
+from otel_gpu.discovery.libraries import LibraryKind, class_of, exports
 from otel_gpu.eh_frame.cfa_expression import is_at_rbp, recognise
 from otel_gpu.eh_frame.index import FrameIndex
 from otel_gpu.eh_frame.pointers import keeps_frame_pointers
@@ -17,9 +17,8 @@ from otel_gpu.eh_frame.rows import UnwindTable
 from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError, OtelGpuError
-from otel_gpu.kernel_names.fatbin import MAX_KERNELS, FatbinError, decompress, kernels_of_image, kernels_of_library
+from otel_gpu.kernel_names.fatbin import MAX_KERNELS, FatbinError, decompress, kernels_of_image
 from otel_gpu.kernel_names.hip_kernels import kernel_of, symbols_at
-from otel_gpu.kernel_names.static_runtime import find_runtime_functions
 from otel_gpu.kernel_names.stubs import MAX_NAME, read_stub_map
 from otel_gpu.probes.attach import plan
 from otel_gpu.probes.planning import PlanRequest, hooks_of
@@ -150,7 +149,6 @@ def _class(data: bytes) -> None:
     elf = ElfFile.from_bytes(data)
     class_of(elf, "libcuda.so.1")
     exports(elf, ("cuInit", "first"))
-    loaded_size(elf)
     shape = shape_of(elf)
     for offset in (0, 4096):
         shape.code_vaddr(offset)
@@ -235,11 +233,6 @@ def _fatbin(data: bytes) -> None:
     assert code.entries <= len(data) + 1
 
 
-def _fatbin_library(data: bytes) -> None:
-    pieces = [Piece(".nv_fatbin", data[: len(data) // 2]), Piece("__nv_relfatbin", data[len(data) // 2 :])]
-    assert kernels_of_library(ElfFile.from_bytes(image(pieces))).entries <= len(data)
-
-
 def _decompress(data: bytes) -> None:
     raw_size = int.from_bytes(data[:2], "little")
     assert len(decompress(data[2:], raw_size)) <= raw_size
@@ -258,10 +251,6 @@ def _stubs(data: bytes) -> None:
 
 def _stubs_arm64(data: bytes) -> None:
     _stubs(data[:18] + struct.pack("<H", AARCH64) + data[20:])
-
-
-def _static_runtime(data: bytes) -> None:
-    find_runtime_functions(ElfFile.from_bytes(data), ("cudaLaunchKernel", "cudaMalloc"))
 
 
 def _hip_symbols(data: bytes) -> None:
@@ -298,11 +287,9 @@ TARGETS = (
     Target("native_symbols", _native_symbols, _files, _READ, 8192),
     Target("debug_link", _debug_link, _files, _READ, 8192),
     Target("fatbin", _fatbin, lambda: [fatbin(), fatbin(cubin()), cubin(), b".entry one() .entry two()"]),
-    Target("fatbin_library", _fatbin_library, lambda: [fatbin() * 2, fatbin(cubin())], (ElfError,)),
     Target("decompress", _decompress, lambda: [b"\x40\0\x1fa\1\0\x22aaaaaa", b"\x10\0\x28\xb5\x2f\xfd\x20\x10\x45\0\0\x10aa\1\0"], (FatbinError,), 512),
     Target("stubs", _stubs, _files, (ElfError,), 8192),
     Target("stubs_arm64", _stubs_arm64, _files, (ElfError,), 8192),
-    Target("static_runtime", _static_runtime, _files, (ElfError,), 8192),
     Target("hip_symbols", _hip_symbols, _files, (ElfError,), 8192),
     Target("probe_plan", _probe_plan, _files, (OtelGpuError,), 8192),
     Target("probe_site", _probe_site, lambda: [_CODE, bytes.fromhex("5f2403d5fd7bbfa9fd030091c0035fd6")], (), 256),

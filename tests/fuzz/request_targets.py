@@ -9,10 +9,7 @@ from otel_gpu.receivers.inference.gen_ai import MAX_MODEL, model_of
 from otel_gpu.receivers.inference.head_cache import Asked, RequestHeads, ResponseHeads, body_of
 from otel_gpu.receivers.inference.header_blocks import MAX_FIELDS, HeaderBlocks
 from otel_gpu.receivers.inference.http1 import MAX_LINES, final_response, parse_request, parse_response
-from otel_gpu.receivers.inference.http1_body import Body
 from otel_gpu.receivers.inference.http1_heads import Framing
-from otel_gpu.receivers.inference.http2 import Connection, Side
-from otel_gpu.receivers.inference.http2_frames import PREFACE
 from otel_gpu.receivers.inference.request import Endpoint, Request
 from otel_gpu.receivers.inference.routes import MAX_PATH, Routes, path_of, template_of
 from otel_gpu.receivers.inference.server_spans import spans_of
@@ -73,34 +70,6 @@ def _same_cut(data: bytes) -> None:
         assert head.headers.items[: len(part.headers.items)] == part.headers.items
         assert head.method.startswith(part.method)
         assert set(part.doubts) <= set(head.doubts) or not part.is_whole
-
-
-def _body(data: bytes) -> None:
-    """A body ends at the same byte however it is cut, and what was not captured never moves its end."""
-    whole = Body(Framing.CHUNKED)
-    taken = whole.take(data)
-    pieces = Body(Framing.CHUNKED)
-    total = sum(pieces.take(data[at : at + 7]) for at in range(0, len(data), 7))
-    assert (pieces.is_complete, pieces.is_lost) == (whole.is_complete, whole.is_lost)
-    assert total == taken or whole.is_lost
-    for captured in range(0, len(data), 5):
-        part = Body(Framing.CHUNKED)
-        taken_too = part.take(data[:captured], len(data))
-        assert part.is_lost or taken_too == taken
-
-
-def _http2(data: bytes) -> None:
-    """Both sides say anything, captured in part or not, from the start or not; requests are bounded, and each ends once."""
-    for from_start in (True, False):
-        connection, ended = Connection(from_start=from_start, max_streams=8), []
-        for at in range(0, len(data), 64):
-            side, piece = Side(data[at] & 1), data[at + 1 : at + 64]
-            ended += connection.take(side, piece, at, len(piece) + (data[at] >> 4 if data[at] & 2 else 0))
-            assert connection.open_streams <= 8
-        ended += connection.close(len(data))
-        for exchange in ended:
-            assert exchange.end_ns >= exchange.start_ns
-            spans_of(Assembly().of_http2(Seen(1, Resource(()), 0, 0), exchange))
 
 
 def _frames(data: bytes) -> None:
@@ -188,24 +157,10 @@ _BODY = b'{"messages":[{"role":"user","content":"\\"model\\":\\"x\\""}],"model":
 _RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/event-stream\r\n\r\n"
 _DATED = b"HTTP/1.1 200 OK\r\ndate: Sun, 22 Nov 2026 20:00:00 GMT\r\nContent-Length: 5\r\n\r\nhello"
 _SMUGGLED = b"POST / HTTP/1.1\r\nContent-Length: 6\r\nTransfer-Encoding:\x0bchunked\r\nX: y\n z\r\n\r\n0\r\n\r\nG"
-_CHUNKS = b'5;ext="x"\r\nhello\r\n0000A\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nGET'
 _TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\nrojo=00f067aa0ba902b7,congo@t=t61rcWkgMzE"
 _BLOCK = bytes.fromhex("838684418aa0e41d139d09b8f01e0753032a2f2a408825a849e95ba97d7f8925a849e95bb8e8b4bf")
 """POST, an authority and two headers of its own, by Huffman's code."""
-_HTTP2 = (
-    PREFACE + b"\0\0\x06\4\0\0\0\0\0\0\3\0\0\0\x64",
-    len(_BLOCK).to_bytes(3, "big") + b"\1\5\0\0\0\1" + _BLOCK,
-    b"\0\0\1\1\4\0\0\0\1\x88\0\0\5\0\1\0\0\0\1hello",
-)
-
-
-def _conversation() -> bytes:
-    """Return what two sides say, in pieces behind a byte that tells who says it."""
-    return b"".join(bytes([n // 2]) + part.ljust(63, b"\0")[:63] for n, part in enumerate(_HTTP2))
-
-
 TARGETS = (
-    Target("http2", _http2, lambda: [_conversation(), b"\0" + _HTTP2[0] + _HTTP2[1], b"\1" + _HTTP2[2]]),
     Target("frames", _frames, lambda: [b"\0\1\4" + _BLOCK + b"\xff\xff\1\1\5\x88", b"\0\1\0" + _BLOCK], (), 2048),
     Target("header_blocks", _header_blocks, lambda: [_BLOCK + b"\xff\xff" + _BLOCK, b"\x3f\xe1\x1f\x82\xbe"], (), 1024),
     Target("assembled", _assembled, lambda: [_REQUEST + _BODY + b"\0\0" + _RESPONSE, _SMUGGLED + b"\0\0" + _RESPONSE]),
@@ -213,7 +168,6 @@ TARGETS = (
     Target("http1_plain", _plain_heads, lambda: [_REQUEST, _RESPONSE[25:], _SMUGGLED], (), 512),
     Target("head_cache", _remembered_heads, lambda: [_REQUEST, _RESPONSE, _RESPONSE[25:], _DATED, _SMUGGLED], (), 512),
     Target("http1_cut", _same_cut, lambda: [_REQUEST[:200], _SMUGGLED], (), 512),
-    Target("http1_body", _body, lambda: [_CHUNKS, b"0\r\n\r\n"], (), 512),
     Target(
         "routes",
         _routes,

@@ -480,6 +480,15 @@ class TestTraces:
         assert config.pipelines["traces"] == Pipeline(("inference",), (), ("otlp", "console"))
         assert config.pipelines["metrics"].receivers == ("cuda", "nvml", "self", "inference")
 
+    @pytest.mark.parametrize("text", ["", "service: {pipelines: {metrics: {receivers: [cuda], exporters: [otlp]}}}"])
+    def test_what_the_options_add_goes_through_the_declared_processors_that_take_it(self, load, text: str) -> None:
+        processors = "resource: {attributes: [{key: a, action: delete}]}, kernel_names: {demangle: short}"
+        config = load(f"receivers: {{cuda: }}\nprocessors: {{{processors}}}\n{text}", traces=True, profiles=True)
+
+        assert config.pipelines["profiles"].processors == ("resource", "kernel_names")
+        assert config.pipelines["traces"].processors == ("resource",)
+        assert config.pipelines["metrics"].processors == (() if text else ("resource", "kernel_names"))
+
     def test_both_options_together_add_both(self, load) -> None:
         assert load("", traces=True, profiles=True).signals == {"metrics", "traces", "profiles"}
 
@@ -524,14 +533,14 @@ class TestProfiles:
         assert config.receivers["profile"] == ProfileSettings(("launch", "cpu"), cpu_hz=99)
         assert config.pipelines == {
             "metrics": Pipeline(("cuda",), ("kernel_names",), ("file",)),
-            "profiles": Pipeline(("profile",), (), ("file",)),
+            "profiles": Pipeline(("profile",), ("kernel_names",), ("file",)),
         }
 
     def test_the_option_adds_a_pipeline_through_every_exporter_that_can(self, load) -> None:
         config = load("exporters: {otlp: , file: {path: o}, console: }").with_signal("profiles")
 
         assert config.receivers["profile"] == ProfileSettings()
-        assert config.pipelines["profiles"] == Pipeline(("profile",), (), ("otlp", "file"))
+        assert config.pipelines["profiles"] == Pipeline(("profile",), ("kernel_names",), ("otlp", "file"))
         assert (
             config.pipelines["metrics"] == load("exporters: {otlp: , file: {path: o}, console: }").pipelines["metrics"]
         )

@@ -9,7 +9,7 @@ from otel_gpu.program_id import ProgramId
 from otel_gpu.receivers.inference.assembly import Seen
 from otel_gpu.receivers.inference.frames import FRAME_GONE, FRAME_PIECE, PIECE, Frames, FrameSide
 from otel_gpu.receivers.inference.http2 import Exchange
-from otel_gpu.receivers.inference.http2_frames import END_HEADERS, FrameType
+from otel_gpu.receivers.inference.http2_frames import END_HEADERS, PADDED, PRIORITY, FrameType
 from otel_gpu.signals.metrics import Resource
 
 PROGRAM = ProgramId(7, 8)
@@ -88,6 +88,29 @@ def test_a_block_in_many_pieces_and_frames_is_put_together(frames: Frames, wire:
     wire.frame(FrameSide.CLIENT, 1, block[1001:], FrameType.CONTINUATION, END_HEADERS)
 
     assert told(frames, 1).traceparents == (TRACE,)
+
+
+def test_padding_and_priority_are_no_part_of_a_block(frames: Frames, wire: Wire) -> None:
+    block = hpack.Encoder().encode(list(ASKED))
+    padded = b"\3" + b"\0\0\0\0\x10" + block + b"\0\0\0"
+    wire.frame(FrameSide.CLIENT, 1, padded, FrameType.HEADERS, END_HEADERS | PADDED | PRIORITY)
+
+    found = told(frames, 1)
+    assert (found.target, found.is_lost, frames.lost) == ("/pkg.Service/Do", False, 0)
+
+
+@pytest.mark.parametrize(
+    ("payload", "flags"),
+    [(b"", PADDED), (b"\x09\x82", PADDED), (b"\x01", PRIORITY), (b"\x80", 0), (b"\xfe", 0), (b"\x00\x7f", 0)],
+)
+def test_a_malformed_block_is_not_known_and_later_ones_are_right(
+    frames: Frames, wire: Wire, payload: bytes, flags: int
+) -> None:
+    wire.frame(FrameSide.CLIENT, 1, payload, FrameType.HEADERS, END_HEADERS | flags)
+    wire.headers(FrameSide.CLIENT, 2, *ASKED)
+
+    assert (told(frames, 1).target, told(frames, 2).target) == ("", "/pkg.Service/Do")
+    assert frames.lost == 1
 
 
 def test_behind_a_piece_that_was_lost_fields_are_right_or_unknown(frames: Frames, wire: Wire) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from otel_gpu import abi
 from otel_gpu.abi import SampleType
+from otel_gpu.counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
-from otel_gpu.receivers.cuda.busy import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from otel_gpu.receivers.profiles.gpu_time import LAUNCHED_BEFORE, GpuTime
 from otel_gpu.receivers.profiles.gpu_time_split import Shares, Work, split
 from otel_gpu.receivers.profiles.sums import GRAPH, NOT_SAMPLED, StackSample

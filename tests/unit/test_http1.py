@@ -11,7 +11,6 @@ from otel_gpu.receivers.inference.http1 import (
     MAX_HEAD,
     MAX_LINES,
     final_response,
-    is_http2,
     parse_request,
     parse_response,
 )
@@ -48,7 +47,6 @@ def test_a_request_tells_its_line_and_its_named_headers_alone() -> None:
     assert (head.host, head.size_bytes, head.framing) == ("here:8000", len(GET), Framing.NONE)
     assert head.is_whole
     assert not head.is_ambiguous
-    assert head.is_persistent
 
 
 def test_empty_lines_before_a_request_are_passed_over() -> None:
@@ -213,19 +211,6 @@ def test_a_head_that_is_too_long_says_so() -> None:
     assert parse_request(b"GET /" + b"a" * MAX_HEAD) is None
 
 
-@pytest.mark.parametrize(
-    ("version", "connection", "is_persistent"),
-    [(b"1.1", b"", True), (b"1.1", b"Close", False), (b"1.0", b"", False), (b"1.0", b"x, Keep-Alive", True)],
-)
-def test_a_request_tells_whether_another_may_follow(version: bytes, connection: bytes, is_persistent: bool) -> None:
-    assert post(b"Connection: " + connection, version=version).is_persistent is is_persistent
-
-
-def test_a_request_may_wait_before_its_body() -> None:
-    assert post(b"Expect: 100-Continue", b"Content-Length: 1").expects_continue
-    assert not post(b"Expect: 100-continue", version=b"1.0").expects_continue
-
-
 def test_of_several_hosts_none_is_believed() -> None:
     assert post(b"Host: a", b"Host: b").host == ""
 
@@ -326,14 +311,8 @@ def test_an_upgrade_is_no_interim_response() -> None:
     assert (head.status, at) == (101, 0)
 
 
-def test_the_beginning_of_http2_is_recognised() -> None:
-    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-    assert is_http2(preface + b"\0\0\0\4")
-    assert is_http2(b"PRI *")
-    assert not is_http2(b"PR")
-    assert not is_http2(b"PRI / HTTP/1.1\r\n")
-    assert parse_request(preface) is None
+def test_the_beginning_of_http2_is_no_request() -> None:
+    assert parse_request(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") is None
 
 
 _name = st.from_regex(r"[A-Za-z][A-Za-z-]{0,20}", fullmatch=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from otel_gpu.discovery.catalogue import LibraryCatalogue
 from otel_gpu.discovery.drivers import libraries_at
-from otel_gpu.discovery.libraries import LibraryKind, class_of, exports, loaded_size
+from otel_gpu.discovery.libraries import LibraryKind, class_of, exports
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
 from otel_gpu.process.files import FileId, MappedFile
@@ -84,13 +84,6 @@ def test_what_is_no_elf_file_is_nothing(tmp_path: Path, content: bytes) -> None:
 
     with Parsers() as parsers:
         assert list(libraries_at(parsers, [str(file)])) == []
-
-
-def test_the_size_in_memory_reaches_from_the_first_to_the_last_segment(tmp_path: Path) -> None:
-    library = build(tmp_path, (), extra="static char room[1 << 20]; char *at(void) { return room; }\n")
-
-    with ElfFile(library) as elf:
-        assert 1 << 20 < loaded_size(elf) < 1 << 22
 
 
 def mapping(file: Path, *, inode: int | None = None) -> MappedFile:

@@ -250,8 +250,21 @@ def test_what_a_gpu_does_not_support_is_left_out_and_not_asked_again(library: st
         assert not values(found, "hw.power") + values(found, "hw.energy")
         assert not values(found, "hw.gpu.utilization", hw_gpu_task="general")
         assert values(found, "hw.gpu.memory.limit")
-    assert receiver.failed_calls() == {}
+    assert [reading.value for reading in receiver.readings()] == [0]
     receiver.close()
+
+
+def test_calls_that_fail_are_counted(receiver: NvmlReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    pynvml = pytest.importorskip("pynvml")
+
+    def fail(_handle: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", fail)
+
+    assert not values(receiver.collect(), "hw.power")
+    [reading] = receiver.readings()
+    assert (reading.value, reading.attributes) == (1, {"event": "nvml_calls_failed"})
 
 
 def test_an_older_driver_is_asked_by_the_older_names(library: str, knobs: Knobs) -> None:
@@ -354,7 +367,7 @@ def test_mig_instances_have_series_and_processes_of_their_own(library: str, knob
     assert values(found, "hw.power", hw_id=instances[0]) == []
     assert len(values(found, "hw.power")) == 1
     assert receiver.process_memory() == {(instances[0], os.getpid()): GIB}
-    assert receiver.failed_calls() == {}
+    assert [reading.value for reading in receiver.readings()] == [0]
     receiver.close()
 
 

@@ -57,6 +57,12 @@ def _room(module: str) -> str:
     return _FILES[module].relative_to(_HOUSE).parts[0]
 
 
+def _component(module: str) -> str | None:
+    """Return which component a module is part of, if any."""
+    room, *inside = _FILES[module].relative_to(_HOUSE).parts
+    return f"{room}.{inside[0]}" if len(inside) > 1 and inside[0] in _COMPONENTS.get(room, ()) else None
+
+
 def _by_room() -> dict[str, set[str]]:
     arrows: dict[str, set[str]] = defaultdict(set)
     for module, imported in _ARROWS.items():
@@ -89,9 +95,9 @@ def test_components_are_named_by_the_registry_alone() -> None:
     known = defaultdict(set)
     for module, imported in _ARROWS.items():
         for other in imported:
-            room, *inside = _FILES[other].relative_to(_HOUSE).parts
-            if len(inside) > 1 and inside[0] in _COMPONENTS.get(room, ()) and _room(module) != room:
-                known[str(_FILES[module].relative_to(_HOUSE))].add(f"{room}.{inside[0]}")
+            component = _component(other)
+            if component is not None and _room(module) != _room(other):
+                known[str(_FILES[module].relative_to(_HOUSE))].add(component)
 
     assert known.keys() == _ON_ONE_COMPONENT.keys()
 
@@ -113,6 +119,12 @@ def test_components_do_not_know_those_of_other_kinds(kind: str) -> None:
     }
 
     assert {other for _, other in known} == (completing if kind == "receivers" else set())
+
+
+def test_components_do_not_know_each_other() -> None:
+    known = {(_component(module), _component(other)) for module, imported in _ARROWS.items() for other in imported}
+
+    assert {(one, other) for one, other in known if one and other and one != other} == set()
 
 
 def _documented() -> str:

@@ -84,7 +84,7 @@ class TestOtlp:
         assert in_order(got(sink)) == in_order(spans)
         assert len(sink.paths) > 5
         assert set(sink.paths) == {"ExportTraceServiceRequest" if protocol == "grpc" else "/v1/traces"}
-        assert exporter.signal_stats("traces").sent_points == len(spans)
+        assert exporter.stats().sent_points == len(spans)
 
     def test_what_is_rejected_in_part_is_counted_as_spans(self, protocol: Protocol) -> None:
         answer = ExportTraceServiceResponse(
@@ -96,7 +96,7 @@ class TestOtlp:
             spans_to([exporter]).export(many(10))
             exporter.shutdown(20)
 
-        stats = exporter.signal_stats("traces")
+        stats = exporter.stats()
         assert (stats.sent_points, stats.rejected_points, accounted_for(stats)) == (7, 3, 10)
 
     def test_a_refused_request_costs_its_own_spans(self, protocol: Protocol) -> None:
@@ -106,7 +106,7 @@ class TestOtlp:
             spans_to([exporter]).export([*many(60), WRONG])
             exporter.shutdown(20)
 
-        stats = exporter.signal_stats("traces")
+        stats = exporter.stats()
         # Of a refused one the stand-in over gRPC notes nothing either.
         assert stats.sent_points == len(got(sink)) < 60
         assert stats.failed_points == 61 - stats.sent_points
@@ -119,7 +119,7 @@ def test_what_a_dead_endpoint_does_not_get_is_counted() -> None:
     spans_to([exporter]).export(many(100))
     exporter.shutdown(0.2)
 
-    stats = exporter.signal_stats("traces")
+    stats = exporter.stats()
     assert stats.sent_points == stats.queued_points == 0
     assert accounted_for(stats) == 100
 

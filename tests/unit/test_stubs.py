@@ -15,8 +15,6 @@ from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
 from otel_gpu.kernel_names import stubs
 from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.fatbin import kernels_of_library
-from otel_gpu.kernel_names.static_runtime import find_runtime_functions
 from otel_gpu.kernel_names.stubs import StubMap, clean_name, read_stub_map
 from tests.plain_stub_reader import handles, read_plainly
 
@@ -134,26 +132,11 @@ def test_the_function_around_a_launch_names_its_kernel(tmp_path: Path) -> None:
     assert found.names_used_at(0) == frozenset()
 
 
-@pytest.mark.parametrize("flags", [SHAPES["O0"], SHAPES["O2"], SHAPES["fixed address"]], ids=["O0", "O2", "fixed"])
-def test_a_static_runtime_is_found_by_the_names_its_functions_mention(tmp_path: Path, flags: list[str]) -> None:
-    program = build(tmp_path, flags)
-    truth = addresses(program)
-    subprocess.run(["strip", program], check=True)
-
-    with ElfFile(program) as elf:
-        found = find_runtime_functions(elf, ["cudaLaunchKernel", "cudaFree", "cudaMalloc", "cudaMemcpy", "cudaEvent"])
-
-    # api_name mentions two names: it is a table, not a function of the runtime.
-    assert found == {name: truth[name] for name in ("cudaLaunchKernel", "cudaFree")}
-
-
 def test_a_file_without_kernels_has_an_empty_map() -> None:
     true = shutil.which("true")
     assert true is not None
     with ElfFile(true) as elf:
         assert len(read_stub_map(elf)) == 0
-        assert find_runtime_functions(elf, ["cudaLaunchKernel"]) == {}
-        assert find_runtime_functions(elf, []) == {}
 
 
 def test_damaged_code_gives_no_wrong_names(tmp_path: Path) -> None:
@@ -189,8 +172,6 @@ def test_a_damaged_file_is_refused_or_read_without_failing(
     try:
         elf = ElfFile.from_bytes(bytes(data[: len(data) - length % 4096]))
         found = read_stub_map(elf)
-        find_runtime_functions(elf, ["cudaLaunchKernel", "cudaFree"])
-        kernels_of_library(elf)
     except ElfError:
         return
 

@@ -78,34 +78,30 @@ class ConsoleExporter(PipelineExporter):
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:
         """Print the tables of now."""
-        began = time.monotonic()
         points = len(store)
         before = self._before.get(store, _Before())
         tables = [(title(owner.resource), list(self._rows(owner, before, now_ns))) for owner in store if owner.series]
         self._before[store] = _Before({s: _total(s) for owner in store for s in owner.series.values()}, now_ns)
         at = time.strftime("%H:%M:%S", time.localtime(now_ns / 1e9))
-        self._print(lambda: _rich(at, tables) if self._stream.isatty() else _plain(at, tables), points, began)
+        self._print(lambda: _rich(at, tables) if self._stream.isatty() else _plain(at, tables), points)
 
     def export_spans(self, batch: Batch[Span]) -> None:
         """Print spans, one a line."""
         spans = batch.items
-        began = time.monotonic()
-        self._print(
-            lambda: spans_as_text(spans, self._spans_per_interval, in_color=self._stream.isatty()), len(spans), began
-        )
+        self._print(lambda: spans_as_text(spans, self._spans_per_interval, in_color=self._stream.isatty()), len(spans))
 
     def stats(self) -> ExporterStats:
         return self._tally.snapshot()
 
-    def _print(self, text: Callable[[], str], points: int, began: float) -> None:
+    def _print(self, text: Callable[[], str], points: int) -> None:
         try:
             with self._lock:
                 write_text(self._stream, text(), _DEADLINE_S)
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
-            self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
+            self._tally.add(failed=points, requests=1)
             self._tally.down(getattr(error, "strerror", None) or str(error))
             return
-        self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
+        self._tally.add(sent=points, requests=1)
         self._tally.up()
 
     def _rows(self, owner: ResourceSeries, before: _Before, now_ns: int) -> Iterator[Row]:

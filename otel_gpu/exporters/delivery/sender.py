@@ -224,13 +224,12 @@ class Sender(Generic[Body]):
 
     def _attempt(self, payload: Payload[Body]) -> Accepted | Refused:
         timeout_s = max(0.05, min(self._timeout_s, self._closing_left_s()))
-        began = time.monotonic()
         try:
             outcome = self._transport.send(payload.body, timeout_s)
         except Exception as error:  # noqa: BLE001 - a transport's surprise must not end the thread; it is counted
             reason = one_line(without_credentials(str(error)))
             outcome = Refused(f"{type(error).__name__}: {reason}", retryable=False)
-        self._tally.add(requests=1, seconds=time.monotonic() - began)
+        self._tally.add(requests=1)
         return outcome
 
     def _may_retry(self, began: float, delay_s: float) -> bool:

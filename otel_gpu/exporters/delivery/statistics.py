@@ -28,8 +28,6 @@ class ExporterStats:
     requests: int = 0
     """Requests that were answered, with success or without."""
     retries: int = 0
-    send_seconds: float = 0.0
-    """Wall-clock time spent in attempts; waits between them are not in it."""
     last_error: str | None = None
     """Why the last attempt failed; None once one has succeeded again."""
 
@@ -63,10 +61,9 @@ class Tally:
         dropped: int = 0,
         requests: int = 0,
         retries: int = 0,
-        seconds: float = 0.0,
     ) -> None:
         """Count what happened; every argument is added to its statistic."""
-        more = ExporterStats(sent, failed, rejected, dropped, 0, 0, requests, retries, seconds)
+        more = ExporterStats(sent, failed, rejected, dropped, 0, 0, requests, retries)
         with self._lock:
             self._stats = self._stats + more
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -131,16 +130,15 @@ class FileExporter(PipelineExporter):
             yield some
 
     def _write(self, signal: Signal, lines: bytes, points: int) -> bool:
-        began = time.monotonic()
         file = self._files[signal]
         try:
             with self._lock:
                 self._append(file, lines)
         except OSError as error:
-            self._tally.add(failed=points, requests=1, seconds=time.monotonic() - began)
+            self._tally.add(failed=points, requests=1)
             self._tally.down(f"{file.name} cannot be written: {error.strerror}")
             return False
-        self._tally.add(sent=points, requests=1, seconds=time.monotonic() - began)
+        self._tally.add(sent=points, requests=1)
         self._tally.up()
         if file.trouble is not None:
             self._tally.complain(f"{file.name}: {file.trouble}")

@@ -80,10 +80,6 @@ class OtlpExporter(PipelineExporter):
         """Return the threads of all signals."""
         return [s.worker for s in list(self._senders.values())]
 
-    def signal_stats(self, signal: Signal) -> ExporterStats:
-        sender = self._senders.get(signal)
-        return sender.stats() if sender is not None else ExporterStats()
-
     def _hand_over(self, signal: Signal, encoded: Encoded) -> None:
         if encoded.lost:
             self._sender_of(signal).count_failed(encoded.lost)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ... import abi
 from ...abi import EventType, Family, NodeType
+from ...counting.device_time import BusyPeriod
 from ...discovery.processes import Began, Process
 from ...kernel_names.hip_kernels import HostPointer
 from ...kernel_names.kernels import KernelTable
@@ -22,7 +23,6 @@ from ...program_id import ProgramId
 from ...signals.telemetry import OTHER
 from ..hip import rows as hip
 from . import announced
-from .busy import BusyPeriod
 from .graphs import Contents, Graphs, Node
 from .kernel_handles import KernelHandles, handle_of
 from .live_allocations import LiveAllocations

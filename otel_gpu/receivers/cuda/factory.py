@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from .receiver import CudaReceiver
 
 
-def _create(context: Context, settings: CudaSettings) -> CudaReceiver:
+def _create(context: Context, settings: CudaSettings | CountingSettings) -> CudaReceiver:
     from ...discovery import drivers
     from .loading import CudaPrograms
 
     if isinstance(settings, CountingSettings):
-        counted = settings.counted
+        counted, settings = settings.counted, settings.placing
     else:
         counted = Counted.ALL if settings.busy_time else Counted.NO_TIME
     with ThreadPoolExecutor(1, "loading") as beside:
@@ -46,7 +46,8 @@ def _create(context: Context, settings: CudaSettings) -> CudaReceiver:
         allow_single_step=settings.arm64_single_step or not drivers.is_arm64(),
         libraries=settings.libraries,
     )
-    context.complete(DeviceNames(receiver.devices))
+    context.devices.ask(receiver.device_uuids)
+    context.complete(DeviceNames(context.devices))
     context.complete(UntrackedMemory())
     if not receiver.hip_devices.is_empty:
         context.complete(HipDeviceNames(receiver.hip_devices))
@@ -61,4 +62,5 @@ FACTORY = ReceiverFactory(
     places_probes=True,
     needs=lambda settings: Needs(link=settings.link),
     checks=installed.checks,
+    counts_for_others=CountingSettings,
 )

@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from ...abi import Loss, Table
-from ...bpf.maps import BpfMap
 from ...bpf.ringbuf import RingReader
-from ...bpf.tracepoints import TracepointLinks
 from ...components import LibraryReceiver
+from ...counting.device_time import DeviceTime
+from ...counting.owners import Removal, by_key, by_value, of_trie, programs_of
+from ...counting.programs import Programs, SharedTables
+from ...counting.shared import Counting, RequestTables, StackTables
 from ...discovery import drivers
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Began, Process, ProcessTable
@@ -36,17 +37,15 @@ from ..hip import rows as hip
 from ..hip.devices import HipDeviceTable
 from ..losses import loss_readings, read_losses
 from .announced import Announced
-from .busy import BusyDelta, BusyReader, BusyTimes, DeviceTime
+from .busy import BusyDelta, BusyReader, BusyTimes
 from .dead_rows import DeadRows
-from .devices import DeviceTable
 from .error_types import ErrorTypes
 from .events import CudaEvents
 from .kernel_handles import handle_of
 from .live_allocations import LiveAllocations, ReleasedMemory
 from .loading import REQUEST_RINGS, REQUEST_TABLES, CudaPrograms
-from .owners import Removal, by_key, by_value, of_trie, programs_of
 from .pending_rows import PendingRows
-from .programs import ProgramLoss, Programs, SharedTables
+from .program_totals import ProgramLoss, ProgramTotals
 from .rows import RowDelta, RowReader
 from .sums import CudaSums
 
@@ -76,37 +75,7 @@ _NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 5.0
 """How long a read waits for the names of kernels that just turned up; when programs have ended; at the agent's end."""
 
 
-class CudaTables(NamedTuple):
-    """What the programs which take stacks share with those that count: maps, by their names."""
-
-    capturing: BpfMap
-    """Capturing streams."""
-    busy: BpfMap
-    """Devices' work."""
-    threads: BpfMap
-    """Which device each works on."""
-    submitted: BpfMap
-    """Programs that go on where work was submitted."""
-    programs: BpfMap
-    """What each program has in the tables,"""
-    used_by_all: BpfMap
-    """and all have together."""
-    events: BpfMap
-    """Where programs show themselves."""
-    kernel: Programs
-    ends: TracepointLinks
-    """What says that a program has ended: the last to hear of it."""
-
-
-class RequestTables(NamedTuple):
-    """What the programs which follow requests share with those that count."""
-
-    maps: Mapping[str, BpfMap]
-    """By their names."""
-    kernel: Programs
-
-
-class CudaReceiver(LibraryReceiver):
+class CudaReceiver(LibraryReceiver, Counting):
     """Attaches to CUDA drivers and HIP runtimes, and reads what the kernel counted."""
 
     def __init__(
@@ -143,6 +112,7 @@ class CudaReceiver(LibraryReceiver):
         self._busy = BusyReader(*map(self._object.map, ("busy", "period_kinds", "periods_since")))
         self._times = BusyTimes()
         self._programs = Programs(self._object)
+        self._totals = ProgramTotals(self._programs)
         self._shared = SharedTables(self._object, self._removals(), self._programs.states)
         self._allocations = LiveAllocations(self._object.map("live"), partial(self._shared.release_entries, Table.LIVE))
         self.kernels = KernelTable()
@@ -163,10 +133,8 @@ class CudaReceiver(LibraryReceiver):
         self._folded = 0
         self._component = Component("cuda")
         self._before_forgetting: list[Callable[[Collection[Process]], None]] = []
-        self.devices = DeviceTable(processes, self._events.device_uuids)
-        """Which GPUs are the observed processes' devices,"""
         self.hip_devices = HipDeviceTable(processes, parsers)
-        """and which those of AMD's."""
+        """Which GPUs of AMD's are the observed processes' devices."""
 
     def _removals(self) -> dict[Table, Removal]:
         """Return how the entries of programs that have ended are taken out of the tables."""
@@ -245,16 +213,20 @@ class CudaReceiver(LibraryReceiver):
                     placed.put(bytes(4), self._placed_ns.to_bytes(8, "little"))
 
     @property
-    def tables(self) -> CudaTables:
+    def tables(self) -> StackTables:
         """What programs of another object may use."""
         maps = {name: self._object.map(name) for name in _SHARED}
-        return CudaTables(**maps, kernel=self._programs, ends=self._loaded.ends)
+        return StackTables(**maps, kernel=self._programs, ends=self._loaded.ends)
 
     @property
     def request_tables(self) -> RequestTables:
         """What programs that follow requests share with those that count."""
         maps = {name: self._object.map(name) for name in (*REQUEST_TABLES, *REQUEST_RINGS, *_SHARED_WITH_REQUESTS)}
         return RequestTables(maps, self._programs)
+
+    def device_uuids(self, process: Process) -> Mapping[int, str]:
+        """Return what a process asked the driver of its devices: UUIDs in hexadecimal digits, by ordinal."""
+        return self._events.device_uuids(process)
 
     def kernel_name(self, process: Process, handle: int) -> str:
         """Return a kernel's name, or its handle where the name is not known."""
@@ -341,11 +313,12 @@ class CudaReceiver(LibraryReceiver):
         self._shared.forget(programs)
         self._busy.forget(programs)
         self._programs.forget(programs)
+        self._totals.forget(programs)
         for program in programs:
             self._events.forget(program)
 
     def _read_programs(self) -> None:
-        totals, losses = self._programs.read()
+        totals, losses = self._totals.read()
         self._unsorted += totals
         self._losses += losses
         for program, folded in self._rows.cardinality.take().items():

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ...abi import KIND_HIP, ROW, ROW_KEY
 from ...bpf.maps import BpfMap, possible_cpus
+from ...counting.owners import are_of
 from ...program_id import ProgramId
 from .cardinality import RowCardinality
-from .owners import are_of
 
 _Sums = npt.NDArray[np.uint64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import msgspec
@@ -29,7 +29,8 @@ class CudaSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class CountingSettings(CudaSettings):
+class CountingSettings:
     """Of a receiver whose metrics nobody exports: others need what it knows."""
 
-    counted: Counted = Counted.ALL
+    counted: Counted
+    placing: CudaSettings = field(default_factory=CudaSettings)

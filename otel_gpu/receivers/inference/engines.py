@@ -22,6 +22,7 @@ from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
 from ...bpf.run_once import run_once
+from ...counting.owners import Removal, by_key, by_value
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import ProcessTable
 from ...errors import ProcessGoneError
@@ -33,7 +34,6 @@ from ...process.parsers import Parsers
 from ...program_id import ProgramId
 from ...signals.spans import Span, SpanContext
 from ...supervision import Health
-from ..cuda.owners import Removal, by_key, by_value
 from .assembly import Seen
 from .engine_events import ENGINE_EVENT, STEP, EngineEvent, StepState
 from .http1 import parse_request

@@ -20,6 +20,7 @@ import numpy as np
 from ...bpf.linker import ObjectLinker
 from ...bpf.links import Link, Placement
 from ...bpf.maps import BpfMap
+from ...counting.programs import Programs
 from ...errors import AttachError, OtelGpuError
 from ...fair_pool import FairPool
 from ...probes.sites import SiteRules
@@ -28,7 +29,6 @@ from ...process.mappings import executable_mappings
 from ...process.memory import MemoryFiles
 from ...process.parsers import Parsers, WorkError
 from ...supervision import Worker
-from ..cuda.programs import Programs
 from .follow_work import (
     LEARNING,
     LOOKING,

@@ -107,7 +107,7 @@ class Frames:
         direction.frame += payload
         if len(direction.frame) < size:
             return
-        frame = Frame(kind, flags, stream, size, bytes(direction.frame))
+        frame = Frame(kind, flags, stream, bytes(direction.frame))
         direction.frame = None
         self._frame(direction, frame, _Block(request, stream, kind == FrameType.PUSH_PROMISE, time_ns, b""))
         if flags & END_HEADERS:

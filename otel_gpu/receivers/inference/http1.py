@@ -24,15 +24,12 @@ _MAX_DIGITS = 18
 
 _NAMED = frozenset(
     {
-        "connection",
         "content-length",
         "content-type",
-        "expect",
         "host",
         "traceparent",
         "tracestate",
         "transfer-encoding",
-        "upgrade",
     }
 )
 _NOTHING = Missing.NOTHING
@@ -51,12 +48,6 @@ _PLAIN_RESPONSE = re.compile(rb"HTTP/(1\.[0-9]) ([1-9][0-9]{2})(?: [^\r\n]*)?" +
 _PLAIN_HEADERS = re.compile(rb"(?i)\n(%b):([^\r]*)" % b"|".join(sorted(name.encode() for name in _NAMED)))
 _KEYS = {shape: name for name in _NAMED for shape in (name.encode(), name.title().encode())}
 """Names as they are written as a rule."""
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-
-def is_http2(data: bytes) -> bool:
-    """Tell whether a connection begins as HTTP/2 does, as far as it goes; `PRI` is no method of HTTP/1."""
-    return len(data) >= 3 and _PREFACE.startswith(data[: len(_PREFACE)])
 
 
 def parse_request(data: bytes) -> RequestHead | None:

@@ -100,16 +100,6 @@ class RequestHead(_Head):
         hosts = self.headers.values("host")
         return hosts[0] if len(hosts) == 1 else ""
 
-    @property
-    def expects_continue(self) -> bool:
-        """Tell whether the body waits for an interim response."""
-        return self.version != "1.0" and "100-continue" in self.headers.members("expect")
-
-    @property
-    def is_persistent(self) -> bool:
-        """Tell whether another request may follow on the connection."""
-        return _is_persistent(self.version, self.headers)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseHead(_Head):
@@ -128,13 +118,3 @@ class ResponseHead(_Head):
         """Tell whether the body is a stream of server-sent events."""
         types = self.headers.values("content-type")
         return len(types) == 1 and types[0].partition(";")[0].strip(" \t").lower() == "text/event-stream"
-
-    @property
-    def is_persistent(self) -> bool:
-        """Tell whether another response may follow on the connection."""
-        return self.framing is not Framing.UNTIL_CLOSE and _is_persistent(self.version, self.headers)
-
-
-def _is_persistent(version: str, headers: Headers) -> bool:
-    options = headers.members("connection")
-    return "close" not in options and (version > "1.0" or "keep-alive" in options)

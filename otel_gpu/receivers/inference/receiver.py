@@ -20,6 +20,9 @@ from ...bpf.ringbuf import RingReader
 from ...bpf.run_once import run_once
 from ...bpf.tracepoints import TracepointLinks
 from ...components import LibraryReceiver
+from ...counting.owners import Removal, are_of, by_key, by_value, programs_of
+from ...counting.programs import SharedTables
+from ...counting.shared import RequestTables
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
 from ...errors import UnsupportedKernelError
@@ -32,9 +35,6 @@ from ...signals import self_metrics
 from ...signals.metrics import Measurement, SelfReading, attributes
 from ...signals.spans import Span
 from ...supervision import Component, Health, Worker
-from ..cuda.owners import Removal, are_of, by_key, by_value, programs_of
-from ..cuda.programs import SharedTables
-from ..cuda.receiver import RequestTables
 from . import metrics
 from .assembly import Assembly
 from .engines import ENGINE_RUN_HERE, ENGINE_TRACEPOINTS, Engines, Told, message_seeds

@@ -7,31 +7,28 @@ from typing import TYPE_CHECKING
 from ...components import Context, ReceiverFactory
 from ...probes.counted import Counted
 from ...telemetry_spans import NCCL_COLLECTIVE
-from ..cuda.settings import CountingSettings
 from . import metrics
 from .settings import NcclSettings
 
 if TYPE_CHECKING:
-    from ..cuda.receiver import CudaReceiver
     from .receiver import NcclReceiver
 
 
 def _create(context: Context, settings: NcclSettings) -> NcclReceiver:
-    # Which programs there are, and who they are, is known where their launches are counted.
-    cuda: CudaReceiver = context.receiver("cuda", CountingSettings(counted=Counted.LAUNCHES))
+    counting = context.counting()
     from .loading import NcclPrograms
     from .receiver import NcclReceiver
 
-    tables = cuda.tables
+    tables = counting.tables
     programs = NcclPrograms(
         tables,
         only=context.pids,
-        link=cuda.link,
+        link=counting.link,
         table_share=context.table_share,
         arrivals_per_second=settings.arrivals_per_second,
     )
-    receiver = NcclReceiver(context.processes, context.parsers, programs, tables.kernel, rules=cuda.rules)
-    cuda.before_forgetting(receiver.finish)
+    receiver = NcclReceiver(context.processes, context.parsers, programs, tables.kernel, rules=counting.rules)
+    counting.before_forgetting(receiver.finish)
     return receiver
 
 
@@ -44,4 +41,6 @@ FACTORY = ReceiverFactory(
     signals=("metrics", "traces"),
     spans=(NCCL_COLLECTIVE,),
     places_probes=True,
+    # Which programs there are, and who they are, is known where their launches are counted.
+    counted=lambda _settings: Counted.LAUNCHES,
 )

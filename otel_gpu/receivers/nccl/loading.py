@@ -10,7 +10,7 @@ from ...bpf.link_mode import LinkMode, usable_mode
 from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
 from ...bpf.tracepoints import TracepointLinks
-from ..cuda.receiver import CudaTables
+from ...counting.shared import StackTables
 
 _ENDS = ("nccl_thread_ends", "nccl_program_begins")
 _NOT_UPROBES = frozenset({*_ENDS, "release_entries"})
@@ -22,7 +22,7 @@ class NcclPrograms:
 
     def __init__(
         self,
-        tables: CudaTables,
+        tables: StackTables,
         *,
         only: Iterable[int] = (),
         link: LinkMode = "auto",

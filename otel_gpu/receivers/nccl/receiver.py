@@ -14,6 +14,8 @@ import numpy.typing as npt
 from ...abi import Table
 from ...bpf.ringbuf import RingReader
 from ...components import LibraryReceiver
+from ...counting.owners import Removal, by_key, by_value, programs_of
+from ...counting.programs import Programs, SharedTables
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
 from ...probes.libraries import ProbedLibraries
@@ -26,8 +28,6 @@ from ...signals import self_metrics
 from ...signals.metrics import Measurement, SelfReading, attributes
 from ...signals.spans import Span
 from ...supervision import Component, Health
-from ..cuda.owners import Removal, by_key, by_value, programs_of
-from ..cuda.programs import Programs, SharedTables
 from ..losses import read_losses
 from . import metrics
 from .arrival_spans import span_of

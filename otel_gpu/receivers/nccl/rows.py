@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ...abi import ROW
 from ...bpf.maps import BpfMap, possible_cpus
+from ...counting.owners import are_of
 from ...program_id import ProgramId
-from ..cuda.owners import are_of
 from .records import ROW_KEY
 
 _Sums = npt.NDArray[np.uint64]

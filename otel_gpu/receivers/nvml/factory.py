@@ -16,12 +16,8 @@ def _create(context: Context, _settings: NvmlSettings) -> NvmlWorker:
     from .receiver import NvmlReceiver
     from .worker import NvmlWorker
 
-    cuda = context.receiver("cuda", None)
-    devices = None if cuda is None else cuda.devices
-    return NvmlWorker(
-        lambda: NvmlReceiver(context.host, process_resource=devices.resource if devices else lambda _: None),
-        devices.learn if devices else lambda *_: None,
-    )
+    devices = context.devices
+    return NvmlWorker(lambda: NvmlReceiver(context.host, process_resource=devices.resource), devices.learn)
 
 
 FACTORY = ReceiverFactory(

@@ -11,8 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...discovery.gpus import Gpu
-from ...signals import hardware
-from ...signals.metrics import Attributes, AttributeValue, Instrument, Measurement, MetricSpec, Resource, attributes
+from ...signals import hardware, self_metrics
+from ...signals.metrics import (
+    Attributes,
+    AttributeValue,
+    Instrument,
+    Measurement,
+    MetricSpec,
+    Resource,
+    SelfReading,
+    attributes,
+)
 from ...supervision import Health
 from .events import XidEvent, XidWatch
 from .library import Device, Nvml, NvmlUnavailableError
@@ -97,9 +106,11 @@ class NvmlReceiver:
         """Return the latest XID events, oldest first."""
         return self._xids.history() if self._xids else ()
 
-    def failed_calls(self) -> Mapping[str, int]:
-        """Return how many calls failed, by function, those that a GPU does not support left out."""
-        return dict(self._nvml.failed) if self._nvml else {}
+    def readings(self) -> Iterator[SelfReading]:
+        """Yield how many calls failed, those that a GPU does not support left out."""
+        if self._nvml is not None:
+            failed = sum(list(self._nvml.failed.values()))
+            yield SelfReading(self_metrics.EVENTS_LOST, failed, {"event": "nvml_calls_failed"})
 
     def process_memory(self) -> dict[tuple[str, int], int]:
         """Return the bytes of GPU memory that the driver holds for each (UUID, pid)."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ...discovery.gpus import Gpu
-from ...signals.metrics import Measurement
+from ...signals.metrics import Measurement, SelfReading
 from ...supervision import Health, Worker
 from .receiver import NvmlReceiver
 
@@ -40,6 +40,11 @@ class NvmlWorker:
     def health(self) -> list[Health]:
         """Say how the threads are that ask NVML and listen to it."""
         return [self._worker.health(), *(self._nvml.health() if self._nvml is not None else ())]
+
+    def readings(self) -> Iterator[SelfReading]:
+        """Yield what was measured of asking."""
+        if self._nvml is not None:
+            yield from self._nvml.readings()
 
     def prepare(self) -> None:
         """Have everything read, and wait for it for a moment; not at all while it has yet to answer the last time."""

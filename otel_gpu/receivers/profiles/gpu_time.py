@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ...abi import WORK_DEVICE_SHIFT, part_of
+from ...counting.device_time import DeviceTime
 from ...demangle.names import demangle
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
 from ...signals.profiles import Frame, FrameKind, Stack, marker
-from ..cuda.busy import DeviceTime
 from .gpu_time_split import Work, split
 from .sums import GRAPH, GRAPH_LAUNCH, NOT_SAMPLED, KernelName, SiteTime, StackSample, below
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..cuda.busy import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
+from ...counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 
 _ROUNDS = 100
 """Of the estimate; its error falls with each."""

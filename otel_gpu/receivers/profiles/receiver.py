@@ -20,6 +20,10 @@ from ...bpf.ringbuf import RingReader
 from ...bpf.tail_calls import TailCalls
 from ...bpf.tracepoints import TracepointLinks
 from ...components import LibraryReceiver
+from ...counting.device_time import DeviceTime
+from ...counting.owners import Removal, by_key, by_value, programs_of
+from ...counting.programs import SharedTables
+from ...counting.shared import StackTables
 from ...cpython.process import PythonProcess
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
@@ -43,10 +47,6 @@ from ...supervision import Component, Health
 from ...symbols.stacks import STOPS, Stop
 from ...unwind.cache import TableCache
 from ...unwind.loader import UnwindLoader
-from ..cuda.busy import DeviceTime
-from ..cuda.owners import Removal, by_key, by_value, programs_of
-from ..cuda.programs import SharedTables
-from ..cuda.receiver import CudaTables
 from ..losses import loss_readings, read_losses
 from .backward import BackwardCallers
 from .blocked import blocked_threads
@@ -105,7 +105,7 @@ class ProfileReceiver(LibraryReceiver):
         parsers: Parsers,
         types: Sequence[ProfileType],
         *,
-        tables: CudaTables,
+        tables: StackTables,
         kernel_name: KernelName,
         take_busy: Callable[[], Mapping[Process, Mapping[int, DeviceTime]]] = dict,
         only: Iterable[int] = (),
@@ -193,7 +193,7 @@ class ProfileReceiver(LibraryReceiver):
 
     def _load(
         self,
-        tables: CudaTables,
+        tables: StackTables,
         types: Sequence[ProfileType],
         only: tuple[int, ...],
         stacks_per_second: int,

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ... import abi
 from ...abi import SampleType
 from ...bpf.object import BpfObject
+from ...counting.owners import are_of
 from ...program_id import ProgramId
-from ..cuda.owners import are_of
 from .sums import StackSample
 
 _NUMBER_BYTES = 4

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
 
-from ...signals.profiles import ProfileType
-from ..cuda.settings import CudaSettings
+from ...probes.counted import Counted
+from ...signals.profiles import CHOICES, ProfileType, shows_gpu_time
 
 ProfileName = Literal["launch", "wait", "alloc", "inuse", "copy", "gputime", "tensor", "cpu", "offcpu"]
 
@@ -33,5 +33,15 @@ class RecordingSettings(ProfileSettings):
     """Of one recording, which takes just these types."""
 
     only: tuple[ProfileType, ...] = ()
-    cuda: CudaSettings = field(default_factory=CudaSettings)
-    """How probes are placed."""
+
+
+def types_of(settings: ProfileSettings) -> tuple[ProfileType, ...]:
+    """Return the profile types that the settings ask for."""
+    if isinstance(settings, RecordingSettings):
+        return settings.only
+    return tuple(dict.fromkeys(kind for choice in settings.types for kind in CHOICES[choice]))
+
+
+def counted(settings: ProfileSettings) -> Counted:
+    """Return how much must be counted: profiles need what the counts know of kernels and captures."""
+    return Counted.ALL if shows_gpu_time(types_of(settings)) else Counted.LAUNCHES

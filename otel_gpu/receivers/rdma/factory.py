@@ -6,32 +6,29 @@ from typing import TYPE_CHECKING
 
 from ...components import Context, ReceiverFactory
 from ...probes.counted import Counted
-from ..cuda.settings import CountingSettings
 from . import metrics
 from .settings import RdmaSettings
 
 if TYPE_CHECKING:
-    from ..cuda.receiver import CudaReceiver
     from .receiver import RdmaReceiver
 
 
 def _create(context: Context, settings: RdmaSettings) -> RdmaReceiver:
-    # Which programs there are, and what each has in tables, is known to those that count.
-    cuda: CudaReceiver = context.receiver("cuda", CountingSettings(counted=Counted.NO_TIME))
+    counting = context.counting()
     from .receiver import RdmaReceiver
 
     receiver = RdmaReceiver(
         context.processes,
         context.parsers,
-        cuda.request_tables,
+        counting.request_tables,
         settings,
         context.host,
         only=context.pids,
-        rules=cuda.rules,
-        link=cuda.link,
+        rules=counting.rules,
+        link=counting.link,
         table_share=context.table_share,
     )
-    cuda.before_forgetting(receiver.finish)
+    counting.before_forgetting(receiver.finish)
     return receiver
 
 
@@ -42,4 +39,6 @@ FACTORY = ReceiverFactory(
     attributes=metrics.ATTRIBUTES,
     why_one="its programs and tables are in the kernel once, and count for every pipeline",
     places_probes=True,
+    # Which programs there are, and what each has in tables, is known to those that count.
+    counted=lambda _settings: Counted.NO_TIME,
 )

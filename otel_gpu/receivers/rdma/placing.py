@@ -23,6 +23,7 @@ from ...abi import PROGRAM_KEY
 from ...bpf.linker import ObjectLinker
 from ...bpf.links import Link, Placement
 from ...bpf.maps import BpfMap
+from ...counting.programs import Programs
 from ...discovery import procfs
 from ...errors import AttachError, OtelGpuError, ProcessGoneError
 from ...fair_pool import FairPool
@@ -33,7 +34,6 @@ from ...process.memory import MemoryFiles
 from ...process.parsers import Parsers, WorkError
 from ...program_id import ProgramId
 from ...supervision import Worker
-from ..cuda.programs import Programs
 from .records import WINDOW, EventKind
 from .verbs_tables import version_of
 from .verbs_work import (

@@ -18,6 +18,8 @@ from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
 from ...components import LibraryReceiver
+from ...counting.owners import Removal, are_of, by_key, by_value, programs_of
+from ...counting.programs import SharedTables
 from ...discovery.processes import Process, ProcessTable
 from ...errors import UnsupportedKernelError
 from ...probes.sites import SiteRules
@@ -26,8 +28,6 @@ from ...program_id import ProgramId
 from ...signals import self_metrics
 from ...signals.metrics import Attributes, Measurement, MetricSpec, Resource, SelfReading, attributes
 from ...supervision import Component, Health
-from ..cuda.owners import Removal, are_of, by_key, by_value, programs_of
-from ..cuda.programs import SharedTables
 from . import metrics as m
 from .placing import VerbsProcesses
 from .ports import PortReader
@@ -36,7 +36,7 @@ from .settings import RdmaSettings
 from .sums import PairTotals, RdmaSums, RowDelta, connected, device_of, levels, program_of
 
 if TYPE_CHECKING:
-    from ..cuda.receiver import RequestTables
+    from ...counting.shared import RequestTables
 
 _log = logging.getLogger(__name__)
 

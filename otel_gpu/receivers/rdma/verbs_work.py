@@ -165,28 +165,13 @@ def look_for_verbs(files: Sequence[OpenFile], request: VerbsRequest) -> Iterator
     yield VerbsAnswer(tuple(dict.fromkeys(sites)), tuple(refused.items()))
 
 
-def sites_of_file(elf: ElfFile, path: bytes, rules: SiteRules, version: int, *, is_library: bool) -> list[VerbsSite]:
-    """Return the sites of one file that no process has to have mapped."""
-    image = _Image(0, VerbsImage(0, 0, 0, path, is_library, not is_library), elf, rules, Counter(), is_mapped=False)
-    return list(image.exported() if is_library else image.tables(version))
-
-
 class _Image:
     """One mapped file."""
 
-    def __init__(
-        self,
-        number: int,
-        image: VerbsImage,
-        elf: ElfFile,
-        rules: SiteRules,
-        refused: Counter[str],
-        *,
-        is_mapped: bool = True,
-    ) -> None:
+    def __init__(self, number: int, image: VerbsImage, elf: ElfFile, rules: SiteRules, refused: Counter[str]) -> None:
         self.number, self.image = number, image
         self._elf, self._rules, self._refused = elf, rules, refused
-        self._bias = image.start - elf.code_vaddr(image.offset) if is_mapped else 0
+        self._bias = image.start - elf.code_vaddr(image.offset)
         self._starts: npt.NDArray[np.int64] | None = None
 
     def exported(self) -> Iterator[VerbsSite]:

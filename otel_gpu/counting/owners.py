@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ...bpf.maps import BpfMap
-from ...discovery.processes import Process
-from ...program_id import ProgramId
+from ..bpf.maps import BpfMap
+from ..discovery.processes import Process
+from ..program_id import ProgramId
 
 Removal = Callable[[Collection[ProgramId]], int]
 """Takes all entries of some programs out of a table, and says how many there were."""

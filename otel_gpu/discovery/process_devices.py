@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from ...discovery.gpus import Gpu, ProcessDevices, visible_devices
-from ...discovery.processes import Process, ProcessTable
-from ...signals.metrics import Resource
+from ..signals.metrics import Resource
+from .gpus import Gpu, ProcessDevices, visible_devices
+from .processes import Process, ProcessTable
 
 Uuids = Callable[[Process], Mapping[int, str]]
 """What a process asked of the driver: UUIDs in hexadecimal digits, by ordinal."""
@@ -20,12 +20,16 @@ Uuids = Callable[[Process], Mapping[int, str]]
 class DeviceTable:
     """The devices of the observed processes. Safe to use from several threads."""
 
-    def __init__(self, processes: ProcessTable, uuids: Uuids) -> None:
+    def __init__(self, processes: ProcessTable, uuids: Uuids = lambda _: {}) -> None:
         self._processes = processes
         self._uuids = uuids
         self._lock = threading.Lock()
         self._gpus: tuple[Gpu, ...] = ()
         self._in_use: dict[int, set[str]] = {}
+
+    def ask(self, uuids: Uuids) -> None:
+        """Take who overhears what processes ask of the driver."""
+        self._uuids = uuids
 
     def learn(self, gpus: Sequence[Gpu], in_use: Collection[tuple[str, int]]) -> None:
         """Take in the host's GPUs, and which process (UUID, pid) is on which."""

@@ -1,8 +1,8 @@
 """Which Python frames does each thread of this process have? A walk from user space, thread by thread.
 
-The kernel walks frames itself, at the moment a probe fires. This walk follows the interpreter's own lists through
-/proc/PID/mem while the process runs: the kernel walker's oracle, and the way to look at a process without BPF. A
-running thread changes its chain while it is read, so a stack is a claim unless the thread rests.
+The kernel walks frames itself, at the moment a probe fires; this is what its walk is compared with. It follows the
+interpreter's own lists through /proc/PID/mem while the process runs. A running thread changes its chain while it is read, so a
+stack is a claim unless the thread rests.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..process.memory import Memory
-from .layout import ABSENT, EntryRule, PythonLayout, UnsupportedPythonError
+from otel_gpu.cpython.layout import ABSENT, EntryRule, PythonLayout
+from otel_gpu.process.memory import Memory
 
 _MAX_INTERPRETERS = 1_024
 _MAX_THREADS = 65_536
@@ -48,18 +48,6 @@ class PythonThreads:
         self._memory = memory
         self._layout = layout
         self._runtime = runtime
-
-    def check(self) -> None:
-        """Raise UnsupportedPythonError if the process contradicts the layout: a thread state must name its owner."""
-        layout = self._layout
-        interp = self._u64(self._runtime + layout.runtime_interpreters)
-        thread = self._u64(interp + layout.interp_threads) if interp else 0
-        # Both are NULL before Py_Initialize, which proves nothing either way.
-        if thread and self._u64(thread + layout.tstate_interp) != interp:
-            raise UnsupportedPythonError(
-                f"this CPython 3.{layout.minor} is laid out differently from the known builds: its first thread state "
-                "does not belong to its first interpreter; its processes get native stacks only"
-            )
 
     def __iter__(self) -> Iterator[PythonThread]:
         """Yield every thread state of every interpreter; raises MemoryFault where a list leads nowhere."""
