@@ -112,3 +112,34 @@ def test_of_communicators_older_than_the_agent_ranks_are_known_and_hashes_are_no
     assert metrics.by("nccl.collective.calls", "nccl.rank") == {"0": 40, "1": 40, "2": 40}
     assert metrics.by("nccl.collective.calls", "nccl.comm.hash") == {_U: 120}
     assert not metrics.named("nccl.collective.arrival_skew").samples
+
+
+def test_what_the_host_sees_done_has_a_duration_and_nothing_else_has(tmp_path: Path) -> None:
+    library = build() / "libnccl.so.2"
+    command = [sys.executable, ground.PROGRAMS / "nccl_waits.py", library]
+    with Program(command, tmp_path, {"LD_LIBRARY_PATH": ground.library_path()}) as program:
+        program.ready()
+        with observed(tmp_path, [program.pid]) as agent:
+            said = program.run_phase()
+            agent.stop()
+        program.go()
+        assert program.wait() == 0, program.error_text
+
+    every = read_metrics(tmp_path)
+    metrics = every.of(program.pid)
+    durations: Counter[object] = Counter()
+    seconds: Counter[object] = Counter()
+    for sample in metrics.named("nccl.collective.duration").samples:
+        assert sample.attributes["nccl.completion"] == "host_wait"
+        assert (sample.attributes["nccl.rank"], sample.attributes["nccl.nranks"]) == (3, 4)
+        durations[sample.attributes["nccl.collective"]] += sample.histogram.count
+        seconds[sample.attributes["nccl.collective"]] += sample.histogram.sum
+    assert durations == {"AllReduce": 1, "AllGather": 2, "Broadcast": 1, "Reduce": 16}
+    assert 0.05 <= seconds["AllReduce"] <= said["waited_s"]
+    assert seconds["Broadcast"] <= said["grouped_s"]
+    # Bandwidths are of those that were alone, by nccl-tests' formulas.
+    bandwidths = metrics.by("nccl.collective.bus_bandwidth", "nccl.collective")
+    assert set(bandwidths) == {"AllReduce", "Broadcast"}
+    assert bandwidths["AllReduce"] == pytest.approx(4000 * 2 * 3 / 4 / seconds["AllReduce"])
+    assert bandwidths["Broadcast"] == pytest.approx(40 / seconds["Broadcast"])
+    assert every.by("otel_gpu.events.lost", "event")["nccl_pending_full"] == 4
