@@ -87,6 +87,22 @@ ARRIVAL_SKEW = MetricSpec(
     ("nccl.collective", *_COMM),
     floating=True,
 )
+LAST_ARRIVALS = MetricSpec(
+    "nccl.collective.last_arrivals",
+    "{call}",
+    _COUNTER,
+    "Collectives at which a rank arrived last of those on this host. Of all ranks of a communicator here they add up to how many "
+    "were compared.",
+    ("nccl.collective", *_COMM),
+)
+WAITED_FOR = MetricSpec(
+    "nccl.collective.waited_for.time",
+    "s",
+    _COUNTER,
+    "How long the ranks on this host waited for the last of them: from when the last but one arrived to when it did.",
+    ("nccl.collective", *_COMM),
+    floating=True,
+)
 SPECS = (
     CALLS,
     BYTES,
@@ -99,6 +115,8 @@ SPECS = (
     ABORTS,
     SEQUENCE,
     ARRIVAL_SKEW,
+    LAST_ARRIVALS,
+    WAITED_FOR,
 )
 """Every metric of the receiver, for the registry."""
 
