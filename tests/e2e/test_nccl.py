@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.nccl_ranks import Ranks, build, fnv, observed
-from tests.e2e.processes import Program
+from tests.e2e.processes import DEADLINE_S, Program
 
 _SCRIPT = ground.PROGRAMS / "nccl_calls.py"
 _U = "unknown"
@@ -143,3 +144,54 @@ def test_what_the_host_sees_done_has_a_duration_and_nothing_else_has(tmp_path: P
     assert bandwidths["AllReduce"] == pytest.approx(4000 * 2 * 3 / 4 / seconds["AllReduce"])
     assert bandwidths["Broadcast"] == pytest.approx(40 / seconds["Broadcast"])
     assert every.by("otel_gpu.events.lost", "event")["nccl_pending_full"] == 4
+
+
+_MANY = """
+import ctypes, sys
+nccl = ctypes.CDLL(sys.argv[1])
+print('{"event": "ready"}', flush=True)
+sys.stdin.readline()
+comm, size = ctypes.c_void_p(), ctypes.c_size_t(10)
+for n in range(int(sys.argv[2])):
+    name = ctypes.create_string_buffer(n.to_bytes(8, "little"), 128)
+    assert not nccl.ncclCommInitRankScalable(ctypes.byref(comm), 2, 1, 1, name, None)
+    assert not nccl.ncclAllReduce(None, None, size, 7, 0, comm, None)
+print('{"event": "phase"}', flush=True)
+sys.stdin.readline()
+"""
+"""Makes so many communicators, and asks each for one collective."""
+
+
+def _wait_for_calls(directory: Path, calls: dict[int, int]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while any(read_metrics(directory).of(pid).total("nccl.collective.calls") < n for pid, n in calls.items()):
+        assert time.monotonic() < deadline
+        time.sleep(1)
+
+
+def test_many_communicators_take_nothing_from_another_program(tmp_path: Path) -> None:
+    library, many = build() / "libnccl.so.2", 100_000
+    with (
+        Program([sys.executable, "-c", _MANY, library, str(many)], tmp_path) as hog,
+        Program([sys.executable, _SCRIPT, library], tmp_path) as quiet,
+    ):
+        for program in (hog, quiet):
+            program.ready()
+        with observed(tmp_path, [hog.pid, quiet.pid], interval="1s") as agent:
+            hog.run_phase(300)
+            said = quiet.run_phase()
+            _wait_for_calls(tmp_path, {hog.pid: many, quiet.pid: 20})
+            agent.stop()
+        for program in (hog, quiet):
+            program.go()
+            assert program.wait() == 0, program.error_text
+
+    metrics = read_metrics(tmp_path)
+    its, mine = metrics.of(hog.pid), metrics.of(quiet.pid)
+    # Nothing of the hog's own is lost but which communicators they were.
+    assert its.total("nccl.collective.calls") == many
+    assert its.total("nccl.collective.bytes") == 40 * many
+    first = fnv(bytes(said["ids"][0]))
+    assert mine.by("nccl.collective.calls", "nccl.comm.hash")[first] == 6
+    assert mine.total("nccl.collective.calls") == 20
+    assert mine.by("nccl.comm.sequence", "nccl.comm.hash")[first] == 4
