@@ -5,5 +5,6 @@
 #include "nccl/collectives.bpf.c"
 #include "nccl/communicators.bpf.c"
 #include "nccl/groups.bpf.c"
+#include "nccl/waits.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

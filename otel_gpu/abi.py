@@ -165,6 +165,7 @@ class Loss(enum.IntEnum):
     NCCL_COMMS_FULL = 18
     ARRIVALS_FULL = 19
     ARRIVALS_LEFT_OUT = 20
+    NCCL_PENDING_FULL = 21
 
 
 class Table(enum.IntEnum):
@@ -213,6 +214,9 @@ class Table(enum.IntEnum):
     TLS_SESSIONS = 40
     HTTP2_CONNECTIONS = 41
     EXCHANGES = 42
+    NCCL_STREAMS = 43
+    NCCL_WORKS = 44
+    NCCL_RECORDED = 45
 
 
 _KINDS_OF_TOTAL = (
@@ -247,6 +251,8 @@ PROGRAM = np.dtype(
         ("holds_graphs", "u1"),
         ("pad", "<u2"),
         ("parent", "<u4"),
+        ("captured", "<u4"),
+        ("pad2", "<u4"),
         ("used", "<u4", ((len(Table) + 1) // 2 * 2,)),
         ("lost", "<u8", (len(Loss),)),
         ("profile_lost", "<u8", (len(Loss),)),

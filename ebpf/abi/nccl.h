@@ -22,6 +22,7 @@ enum nccl_family {
 	NCCL_ABORTS,	/* and aborted: -, - */
 	NCCL_GROUPS,	/* calls that end an outermost group: -, nanoseconds */
 	NCCL_ERRORS,	/* calls that failed; the code is in nccl_row_key.reduction: -, - */
+	NCCL_DURATIONS, /* calls whose work the host saw done: bytes, nanoseconds since they were made */
 };
 
 #define NCCL_DATATYPES 12 /* those that have a size: ncclInt8 to ncclFloat8e5m2 */
@@ -44,7 +45,8 @@ struct nccl_row_key {
 	u8 reduction;
 	u8 bucket; /* of the nanoseconds */
 	u8 grouped;
-	u16 pad;
+	u8 alone; /* nothing else of NCCL's was on its stream that the host had not seen done */
+	u8 pad;
 };
 _Static_assert(sizeof(struct nccl_row_key) == 32, "nccl_row_key crosses the border");
 

@@ -36,6 +36,7 @@ enum loss {
 	LOSS_NCCL_COMMS_FULL,	 /* a communicator could not be remembered */
 	LOSS_ARRIVALS_FULL,	 /* that a rank arrived at a collective could not be told */
 	LOSS_ARRIVALS_LEFT_OUT,	 /* it was beyond what is told of a communicator in a second */
+	LOSS_NCCL_PENDING_FULL,	 /* when a call's work was done could not be found out */
 	LOSS_COUNT,
 };
 
@@ -84,6 +85,9 @@ enum table {
 	TABLE_TLS_SESSIONS,
 	TABLE_HTTP2_CONNECTIONS,
 	TABLE_EXCHANGES,
+	TABLE_NCCL_STREAMS,
+	TABLE_NCCL_WORKS,
+	TABLE_NCCL_RECORDED,
 	TABLE_COUNT,
 };
 
@@ -123,7 +127,9 @@ struct program {
 	u8 is_announced;
 	u8 holds_graphs; /* it built graphs in which work waits for the host */
 	u16 pad;
-	u32 parent; /* its process's parent when it showed itself; 0 when that is not to be seen from here */
+	u32 parent;   /* its process's parent when it showed itself; 0 when that is not to be seen from here */
+	u32 captured; /* captures that ended since NCCL is followed */
+	u32 pad2;
 	u32 used[(TABLE_COUNT + 1) / 2 * 2]; /* by table; what follows is aligned */
 	u64 lost[LOSS_COUNT];
 	u64 profile_lost[LOSS_COUNT]; /* likewise, of profile.bpf.c */

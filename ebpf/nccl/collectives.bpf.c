@@ -5,6 +5,7 @@
 #include "lib/atomics.bpf.h"
 #include "nccl/arrivals.bpf.h"
 #include "nccl/comms.bpf.h"
+#include "nccl/pending.bpf.h"
 #include "nccl/rows.bpf.h"
 #include "nccl/threads.bpf.h"
 
@@ -107,6 +108,8 @@ static __always_inline int enqueue(struct pt_regs *ctx, int is_collective)
 	call->address = argument(ctx, NCCL_COMM(cookie));
 	read_signature(ctx, cookie, &call->signature);
 	call->bytes = bytes_of(call->signature.count, call->signature.datatype);
+	/* It is the argument behind the communicator. */
+	call->stream = argument(ctx, NCCL_COMM(cookie) + 1);
 	comm = identify_comm(&who, call, cookie);
 	if (comm && is_collective) {
 		call->sequence = COUNT_UP(&comm->sequence);
@@ -200,6 +203,9 @@ int enqueued(struct pt_regs *ctx)
 		key.bucket = duration_bucket(now - call->start_ns);
 		count_nccl(&key, call->bytes, now - call->start_ns);
 	}
+	/* What is in progress is put on its stream at a time that nobody says. */
+	if (!code)
+		follow(&who, t, call);
 	if (call->sequence)
 		note_collective(&who, t, call, now, has_failed);
 	return 0;

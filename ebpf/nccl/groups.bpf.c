@@ -2,6 +2,7 @@
 /* Groups of calls: what was asked for within one is submitted when the outermost ends. And when do threads end? */
 #include "abi/nccl.h"
 #include "nccl/arrivals.bpf.h"
+#include "nccl/pending.bpf.h"
 #include "nccl/rows.bpf.h"
 #include "nccl/threads.bpf.h"
 
@@ -46,12 +47,42 @@ int group_ends(struct pt_regs *ctx)
 	return 0;
 }
 
+static __noinline int count_group(const struct caller *who, u64 start_ns, u64 now, u32 function)
+{
+	struct nccl_row_key key = {
+		.tgid = who->tgid,
+		.exec_id = who->exec_id,
+		.rank = NCCL_UNKNOWN_RANK,
+		.family = NCCL_GROUPS,
+		.function = function,
+		.datatype = NCCL_NO_DATATYPE,
+		.reduction = NCCL_NO_REDUCTION,
+		.bucket = duration_bucket(now - start_ns),
+	};
+
+	count_nccl(&key, 0, now - start_ns);
+	return 0;
+}
+
+static __noinline int tell_group(const struct caller *who, u64 start_ns, u64 now)
+{
+	struct nccl_arrival arrival = {
+		.tgid = who->tgid,
+		.exec_id = who->exec_id,
+		.tid = (u32)who->pid_tgid,
+		.entered_ns = start_ns,
+		.returned_ns = now,
+		.flags = NCCL_ARRIVAL_GROUP,
+	};
+
+	arrive(&arrival);
+	return 0;
+}
+
 SEC("uretprobe")
 int group_ended(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx), now = bpf_ktime_get_ns();
-	struct nccl_row_key key = {};
-	struct nccl_arrival arrival = {};
 	struct nccl_thread *t;
 	struct nccl_call *call;
 	struct caller who;
@@ -62,24 +93,10 @@ int group_ended(struct pt_regs *ctx)
 	call = t ? end_call(t, ctx, NCCL_FUNCTION(cookie)) : NULL;
 	if (!call)
 		return 0;
-	key.tgid = who.tgid;
-	key.exec_id = who.exec_id;
-	key.rank = NCCL_UNKNOWN_RANK;
-	key.family = NCCL_GROUPS;
-	key.function = NCCL_FUNCTION(cookie);
-	key.datatype = NCCL_NO_DATATYPE;
-	key.reduction = NCCL_NO_REDUCTION;
-	key.bucket = duration_bucket(now - call->start_ns);
-	count_nccl(&key, 0, now - call->start_ns);
-	if (!call->sequence)
-		return 0;
-	arrival.tgid = who.tgid;
-	arrival.exec_id = who.exec_id;
-	arrival.tid = (u32)who.pid_tgid;
-	arrival.entered_ns = call->start_ns;
-	arrival.returned_ns = now;
-	arrival.flags = NCCL_ARRIVAL_GROUP;
-	arrive(&arrival);
+	count_group(&who, call->start_ns, now, NCCL_FUNCTION(cookie));
+	submit_group(call->start_ns, RESULT(ctx) != 0);
+	if (call->sequence)
+		tell_group(&who, call->start_ns, now);
 	return 0;
 }
 

@@ -18,9 +18,18 @@ struct nccl_call {
 	s32 ranks;
 	u64 bytes;
 	u64 sequence; /* 0: none */
+	u64 stream;
 	struct nccl_signature signature;
 	u32 function; /* its number and 1; 0: there is no call */
 	u32 pad;
+};
+
+/* The call of the driver's that a thread is in, which waits for a stream or records an event. */
+struct nccl_wait {
+	u64 stack; /* where its frame begins; 0: there is none */
+	u64 stream;
+	u64 upto; /* which of the stream's works */
+	u64 event;
 };
 
 struct nccl_thread {
@@ -30,6 +39,7 @@ struct nccl_thread {
 	u32 groups;  /* that it is in */
 	u32 grouped; /* collectives of them */
 	struct nccl_call call;
+	struct nccl_wait wait;
 };
 
 /* Threads -> what is known of them. Written here, removed when they end or their process calls exec. */

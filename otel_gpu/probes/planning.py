@@ -16,6 +16,7 @@ from .counted import Counted
 from .hook import Hook
 from .messages import plan_messages
 from .nccl import plan_nccl
+from .nccl_streams import plan_streams
 from .profile import hooks_for
 from .sites import SiteRules
 from .table import counted_hooks
@@ -28,7 +29,7 @@ PLANNING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=8 
 class PlanRequest:
     """Which functions are to be probed, and how."""
 
-    purpose: Literal["counts", "profiles", "torch", "messages", "nccl"]
+    purpose: Literal["counts", "profiles", "torch", "messages", "nccl", "nccl_streams"]
     rules: SiteRules
     kind: LibraryKind = LibraryKind.DRIVER
     counted: Counted = Counted.ALL
@@ -70,6 +71,8 @@ def _probes(elf: ElfFile, request: PlanRequest) -> list[PlannedProbe]:
         return list(plan_messages(elf, request.rules))
     if request.purpose == "nccl":
         return list(plan_nccl(elf, request.rules))
+    if request.purpose == "nccl_streams":
+        return list(plan_streams(elf, request.rules))
     return plan(elf, hooks_of(request), request.rules)
 
 

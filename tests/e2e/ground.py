@@ -103,6 +103,11 @@ def hip() -> Path:
     return _path("hip.sh")
 
 
+def promtool() -> Path:
+    """Return Prometheus' tool that checks rules."""
+    return _path("prometheus.sh") / "root" / "usr" / "bin" / "promtool"
+
+
 def verbs() -> Path:
     """Return the directory of libibverbs, its headers and its providers."""
     return _path("verbs.sh")

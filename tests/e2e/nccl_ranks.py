@@ -26,7 +26,12 @@ def build() -> Path:
 
 @contextmanager
 def observed(
-    directory: Path, pids: list[int], *, settings: dict[str, object] | None = None, wants_probes: str = "nccl"
+    directory: Path,
+    pids: list[int],
+    *,
+    settings: dict[str, object] | None = None,
+    wants_probes: str = "nccl",
+    interval: str = "200ms",
 ) -> Iterator[Agent]:
     """Observe processes by an agent that writes to a directory, from when its probes are in place."""
     config = directory / "agent.json"
@@ -35,7 +40,7 @@ def observed(
             {
                 "receivers": {"nccl": settings or {}, "self": {}},
                 "exporters": {"file": {"path": str(directory)}},
-                "service": {"interval": "200ms"},
+                "service": {"interval": interval},
             }
         )
     )

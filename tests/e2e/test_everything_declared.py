@@ -142,6 +142,7 @@ def out(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa:
             start(*python, _FREES_LATE, "libamdhip64.so.6", "hipMalloc", "hipFree", **hip),
             start(built / "hip_calls_6", "2", "200", **hip),
             start(sys.executable, ground.PROGRAMS / "nccl_calls.py", nccl_ranks.build() / "libnccl.so.2"),
+            start(sys.executable, ground.PROGRAMS / "nccl_waits.py", nccl_ranks.build() / "libnccl.so.2"),
             start(liar.built() / "hostile", "handles", "60000", LD_LIBRARY_PATH=str(liar.built())),
         ]  # fmt: skip
         for program in gated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.nccl_ranks import Ranks, build, fnv, observed
-from tests.e2e.processes import Program
+from tests.e2e.processes import DEADLINE_S, Program
 
 _SCRIPT = ground.PROGRAMS / "nccl_calls.py"
 _U = "unknown"
@@ -112,3 +113,85 @@ def test_of_communicators_older_than_the_agent_ranks_are_known_and_hashes_are_no
     assert metrics.by("nccl.collective.calls", "nccl.rank") == {"0": 40, "1": 40, "2": 40}
     assert metrics.by("nccl.collective.calls", "nccl.comm.hash") == {_U: 120}
     assert not metrics.named("nccl.collective.arrival_skew").samples
+
+
+def test_what_the_host_sees_done_has_a_duration_and_nothing_else_has(tmp_path: Path) -> None:
+    library = build() / "libnccl.so.2"
+    command = [sys.executable, ground.PROGRAMS / "nccl_waits.py", library]
+    with Program(command, tmp_path, {"LD_LIBRARY_PATH": ground.library_path()}) as program:
+        program.ready()
+        with observed(tmp_path, [program.pid]) as agent:
+            said = program.run_phase()
+            agent.stop()
+        program.go()
+        assert program.wait() == 0, program.error_text
+
+    every = read_metrics(tmp_path)
+    metrics = every.of(program.pid)
+    durations: Counter[object] = Counter()
+    seconds: Counter[object] = Counter()
+    for sample in metrics.named("nccl.collective.duration").samples:
+        assert sample.attributes["nccl.completion"] == "host_wait"
+        assert (sample.attributes["nccl.rank"], sample.attributes["nccl.nranks"]) == (3, 4)
+        durations[sample.attributes["nccl.collective"]] += sample.histogram.count
+        seconds[sample.attributes["nccl.collective"]] += sample.histogram.sum
+    assert durations == {"AllReduce": 1, "AllGather": 2, "Broadcast": 1, "Reduce": 16}
+    assert 0.05 <= seconds["AllReduce"] <= said["waited_s"]
+    assert seconds["Broadcast"] <= said["grouped_s"]
+    # Bandwidths are of those that were alone, by nccl-tests' formulas.
+    bandwidths = metrics.by("nccl.collective.bus_bandwidth", "nccl.collective")
+    assert set(bandwidths) == {"AllReduce", "Broadcast"}
+    assert bandwidths["AllReduce"] == pytest.approx(4000 * 2 * 3 / 4 / seconds["AllReduce"])
+    assert bandwidths["Broadcast"] == pytest.approx(40 / seconds["Broadcast"])
+    assert every.by("otel_gpu.events.lost", "event")["nccl_pending_full"] == 4
+
+
+_MANY = """
+import ctypes, sys
+nccl = ctypes.CDLL(sys.argv[1])
+print('{"event": "ready"}', flush=True)
+sys.stdin.readline()
+comm, size = ctypes.c_void_p(), ctypes.c_size_t(10)
+for n in range(int(sys.argv[2])):
+    name = ctypes.create_string_buffer(n.to_bytes(8, "little"), 128)
+    assert not nccl.ncclCommInitRankScalable(ctypes.byref(comm), 2, 1, 1, name, None)
+    assert not nccl.ncclAllReduce(None, None, size, 7, 0, comm, None)
+print('{"event": "phase"}', flush=True)
+sys.stdin.readline()
+"""
+"""Makes so many communicators, and asks each for one collective."""
+
+
+def _wait_for_calls(directory: Path, calls: dict[int, int]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while any(read_metrics(directory).of(pid).total("nccl.collective.calls") < n for pid, n in calls.items()):
+        assert time.monotonic() < deadline
+        time.sleep(1)
+
+
+def test_many_communicators_take_nothing_from_another_program(tmp_path: Path) -> None:
+    library, many = build() / "libnccl.so.2", 100_000
+    with (
+        Program([sys.executable, "-c", _MANY, library, str(many)], tmp_path) as hog,
+        Program([sys.executable, _SCRIPT, library], tmp_path) as quiet,
+    ):
+        for program in (hog, quiet):
+            program.ready()
+        with observed(tmp_path, [hog.pid, quiet.pid], interval="1s") as agent:
+            hog.run_phase(300)
+            said = quiet.run_phase()
+            _wait_for_calls(tmp_path, {hog.pid: many, quiet.pid: 20})
+            agent.stop()
+        for program in (hog, quiet):
+            program.go()
+            assert program.wait() == 0, program.error_text
+
+    metrics = read_metrics(tmp_path)
+    its, mine = metrics.of(hog.pid), metrics.of(quiet.pid)
+    # Nothing of the hog's own is lost but which communicators they were.
+    assert its.total("nccl.collective.calls") == many
+    assert its.total("nccl.collective.bytes") == 40 * many
+    first = fnv(bytes(said["ids"][0]))
+    assert mine.by("nccl.collective.calls", "nccl.comm.hash")[first] == 6
+    assert mine.total("nccl.collective.calls") == 20
+    assert mine.by("nccl.comm.sequence", "nccl.comm.hash")[first] == 4

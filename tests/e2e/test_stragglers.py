@@ -15,6 +15,7 @@ import pytest
 
 from otel_gpu.stragglers import Arrival, Data, HangKind, Rules, find, read
 from otel_gpu.stragglers.finding import Signature
+from tests.e2e.exported import read_metrics
 from tests.e2e.nccl_ranks import Job, Ranks, observed
 from tests.e2e.processes import DEADLINE_S
 
@@ -69,6 +70,12 @@ def test_the_rank_that_is_5_ms_late_is_named(tmp_path: Path, ranks: int, late: i
     assert found.compared == 60
     assert not found.mismatches
     assert not found.hangs
+    metrics = read_metrics(tmp_path)
+    lasts = metrics.by("nccl.collective.last_arrivals", "nccl.rank")
+    waits = metrics.by("nccl.collective.waited_for.time", "nccl.rank")
+    assert sum(lasts.values()) == 60
+    assert lasts[str(late)] == max(lasts.values()) >= 30
+    assert waits[str(late)] == max(waits.values())
     said = _command(tmp_path)
     assert f"straggler: rank {late} (process {done.pids[late]} " in said
 

@@ -12,7 +12,7 @@ greenlets() {
     return "$status"
 }
 
-parts=(newest_pythons greenlets "$here/setup.sh" "$here/libraries.sh" "$here/hip.sh" "$here/verbs.sh")
+parts=(newest_pythons greenlets "$here/setup.sh" "$here/libraries.sh" "$here/hip.sh" "$here/verbs.sh" "$here/prometheus.sh")
 [ "${1:-}" != torch ] || parts+=("$here/torch.sh")
 makers=()
 for part in "${parts[@]}"; do

@@ -72,7 +72,14 @@ class Seen:
 
 def _key(point: Point) -> tuple[str, ...]:
     attributes = dict(point.attributes)
-    names = ("rdma.device", "rdma.operation", "network.io.direction", "rdma.completion.status", "rdma.nack.type")
+    names = (
+        "rdma.device",
+        "rdma.operation",
+        "network.io.direction",
+        "rdma.completion.status",
+        "rdma.nack.type",
+        "rdma.qp.state",
+    )
     if point.name.startswith("rdma.port."):
         return point.name, *(str(attributes[n]) for n in names if n in attributes)
     return point.name, *(str(attributes[n]) for n in names[1:] if n in attributes)
@@ -146,16 +153,21 @@ def check_loss(traffic: Traffic, seen: Seen) -> None:
 def main() -> None:
     """Check all, one after another, by one agent and one program."""
     print(f"check: {os.uname().release} {sorted(os.listdir('/sys/class/infiniband'))}", flush=True)
+    early = Traffic()
+    early.do("connect")
     traffic = Traffic()
     config = Config(
         receivers={"cuda": CudaSettings(), "rdma": RdmaSettings(processes="all", polls=1_000_000)},
         exporters={"file": FileSettings("/tmp/out")},
-        discovery=Discovery(pids=(traffic.pid,)),
+        discovery=Discovery(pids=(early.pid, traffic.pid)),
         interval_s=3600.0,
     )
     try:
         with Agent(config) as agent:
             seen = Seen(agent)
+            rts = "rdma.qp.state", "rts"
+            found = seen.until("older queue pairs", lambda t: t[rts] > 0)
+            _same("queue pairs older than the agent", found[rts], 2)
             traffic.do("connect")
             print("check: connected", flush=True)
             deadline = time.monotonic() + DEADLINE_S

@@ -35,6 +35,7 @@ LOST_IN = {
     Loss.NCCL_OVERFLOW_FULL: "nccl_overflow",
     Loss.NCCL_COMMS_FULL: "nccl_comms",
     Loss.ARRIVALS_FULL: "nccl_arrivals",
+    Loss.NCCL_PENDING_FULL: "nccl_works",
 }
 """The table that was full, or of which a program had its share; of the rest it was none."""
 PROFILE_LOST_IN = {Loss.CALLS_FULL: "sampled_threads", Loss.LIVE_FULL: "tensors", Loss.EVENTS_FULL: "samples"}

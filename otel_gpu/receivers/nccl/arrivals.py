@@ -6,7 +6,7 @@ What is submitted at the end of a group arrives there: calls within one are held
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,6 +23,8 @@ _RECORD = struct.Struct("<IIQiiQQQQiBBBBII")
 """struct nccl_arrival, as records.ARRIVAL has it."""
 _MAX_WAITING = 65_536
 """Arrivals that are compared, or wait for their group to end; beyond, the oldest are let go."""
+_Which = tuple[ProgramId, int, int, int, int]
+"""Program, communicator, rank, ranks and function."""
 _LATE_NS = 10_000_000_000
 """So long a collective waits for further ranks of this host."""
 _UNITS = 1 << 30
@@ -79,8 +81,10 @@ class Arrivals:
         self._waiting: OrderedDict[tuple[int, int], _Collective] = OrderedDict()
         self._size = 0
         self._held = 0
-        self._skews: dict[tuple[ProgramId, int, int, int, int], Buckets] = defaultdict(Buckets)
-        """By program, communicator, rank, ranks and function."""
+        self._skews: dict[_Which, Buckets] = defaultdict(Buckets)
+        self._last: Counter[_Which] = Counter()
+        self._waited_ns: Counter[_Which] = Counter()
+        """For those that were last."""
         self.let_go = 0
         """Arrivals that were not compared, for there were too many."""
 
@@ -122,9 +126,16 @@ class Arrivals:
             if len(collective.arrived) >= max(here.get(key[0], 0), 2) or now_ns - collective.since_ns > _LATE_NS:
                 self._compare(key)
         skews, self._skews = self._skews, defaultdict(Buckets)
-        for (program, comm, rank, ranks, function), histogram in skews.items():
-            attrs = {**comm_attributes(comm, rank, ranks), "nccl.collective": HOOKS[function].collective}
-            yield Measurement(self._owner(program).resource, metrics.ARRIVAL_SKEW, attributes(attrs), histogram)
+        last, self._last = self._last, Counter()
+        waited_ns, self._waited_ns = self._waited_ns, Counter()
+        for which, histogram in skews.items():
+            program, comm, rank, ranks, function = which
+            resource = self._owner(program).resource
+            attrs = attributes({**comm_attributes(comm, rank, ranks), "nccl.collective": HOOKS[function].collective})
+            yield Measurement(resource, metrics.ARRIVAL_SKEW, attrs, histogram)
+            # Also of ranks that never were: what is compared with others' must be there.
+            yield Measurement(resource, metrics.LAST_ARRIVALS, attrs, last[which])
+            yield Measurement(resource, metrics.WAITED_FOR, attrs, waited_ns[which] / 1e9)
 
     def _add(self, arrival: Arrival) -> None:
         self._tell(arrival)
@@ -148,10 +159,16 @@ class Arrivals:
         self._size -= len(arrived)
         if len(arrived) < 2:
             return
-        first = min(one.arrived_ns for one in arrived)
-        for one in arrived:
-            which = one.program, one.comm, one.rank, one.ranks, one.function
-            _add_duration(self._skews[which], one.arrived_ns - first)
+        in_order = sorted(arrived, key=lambda one: one.arrived_ns)
+        for one in in_order:
+            _add_duration(self._skews[_which(one)], one.arrived_ns - in_order[0].arrived_ns)
+        last = _which(in_order[-1])
+        self._last[last] += 1
+        self._waited_ns[last] += in_order[-1].arrived_ns - in_order[-2].arrived_ns
+
+
+def _which(one: Arrival) -> _Which:
+    return one.program, one.comm, one.rank, one.ranks, one.function
 
 
 def _add_duration(histogram: Buckets, ns: int) -> None:

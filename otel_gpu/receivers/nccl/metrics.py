@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...signals.metrics import Instrument, MetricSpec
 from ...signals.telemetry import AttributeSpec
-from .names import DATATYPES, REDUCTIONS, UNKNOWN
+from .names import DATATYPES, HOST_WAIT, REDUCTIONS, UNKNOWN
 
 _COUNTER, _GAUGE, _HISTOGRAM = Instrument.COUNTER, Instrument.GAUGE, Instrument.HISTOGRAM
 _COMM = ("nccl.comm.hash", "nccl.nranks", "nccl.rank")
@@ -31,6 +31,25 @@ ENQUEUE_DURATION = MetricSpec(
     _HISTOGRAM,
     "How long the calls took the host: to put the work on a stream, not to do it. Within a group that is done at its end.",
     (*_CALL, "nccl.grouped"),
+    floating=True,
+)
+DURATION = MetricSpec(
+    "nccl.collective.duration",
+    "s",
+    _HISTOGRAM,
+    "From when a call was made, or its group was about to end, to when the host saw that it was done: an upper bound of what it "
+    "took, as it begins when what is before it on its stream is done, and ends before the host looks. Of calls whose stream, "
+    "which is no default stream, or an event behind them on it the host waited for, or asked and was told to be done.",
+    (*_CALL, "nccl.completion"),
+    floating=True,
+)
+BUS_BANDWIDTH = MetricSpec(
+    "nccl.collective.bus_bandwidth",
+    "By/s",
+    _GAUGE,
+    "Bytes by time of the calls of the last interval that were the only ones of NCCL's on their stream, by nccl-tests' formulas "
+    "for what goes through each link. As the time is an upper bound, it is a lower one.",
+    (*_CALL, "nccl.completion"),
     floating=True,
 )
 GROUP_DURATION = MetricSpec(
@@ -68,16 +87,36 @@ ARRIVAL_SKEW = MetricSpec(
     ("nccl.collective", *_COMM),
     floating=True,
 )
+LAST_ARRIVALS = MetricSpec(
+    "nccl.collective.last_arrivals",
+    "{call}",
+    _COUNTER,
+    "Collectives at which a rank arrived last of those on this host. Of all ranks of a communicator here they add up to how many "
+    "were compared.",
+    ("nccl.collective", *_COMM),
+)
+WAITED_FOR = MetricSpec(
+    "nccl.collective.waited_for.time",
+    "s",
+    _COUNTER,
+    "How long the ranks on this host waited for the last of them: from when the last but one arrived to when it did.",
+    ("nccl.collective", *_COMM),
+    floating=True,
+)
 SPECS = (
     CALLS,
     BYTES,
     ENQUEUE_DURATION,
+    DURATION,
+    BUS_BANDWIDTH,
     GROUP_DURATION,
     ERRORS,
     INIT_DURATION,
     ABORTS,
     SEQUENCE,
     ARRIVAL_SKEW,
+    LAST_ARRIVALS,
+    WAITED_FOR,
 )
 """Every metric of the receiver, for the registry."""
 
@@ -88,6 +127,7 @@ ATTRIBUTES = (
         "The communicator: FNV-1a, of 64 bits, over its id, and of one that was split from another over that and the split; "
         "the same on all ranks. `unknown` for one that was made before the agent looked.",
     ),
+    AttributeSpec("nccl.completion", "By what it is known that a call's work is done.", (HOST_WAIT,)),
     AttributeSpec("nccl.count", "Elements, as the caller gave them."),
     AttributeSpec("nccl.datatype", "Of the elements.", (*DATATYPES, UNKNOWN)),
     AttributeSpec("nccl.function", "The function that was called, without `nccl`."),

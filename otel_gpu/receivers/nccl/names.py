@@ -32,6 +32,8 @@ ERRORS = (
 )
 """ncclResult_t."""
 UNKNOWN = "unknown"
+HOST_WAIT = "host_wait"
+"""The host waited for the stream, or for an event on it, or asked for it."""
 
 
 def comm_name(comm: int) -> str:

@@ -16,7 +16,7 @@ from ...bpf.ringbuf import RingReader
 from ...components import LibraryReceiver
 from ...counting.owners import Removal, by_key, by_value, programs_of
 from ...counting.programs import Programs, SharedTables
-from ...discovery.libraries import Library
+from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Process, ProcessTable
 from ...probes.libraries import ProbedLibraries
 from ...probes.planning import PlanRequest
@@ -49,6 +49,8 @@ _UNASKED_S = 600.0
 """Where nobody has asked for spans for so long, nobody wants any."""
 _OWN_LOSSES = ("nccl_", "arrivals_")
 """How those begin that no other object has."""
+_DRIVERS = (LibraryKind.DRIVER, LibraryKind.HIP)
+"""By which the host sees that streams are done."""
 _MAX_LAST = 10_000
 """Communicators of which that is remembered."""
 
@@ -95,6 +97,10 @@ class NcclReceiver(LibraryReceiver):
             Table.NCCL_ROWS: self._rows.forget,
             Table.NCCL_OVERFLOW: self._overflow.forget,
             Table.NCCL_COMMS: by_key(self._object.map("nccl_comms")),
+            **{
+                table: by_key(self._object.map(table.name.lower()))
+                for table in (Table.NCCL_STREAMS, Table.NCCL_WORKS, Table.NCCL_RECORDED)
+            },
             Table.NCCL_THREADS: by_value(self._object.map("nccl_threads"), _THREAD_OWNER_AT),
         }
 
@@ -126,6 +132,8 @@ class NcclReceiver(LibraryReceiver):
         self._libraries.retry()
 
     def _request(self, library: Library) -> PlanRequest | None:
+        if library.kind in _DRIVERS:
+            return PlanRequest("nccl_streams", self._rules, library.kind)
         return PlanRequest("nccl", self._rules, library.kind) if library.holds_nccl else None
 
     def collect(self) -> list[Measurement]:

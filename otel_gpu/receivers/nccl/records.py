@@ -19,7 +19,8 @@ ROW_KEY = np.dtype(
         ("reduction", "u1"),
         ("bucket", "u1"),
         ("grouped", "u1"),
-        ("pad", "<u2"),
+        ("alone", "u1"),
+        ("pad", "u1"),
     ]
 )
 SIGNATURE = np.dtype(
@@ -80,3 +81,4 @@ class RowFamily(enum.IntEnum):
     ABORTS = 3
     GROUPS = 4
     ERRORS = 5
+    DURATIONS = 6

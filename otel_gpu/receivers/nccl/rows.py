@@ -33,6 +33,7 @@ class NcclDelta:
     reduction: int
     bucket: int
     grouped: int
+    alone: int
     pad: int
     count: int
     bytes: int

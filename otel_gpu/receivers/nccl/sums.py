@@ -11,7 +11,8 @@ from ...probes.nccl import HOOKS
 from ...program_id import ProgramId
 from ...signals.metrics import Attributes, AttributeValue, Buckets, Measurement, MetricSpec, Resource, attributes
 from . import metrics
-from .names import ERRORS, UNKNOWN, comm_name, datatype_name, reduction_name
+from .bandwidth import bus_bytes
+from .names import ERRORS, HOST_WAIT, UNKNOWN, comm_name, datatype_name, reduction_name
 from .records import UNKNOWN_RANK, RowFamily
 from .rows import NcclDelta
 
@@ -34,24 +35,33 @@ class NcclSums:
         self._owner = owner
         self._numbers: dict[_Key, int] = defaultdict(int)
         self._histograms: dict[_Key, Buckets] = defaultdict(Buckets)
+        self._bandwidths: dict[_Key, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+        """What went through a link, and in how many nanoseconds."""
 
     def add(self, row: NcclDelta) -> None:
         """Add what a row grew by."""
         resource = self._owner(row.program).resource
         common = comm_attributes(row.comm, row.rank, row.ranks)
         hook = HOOKS[row.function]
+        call = {
+            **common,
+            "nccl.collective": hook.collective,
+            "nccl.datatype": datatype_name(row.datatype),
+            "nccl.reduction": reduction_name(row.reduction),
+        }
         if row.family == RowFamily.CALLS:
-            what = {
-                **common,
-                "nccl.collective": hook.collective,
-                "nccl.datatype": datatype_name(row.datatype),
-                "nccl.reduction": reduction_name(row.reduction),
-            }
-            self._numbers[resource, metrics.CALLS, attributes(what)] += row.count
-            self._numbers[resource, metrics.BYTES, attributes(what)] += row.bytes
+            self._numbers[resource, metrics.CALLS, attributes(call)] += row.count
+            self._numbers[resource, metrics.BYTES, attributes(call)] += row.bytes
             if row.bucket != abi.BUCKET_NONE:
-                grouped = {**what, "nccl.grouped": True if row.grouped else None}
+                grouped = {**call, "nccl.grouped": True if row.grouped else None}
                 self._duration((resource, metrics.ENQUEUE_DURATION, attributes(grouped)), row)
+        elif row.family == RowFamily.DURATIONS:
+            attrs = attributes({**call, "nccl.completion": HOST_WAIT})
+            self._duration((resource, metrics.DURATION, attrs), row)
+            if row.alone and row.ranks > 0:
+                key = resource, metrics.BUS_BANDWIDTH, attrs
+                through, ns = self._bandwidths[key]
+                self._bandwidths[key] = through + bus_bytes(hook.collective, row.bytes, row.ranks), ns + row.ns
         elif row.family == RowFamily.GROUPS:
             self._duration((resource, metrics.GROUP_DURATION, ()), row)
         elif row.family == RowFamily.INITS:
@@ -68,6 +78,9 @@ class NcclSums:
         """Yield what was added, one measurement a series."""
         yield from (Measurement(*key, count) for key, count in self._numbers.items())
         yield from (Measurement(*key, histogram) for key, histogram in self._histograms.items())
+        for key, (through, ns) in self._bandwidths.items():
+            if ns:
+                yield Measurement(*key, through / ns * 1e9)
 
     def _duration(self, key: _Key, row: NcclDelta) -> None:
         seconds = row.ns / 1e9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +29,8 @@ from ...signals import self_metrics
 from ...signals.metrics import Attributes, Measurement, MetricSpec, Resource, SelfReading, attributes
 from ...supervision import Component, Health
 from . import metrics as m
+from .kernel_pairs import KernelPairs, levels_of_kernel
+from .netlink import KernelPair, kernel_pairs
 from .placing import VerbsProcesses
 from .ports import PortReader
 from .records import EVENT, OWNED_KEY, PAIR, PAIR_KEY, ROW, ROW_KEY, VERBS_PROGRAM, RowKind
@@ -70,6 +72,7 @@ class RdmaReceiver(LibraryReceiver):
         link: LinkMode = "auto",
         table_share: float = 1.0,
         ports: PortReader | None = None,
+        ask_kernel: Callable[[], Collection[KernelPair]] = kernel_pairs,
     ) -> None:
         """Load the programs; UnsupportedKernelError below kernel 5.17."""
         if not probe().bpf_loop:
@@ -80,6 +83,7 @@ class RdmaReceiver(LibraryReceiver):
         self._settings = settings
         self._kernel = tables.kernel
         self._ports = ports or PortReader(host)
+        self._ask_kernel = ask_kernel
         self._object = BpfObject("rdma")
         self.linker = ObjectLinker(self._object, link)
         try:
@@ -197,8 +201,11 @@ class RdmaReceiver(LibraryReceiver):
 
     def _take(self) -> np.ndarray:
         """Read what the kernel counted, and return the queue pairs that there are."""
+        # Before the tables: what the kernel knows and they do not then was made, and is, before they were looked at.
+        known = self._kernel_pairs()
         live = self._object.map("queue_pairs").read(PAIR_KEY, PAIR)[1]
         gone_keys, gone = self._object.map("gone_pairs").read(OWNED_KEY, PAIR)
+        live, unmet = known.complete(live, gone)
         both = np.concatenate([gone, live])
         # One that went meanwhile may be there twice: what it did in the end is where those are that are gone.
         _, first = np.unique(both["id"], return_index=True)
@@ -210,7 +217,7 @@ class RdmaReceiver(LibraryReceiver):
         keys = self._read_rows(sums)
         self._measured += sums.measurements(self._resource)
         live = live[~np.isin(live["id"], gone["id"])]
-        self._take_levels(live)
+        self._take_levels(live, unmet)
         if len(gone):
             self._remove(gone_keys, keys)
         return live
@@ -238,8 +245,17 @@ class RdmaReceiver(LibraryReceiver):
         self._rows = seen
         return keys
 
-    def _take_levels(self, live: np.ndarray) -> None:
+    def _kernel_pairs(self) -> KernelPairs:
+        programs = {program.pid: program for program in self.placing.sees_posts()}
+        if not programs:
+            return KernelPairs({}, ())
+        with self._component:
+            return KernelPairs(programs, self._ask_kernel())
+        return KernelPairs({}, ())
+
+    def _take_levels(self, live: np.ndarray, unmet: Collection[tuple[ProgramId, KernelPair]]) -> None:
         now = levels(live, self.placing.open_windows(), self._ports.gid)
+        now.update(levels_of_kernel(unmet))
         for level in now.keys() | self._levels.keys():
             if delta := now[level] - self._levels[level]:
                 program, spec, attrs = level

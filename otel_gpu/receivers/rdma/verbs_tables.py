@@ -20,6 +20,8 @@ from ...errors import ElfError
 
 SET_OPS = "verbs_set_ops"
 ENTRIES = 96
+MOST_ADDRESS = 1 << 57
+"""Of what a process can have: what a file says beyond it is forged."""
 _INDEX = (
     (24, 49),
     (28, 50),
@@ -115,14 +117,14 @@ def _slots(elf: ElfFile, relocations: npt.NDArray[np.void]) -> set[int]:
     symbols = elf.section_data(dynsym)
     numbers = [n for n in range(len(symbols) // 24) if symbols[24 * n : 24 * n + 4] == wanted.to_bytes(4, "little")]
     mine = np.isin(relocations["info"] >> np.uint64(32), np.array(numbers, np.uint64))
-    return set(map(int, relocations["at"][mine]))
+    return {int(at) for at in relocations["at"][mine] if at < MOST_ADDRESS}
 
 
 def _tables(elf: ElfFile, slots: set[int]) -> Iterator[int]:
     code = [
         (s.vaddr, np.frombuffer(elf.read(s.offset, s.file_size), np.uint8))
         for s in elf.segments
-        if s.type == PT_LOAD and s.flags & PF_X and 8 < s.file_size < _MOST_TEXT
+        if s.type == PT_LOAD and s.flags & PF_X and 8 < s.file_size < _MOST_TEXT and s.vaddr < MOST_ADDRESS
     ]
     stubs = set[int]()
     calls: list[tuple[int, _Bytes, int]] = []

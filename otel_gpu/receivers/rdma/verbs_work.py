@@ -25,7 +25,7 @@ from ...probes.sites import SiteRules, site_for_symbol
 from ...process.confinement import Limits
 from ...process.memory import MemoryFault, MemoryFiles
 from ...process.work import OpenFile, work
-from .verbs_tables import index_of, operations
+from .verbs_tables import MOST_ADDRESS, index_of, operations
 
 LOOKING = Limits(answer_s=20.0, cpu_s=30, memory_bytes=1 << 30, answer_bytes=4 << 20)
 
@@ -199,7 +199,7 @@ class _Image:
 
     def _function(self, program: str, cookie: int, vaddr: int) -> Iterator[VerbsSite]:
         starts = self._function_starts()
-        at = int(np.searchsorted(starts, vaddr))
+        at = int(np.searchsorted(starts, vaddr)) if 0 <= vaddr < MOST_ADDRESS else starts.size
         if at >= starts.size or starts[at] != vaddr:
             self._refused["an address where no function begins"] += 1
             return
@@ -232,7 +232,7 @@ class _Image:
             index = None
         found = [] if index is None else [index.starts]
         for table in (".dynsym", ".symtab"):
-            values = [s.value for s in self._elf.symbols(table) if s.type == STT_FUNC]
+            values = [s.value for s in self._elf.symbols(table) if s.type == STT_FUNC and s.value < MOST_ADDRESS]
             found.append(np.array(values, np.int64))
         return np.unique(np.concatenate(found))
 
