@@ -19,6 +19,7 @@ LLVM_STRIP ?= $(call first,llvm-strip-14 llvm-strip)
 
 OBJECTS := otel_gpu/bpf/objects
 LIBBPF := otel_gpu/bpf/lib/libotelgpu_bpf.so
+CONTEXT := otel_gpu/context/lib/libotelgpu_context.so
 SOURCES := $(wildcard ebpf/*.bpf.c)
 PARTS := $(wildcard ebpf/*/*.[ch])
 BPF_NAMES := $(SOURCES:ebpf/%.bpf.c=%) cuda_before_5_17 nccl_before_5_17
@@ -32,7 +33,7 @@ help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: system $(VENV)/.complete bpf libbpf bytecode ## make .venv with the command otel-gpu in it; again and again does no harm
+setup: system $(VENV)/.complete bpf libbpf context bytecode ## make .venv with the command otel-gpu in it; again and again does no harm
 	@echo "ready: $(BIN)/otel-gpu"
 
 .PHONY: system
@@ -74,6 +75,14 @@ $(LIBBPF): scripts/bundle_libbpf.sh
 .PHONY: bytecode
 bytecode: $(VENV)/.complete
 	$(Q)$(BIN)/python -m compileall -q otel_gpu
+
+.PHONY: context
+context: $(CONTEXT)
+$(CONTEXT): otel_gpu/context/published.c Makefile
+	@mkdir -p $(@D)
+	@$(if $(Q),echo "  LIB      $(@F)")
+	$(Q)$(or $(CC),cc) -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared \
+		$(if $(filter x86_64,$(shell uname -m)),-mtls-dialect=gnu2) -o $@ $<
 
 .PHONY: demo
 demo: setup ## a workload, the agent, and what it sees, live; without a GPU on the mock driver

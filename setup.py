@@ -15,11 +15,11 @@ GLIBC = "2_34"  # RHEL 9's and below Ubuntu 22.04's; scripts/bundle_libbpf.sh ho
 
 
 class BuildWithObjects(build_py):
-    """Makes the BPF objects and the bundled libbpf, unless the tree is used in place (`make setup` made them)."""
+    """Makes the BPF objects, the bundled libbpf and the library that publishes, unless the tree is used in place (`make setup` made them)."""
 
     def run(self) -> None:
         if not self.editable_mode:
-            subprocess.run(["make", "--no-print-directory", "bpf", "libbpf"], cwd=ROOT, check=True)
+            subprocess.run(["make", "--no-print-directory", "bpf", "libbpf", "context"], cwd=ROOT, check=True)
         super().run()
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "Recorder",
     "Resource",
     "__version__",
+    "context",
     "exporters",
     "profiles",
 ]
@@ -45,7 +46,7 @@ _HOMES = {
     "Resource": ".signals.metrics",
     "__version__": ".version",
 }
-_MODULES = ("exporters", "profiles")
+_MODULES = ("context", "exporters", "profiles")
 
 
 def __getattr__(name: str) -> object:

@@ -27,6 +27,7 @@ def main(path: str) -> None:
         library = ctypes.CDLL(os.path.join(directory, "otel_gpu/bpf/lib/libotelgpu_bpf.so"))
         library.libbpf_version_string.restype = ctypes.c_char_p
         version = library.libbpf_version_string().decode()
+        ctypes.CDLL(os.path.join(directory, "otel_gpu/context/lib/libotelgpu_context.so"))
         with open("/proc/self/maps") as maps:
             if not any(directory in line and "libbpf.so" in line for line in maps):
                 sys.exit(f"{path}: libbpf came from outside the wheel")

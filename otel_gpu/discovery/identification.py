@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..signals.metrics import Resource
+from .process_context_work import Value
 from .process_info import ProcessInfo, Unread
 
 _TIMEOUT_S = 5.0
@@ -36,6 +37,13 @@ class Identification:
         self._lock = threading.Lock()
         self._complete = threading.Event()
         self._known: Known | None = None
+        self.published: tuple[tuple[bytes, Value], ...] = ()
+        """What it publishes of itself, as far as it was found."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has been decided, so that nothing more is taken in."""
+        return self._known is not None
 
     def supply(self, info: ProcessInfo) -> None:
         """Take in what was read; too late, or where more is known already, it changes nothing."""
@@ -43,6 +51,11 @@ class Identification:
             if info.unread is None or self._info.unread is not None:
                 self._info = info
         self._complete.set()
+
+    def supply_published(self, attributes: tuple[tuple[bytes, Value], ...]) -> None:
+        """Take in what it publishes of itself; too late, it changes nothing."""
+        with self._lock:
+            self.published = attributes
 
     def get(self) -> Known:
         """Return who it is."""
@@ -52,5 +65,6 @@ class Identification:
                 if self._known is None:
                     info = self._info
                     environment = None if info.unread is not None else dict(info.variables)
-                    self._known = Known(self._decide(info), environment)
+                    resource = self._decide(replace(info, published=self.published))
+                    self._known = Known(resource, environment)
         return self._known

@@ -19,6 +19,7 @@ from ..process.files import ProcessFile
 from ..process.parsers import Parsers, RefusedError, WorkError
 from ..supervision import Health
 from . import procfs
+from .process_context_work import Value
 from .process_info_work import READING, Strings, read_start
 
 VARIABLES = frozenset(
@@ -76,6 +77,8 @@ class ProcessInfo:
     """The lines of /proc/PID/cgroup."""
     unread: Unread | None = None
     """Why there may be more arguments and variables."""
+    published: tuple[tuple[bytes, Value], ...] = ()
+    """What it publishes of itself as its process context, names and values."""
 
 
 def kernel_info(pid: int) -> ProcessInfo:
@@ -108,7 +111,7 @@ class _Request:
     def answer(self, parts: Sequence[Strings], unread: Unread | None) -> None:
         """Tell what was read: nothing, the arguments, or the variables too."""
         info = self.info
-        if _start(info.pid) != self.start:
+        if start_of(info.pid) != self.start:
             self.then(replace(info, unread=Unread.ENDED))
             return
         arguments, variables = [part.strings for part in (*parts, Strings([]), Strings([]))][:2]
@@ -146,11 +149,11 @@ class ProcessInfoReader:
 
     def complete(self, info: ProcessInfo, then: Callable[[ProcessInfo], None]) -> None:
         """Call `then`, once, from another thread as a rule, with what the process adds to what the kernel knows."""
-        start = _start(info.pid)
+        start = start_of(info.pid)
         if start is None:
             then(replace(info, unread=Unread.ENDED))
             return
-        user = _user(info.pid)
+        user = user_of(info.pid)
         with self._lock:
             self._waiting.setdefault(user, []).append(_Request(info, start, then))
         if not self._pool.submit(user, partial(self._read_together, user)):
@@ -210,7 +213,7 @@ def _reason(error: str) -> Unread:
     return Unread.NO_ANSWER
 
 
-def _start(pid: int) -> tuple[int, int] | None:
+def start_of(pid: int) -> tuple[int, int] | None:
     """Return what tells a program from one that the process, or another of its number, becomes; None where it is gone."""
     try:
         status = procfs.stat(pid)
@@ -219,7 +222,8 @@ def _start(pid: int) -> tuple[int, int] | None:
     return status.start_ticks, status.arguments_at
 
 
-def _user(pid: int) -> int:
+def user_of(pid: int) -> int:
+    """Return whose process it is; -1 where it is gone."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:

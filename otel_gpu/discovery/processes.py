@@ -21,6 +21,7 @@ from ..signals.metrics import Resource
 from ..supervision import Health
 from . import procfs
 from .identification import Identification, Known
+from .process_contexts import ProcessContexts
 from .process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from .resource import Identities
 
@@ -136,6 +137,7 @@ class ProcessTable:
         """Without `parsers` only what the kernel knows by itself tells who a process is: not its command, not its variables."""
         self.identities = Identities(extra)
         self._reader = None if parsers is None else ProcessInfoReader(parsers)
+        self._contexts = None if parsers is None else ProcessContexts(parsers)
         self._lock = threading.Lock()
         self._by_pid: dict[int, list[Process]] = {}
         self._names: dict[int, str] = {}
@@ -268,12 +270,13 @@ class ProcessTable:
 
     def health(self) -> list[Health]:
         """Say how the threads are that find out who processes are."""
-        return [] if self._reader is None else self._reader.health()
+        return [health for part in (self._reader, self._contexts) if part is not None for health in part.health()]
 
     def close(self) -> None:
         """Find out nothing more; idempotent."""
-        if self._reader is not None:
-            self._reader.close()
+        for part in (self._reader, self._contexts):
+            if part is not None:
+                part.close()
 
     def _identity(self, pid: int) -> Resource | Identification:
         info = kernel_info(pid)
@@ -283,6 +286,8 @@ class ProcessTable:
             return self.identities.of_program(info)
         identification = Identification(info, self.identities.of_program)
         self._reader.complete(info, identification.supply)
+        if self._contexts is not None:
+            self._contexts.follow(pid, identification)
         return identification
 
     def _known_by(self, info: ProcessInfo) -> Known:

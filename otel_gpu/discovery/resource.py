@@ -47,7 +47,7 @@ def identify(info: ProcessInfo, of_host: Mapping[str, AttributeValue], shared: M
     """
     place = {key: value for key, value in shared.items() if key.startswith(_OF_THE_HOST)}
     observed: dict[str, AttributeValue] = {**of_host, **place, **_observed(info)}
-    own = own_attributes(dict(info.variables), observed)
+    own = own_attributes(dict(info.variables), observed, info.published)
     name = service_name(info.executable or info.comm, info.arguments)
     named: dict[str, AttributeValue] = {"service.name": escaped(name, MAX_VALUE) or "unknown_service"}
     return Identity(Resource(attributes({**named, **shared, **dict(own.attributes), **observed})), own.cuts)
@@ -126,7 +126,7 @@ class Identities:
         if logged <= _MAX_LOGGED:
             reasons = ", ".join(f"{n} {cut.value.replace('_', ' ')}" for cut, n in identity.cuts)
             _log.warning(
-                "process %d (%s): some of what it says in OTEL_RESOURCE_ATTRIBUTES is left out or cut: %s%s",
+                "process %d (%s): some of what it says of itself (OTEL_RESOURCE_ATTRIBUTES, process context) is left out or cut: %s%s",
                 pid,
                 dict(identity.resource.attributes)["service.name"],
                 reasons,

@@ -1,4 +1,4 @@
-"""What may a process say of itself? `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` of a stranger, within limits.
+"""What may a process say of itself? A stranger's `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME` and context, within limits.
 
 What a process says is repeated in every request that carries one of its series, so that 100 KB of it in a hundred
 processes would cost hundreds of MB. What was observed is nothing that it may say otherwise.
@@ -7,14 +7,19 @@ processes would cost hundreds of MB. What was observed is nothing that it may sa
 from __future__ import annotations
 
 import enum
+import math
+import os
 import re
 import urllib.parse
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from ..printable import escaped
+from ..signals.metrics import AttributeValue
 from ..signals.observed import is_observed, plain
+from .process_context_work import Value
 
 MAX_ATTRIBUTES = 64
 MAX_KEY = 128
@@ -28,6 +33,9 @@ _ENCODED = 12
 """Characters of `%F0%9F%98%80`, the longest that one character may be written as."""
 _ESCAPED = 10
 """Characters of `\\U0001f600`, the longest escape."""
+_OF_THE_SDK = "telemetry."
+_UNNAMED = b"unknown_service"
+"""What an SDK calls a service that has no name."""
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_.\-/]*")
 
 
@@ -48,23 +56,25 @@ class Cut(str, enum.Enum):
 class OwnAttributes:
     """The attributes that a process may say of itself, and how many were left out or shortened, by reason."""
 
-    attributes: tuple[tuple[str, str], ...]
+    attributes: tuple[tuple[str, AttributeValue], ...]
     cuts: tuple[tuple[Cut, int], ...]
 
 
-def own_attributes(variables: Mapping[str, str], observed: Mapping[str, object]) -> OwnAttributes:
-    """Return what the variables say beyond what was observed."""
+def own_attributes(
+    variables: Mapping[str, str], observed: Mapping[str, object], published: Iterable[tuple[bytes, Value]] = ()
+) -> OwnAttributes:
+    """Return what a process says of itself beyond what was observed: what it publishes goes before its variables."""
     cuts: Counter[Cut] = Counter()
-    kept: dict[str, str] = {}
+    kept: dict[str, AttributeValue] = {}
     total = 0
     taken = {plain(key): str(value) for key, value in observed.items()}
-    for key, value in _pairs(variables, cuts):
+    for key, value in chain(_pairs(variables, cuts), _published(published, cuts)):
         if _is_reserved(key, taken):
             # To repeat what was observed is no harm, and common: an operator's webhook sets k8s.pod.uid too.
-            if taken.get(plain(key)) != value:
+            if taken.get(plain(key)) != str(value):
                 cuts[Cut.RESERVED] += 1
             continue
-        size = len(key) + len(value) - (len(key) + len(kept[key]) if key in kept else 0)
+        size = len(key) + len(str(value)) - (len(key) + len(str(kept[key])) if key in kept else 0)
         if (key not in kept and len(kept) >= MAX_ATTRIBUTES) or total + size > MAX_TOTAL:
             cuts[Cut.TOO_MANY] += 1
             continue
@@ -90,6 +100,22 @@ def _pairs(variables: Mapping[str, str], cuts: Counter[Cut]) -> Iterator[tuple[s
             cuts[Cut.MALFORMED] += 1
             continue
         yield key, _bounded(_decoded(value.strip()), cuts)
+
+
+def _published(attributes: Iterable[tuple[bytes, Value]], cuts: Counter[Cut]) -> Iterator[tuple[str, AttributeValue]]:
+    """Yield keys and values that a process publishes, but for what its SDK says of itself, and has for want of better."""
+    for name, value in attributes:
+        key = os.fsdecode(name[: MAX_KEY + 1])
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        if not (is_number or isinstance(value, bytes)) or len(key) > MAX_KEY or not _KEY.fullmatch(key):
+            cuts[Cut.MALFORMED] += 1
+        elif key.startswith(_OF_THE_SDK):
+            continue
+        elif isinstance(value, bytes):
+            if key != "service.name" or not value.startswith(_UNNAMED):
+                yield key, _bounded(os.fsdecode(value[: _ENCODED * (MAX_VALUE + 1)]), cuts)
+        elif value is not None:
+            yield key, value
 
 
 def _decoded(value: str) -> str:

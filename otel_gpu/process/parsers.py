@@ -53,6 +53,7 @@ _MODULES = (
     "lzma",
     "numpy.ma",
     "zstandard",
+    "otel_gpu.discovery.process_context_work",
     "otel_gpu.discovery.process_info_work",
     "otel_gpu.discovery.libraries",
     "otel_gpu.probes.planning",

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from .exemplars import NO_EXEMPLARS, Exemplar, Exemplars
+
 AttributeValue = str | int | float | bool
 Attributes = tuple[tuple[str, AttributeValue], ...]
 """Attributes, sorted by key, so that equal sets are equal tuples."""
@@ -64,7 +66,7 @@ class Buckets:
     `counts` maps a bucket's index (-1 holds the value 1) to how many values fell in it.
     """
 
-    __slots__ = ("count", "counts", "sum", "zero_count")
+    __slots__ = ("count", "counts", "exemplars", "sum", "zero_count")
 
     def __init__(self, counts: Mapping[int, int] | None = None, total: float = 0, zero_count: int = 0) -> None:
         self.counts: dict[int, int] = dict(counts) if counts else {}
@@ -72,6 +74,8 @@ class Buckets:
         """Exact: an int when the metric is of integers."""
         self.zero_count = zero_count
         self.count: int = sum(self.counts.values()) + zero_count if counts else zero_count
+        self.exemplars: Exemplars = NO_EXEMPLARS
+        """Of what was added last; no part of what it is equal to."""
 
     def add(self, other: Buckets) -> None:
         """Fold another histogram into this one."""
@@ -80,18 +84,27 @@ class Buckets:
         self.sum += other.sum
         self.zero_count += other.zero_count
         self.count += other.count
+        if other.exemplars:
+            self.exemplars = {**self.exemplars, **other.exemplars}
+
+    def note(self, bucket: int | None, exemplar: Exemplar) -> None:
+        """Let a bucket have this exemplar, in place of its last one."""
+        self.exemplars = {**self.exemplars, bucket: exemplar}
 
     def since(self, earlier: Buckets | None) -> Buckets:
         """Return what was added since `earlier`, an older copy of this histogram."""
         if earlier is None:
             return self.copy()
         counts = {i: d for i, n in self.counts.items() if (d := n - earlier.counts.get(i, 0))}
-        return Buckets(counts, self.sum - earlier.sum, self.zero_count - earlier.zero_count)
+        added = Buckets(counts, self.sum - earlier.sum, self.zero_count - earlier.zero_count)
+        added.exemplars = self.exemplars
+        return added
 
     def copy(self) -> Buckets:
         new = Buckets.__new__(Buckets)
         new.counts, new.count = self.counts.copy(), self.count
         new.sum, new.zero_count = self.sum, self.zero_count
+        new.exemplars = self.exemplars
         return new
 
     def __eq__(self, other: object) -> bool:
@@ -186,6 +199,8 @@ class SeriesStore:
         self._limits = limits
         self._size = 0
         self._resources: dict[Resource, ResourceSeries] = {}
+        self._exemplified: list[Buckets] = []
+        """Those that have exemplars until the next export."""
 
     def __iter__(self) -> Iterator[ResourceSeries]:
         return iter(self._resources.values())
@@ -215,9 +230,13 @@ class SeriesStore:
                 owner.series[key] = Series(m.metric, key[1], start_ns, value)
                 owner.counts[key[0]] = owner.counts.get(key[0], 0) + 1
                 self._size += 1
+                if isinstance(value, Buckets) and value.exemplars:
+                    self._exemplified.append(value)
             elif isinstance(value, Buckets):
                 assert isinstance(series.value, Buckets)
                 series.value.add(value)
+                if value.exemplars:
+                    self._exemplified.append(series.value)
             elif m.metric.instrument is Instrument.GAUGE:
                 series.value = value
             else:
@@ -252,7 +271,10 @@ class SeriesStore:
             owner.ended = True
 
     def sweep(self) -> None:
-        """Drop the resources that have ended."""
+        """Drop the resources that have ended, and the exemplars, which are those of one export."""
+        for histogram in self._exemplified:
+            histogram.exemplars = NO_EXEMPLARS
+        self._exemplified.clear()
         for resource in [r for r, owner in self._resources.items() if owner.ended]:
             self._size -= len(self._resources.pop(resource).series)
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from otel_gpu.discovery.identification import Identification
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.cuda.settings import CudaSettings
 from otel_gpu.receivers.inference.receiver import InferenceReceiver
@@ -57,6 +58,12 @@ class Following:
         assert self._attached.wait(DEADLINE_S)
         until(lambda: all(map(self.requests.followed.is_followed, self._pids)), "a program is not followed")
         time.sleep(1.1)  # before that, what is read by threads that were there already is charged to nobody
+
+    def has_published(self, pid: int) -> bool:
+        """Tell whether what a process publishes of itself was read."""
+        process = self._observation.processes.current(pid)
+        identity = process.identity if process is not None else None
+        return isinstance(identity, Identification) and bool(identity.published)
 
     def take(self) -> None:
         """Take what was measured so far."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.client
 import itertools
+import json
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -376,6 +378,20 @@ def test_the_agent_exports_spans_and_what_is_nobodys(tmp_path: Path) -> None:
     metrics = read_metrics(out).of(program.pid)
     charged = sum(_charges(spans).values())
     assert metrics.total(LAUNCHES) == charged + metrics.total(UNATTRIBUTED)
+    # A bucket of a histogram leads to a request whose value is in it.
+    took = {(s.context.trace_id.hex(), s.context.span_id.hex()): (s.end_ns - s.start_ns) / 1e9 for s in spans}
+    exemplars = list(_exemplars(out, "http.server.request.duration"))
+    assert exemplars
+    assert [took[e["traceId"], e["spanId"]] for e in exemplars] == [e["asDouble"] for e in exemplars]
+
+
+def _exemplars(out: Path, name: str) -> Iterator[dict[str, Any]]:
+    for line in (out / "metrics.jsonl").read_text().splitlines():
+        for of_resource in json.loads(line)["resourceMetrics"]:
+            for metric in of_resource["scopeMetrics"][0]["metrics"]:
+                if metric["name"] == name:
+                    for point in metric["exponentialHistogram"]["dataPoints"]:
+                        yield from point.get("exemplars", ())
 
 
 def _told(load: Load, out: Path) -> Callable[[], bool]:

@@ -164,6 +164,23 @@ def test_a_span_that_is_no_requests_gets_the_work_and_the_request_keeps_its_own(
         assert dict(server.attributes)[LAUNCHES] == asked.launches[1]
 
 
+def test_a_program_that_publishes_who_it_is_is_that_in_its_spans_and_metrics(tmp_path: Path) -> None:
+    with serving(tmp_path, "threads", "publishes") as program, Following([program.pid]) as following:
+        port = int(str(program.event("ready")["port"]))
+        wait_told(following, program)
+        until(lambda: following.has_published(program.pid), "what it publishes is not read")
+        asked = Asked()
+        with talking(port) as connection:
+            asked.ask(connection, 1, "plain", CALLER)
+        end(program, following)
+
+        assert batches(following.spans) == expected(asked)
+        resources = {one.resource for one in (*following.spans, *following.measured)}
+        (resource,) = (r for r in resources if dict(r.attributes).get("process.pid") == program.pid)
+        known = dict(resource.attributes)
+        assert (known["service.instance.id"], known["service.name"]) == ("number 7", "traced")
+
+
 @pytest.mark.parametrize(
     ("flags", "is_linked"),
     [(["-mtls-dialect=gnu2"], False), ([], False), (["-ftls-model=initial-exec"], False), (["-rdynamic"], True)],

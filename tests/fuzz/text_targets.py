@@ -11,6 +11,7 @@ from otel_gpu.demangle.names import demangle, shorten
 from otel_gpu.discovery.events import decode
 from otel_gpu.discovery.gpus import Gpu, visible_devices
 from otel_gpu.discovery.kfd import AmdGpu
+from otel_gpu.discovery.process_context_work import decode_context
 from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.resource import identify
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, own_attributes
@@ -114,7 +115,18 @@ def _process_info(data: bytes) -> None:
         assert isinstance(value, tuple) or (str(value).isprintable() and len(str(value)) <= 4096), key
     own = own_attributes(dict(info.variables), {"host.name": "here"})
     assert len(own.attributes) <= MAX_ATTRIBUTES
-    assert sum(len(key) + len(value) for key, value in own.attributes) <= MAX_TOTAL
+    assert sum(len(key) + len(str(value)) for key, value in own.attributes) <= MAX_TOTAL
+
+
+def _process_context(data: bytes) -> None:
+    own = own_attributes({}, {"host.name": "here"}, decode_context(data))
+    assert len(own.attributes) <= MAX_ATTRIBUTES
+    assert sum(len(key) + len(str(value)) for key, value in own.attributes) <= MAX_TOTAL
+    assert "host.name" not in dict(own.attributes)
+
+
+_SAID = b"\x0a\x13\x0a\x0cservice.name\x12\x03\x0a\x01x\x0a\x07\x0a\x01n\x12\x02\x18\x07"
+_CONTEXTS = [_SAID, b"\x0a" + bytes([len(_SAID)]) + _SAID]
 
 
 def _visible_devices(data: bytes) -> None:
@@ -214,6 +226,7 @@ TARGETS = (
     Target("maps_path", _maps_path, lambda: [b"tmp/a b\r1-2 r-xp 0 08:01 9 /c", b"x (deleted)"], (), 256),
     Target("perf_event", _perf_event, lambda: [b"/usr/lib/libcuda.so.1"], (), 512),
     Target("process_info", _process_info, lambda: [_INFO]),
+    Target("process_context", _process_context, lambda: _CONTEXTS, (ValueError,)),
     Target("visible_devices", _visible_devices, lambda: [b"0,1,2\0all", b"GPU-0,MIG-1, 2\0none", b"-1,0x1\0GPU-1"], (), 512),
     Target("line_table", _line_table, lambda: [b"\4\0\x80\1\xf2\x0a\x81\3\4", b"\4\0\2\1\xff\x80\6\5"], (), 512),
     # Whoever reads a recording turns any exception into a message: what is tried is that it ends.

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
+from otel_gpu.exporters.settings import Temporality
 from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
+from otel_gpu.signals.exemplars import Exemplar
 from otel_gpu.signals.metrics import (
     AttributeValue,
     Buckets,
@@ -132,6 +134,24 @@ def test_histogram_of_zeros_has_no_buckets() -> None:
     point = only_point(decode(MetricsEncoder(), store_of(measurement(COPIES, Buckets(zero_count=3)))))
 
     assert (point.count, point.zero_count, list(point.positive.bucket_counts)) == (3, 3, [])
+
+
+@pytest.mark.parametrize("temporality", ["cumulative", "delta"])
+def test_exemplars_are_those_of_one_export(temporality: Temporality) -> None:
+    first, second = (Exemplar(value, NOW, b"t" * 16, bytes([value]) * 8) for value in (5, 7))
+    store, encoder = SeriesStore(), MetricsEncoder(temporality)
+    seen = []
+
+    for added in (first, second, None):
+        buckets = Buckets({2: 1}, 5)
+        if added is not None:
+            buckets.note(2, added)
+        store.fold([measurement(COPIES, buckets)], START)
+        seen.append([(e.as_int, e.trace_id, e.span_id) for e in only_point(decode(encoder, store)).exemplars])
+        encoder.commit()
+        store.sweep()
+
+    assert seen == [[(5, b"t" * 16, b"\x05" * 8)], [(7, b"t" * 16, b"\x07" * 8)], []]
 
 
 def test_second_export_shows_new_values_and_times() -> None:

@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from otel_gpu.exporters.wire.metrics_json import JsonMetricsEncoder
 from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
 from otel_gpu.exporters.wire.request_json import to_json
+from otel_gpu.signals.exemplars import Exemplar, Exemplars
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 
 START, NOW = 1_000, 2_000
@@ -22,6 +23,7 @@ SPECS = [
     MetricSpec("power", "W", Instrument.GAUGE, "Power.", floating=True),
     MetricSpec("fans", "{fan}", Instrument.GAUGE, "Fans."),
     MetricSpec("copies", "By", Instrument.HISTOGRAM, "Copies."),
+    MetricSpec("waits", "s", Instrument.HISTOGRAM, "Waits.", floating=True),
 ]
 
 values = st.one_of(st.text(st.characters(), max_size=5), st.integers(), st.booleans(), st.floats())
@@ -35,10 +37,24 @@ buckets = st.builds(
 
 
 @st.composite
+def exemplars(draw: st.DrawFn, spec: MetricSpec) -> Exemplars:
+    numbers = st.floats() if spec.floating else st.integers(0, 2**70)
+    made = st.builds(
+        Exemplar,
+        numbers,
+        st.integers(1, 2**63),
+        st.binary(min_size=16, max_size=16),
+        st.binary(min_size=8, max_size=8),
+    )
+    return draw(st.dictionaries(st.one_of(st.none(), st.integers(-1, 60)), made, max_size=3))
+
+
+@st.composite
 def measurements(draw: st.DrawFn) -> Measurement:
     spec = draw(st.sampled_from(SPECS))
     if spec.instrument is Instrument.HISTOGRAM:
         value: Any = draw(buckets)
+        value.exemplars = draw(exemplars(spec))
     else:
         value = draw(st.floats()) if spec.floating else draw(st.integers(-(2**70), 2**70))
     return Measurement(Resource(draw(attribute_sets)), spec, draw(attribute_sets), value)

@@ -17,6 +17,7 @@ from otel_gpu.exporters.sdk.metrics import Deltas, SdkExporter, metrics_data
 from otel_gpu.exporters.sdk.settings import SdkSettings
 from otel_gpu.exporters.settings import Temporality
 from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
+from otel_gpu.signals.exemplars import Exemplar
 from otel_gpu.signals.metrics import (
     Buckets,
     Instrument,
@@ -38,6 +39,11 @@ SPECS = {
 }
 
 
+def with_exemplar(buckets: Buckets, value: int) -> Buckets:
+    buckets.note(2, Exemplar(value, 1_500, bytes([value]) * 16, bytes([value]) * 8))
+    return buckets
+
+
 def store() -> SeriesStore:
     filled = SeriesStore()
     for pid in (7, 8):
@@ -48,7 +54,7 @@ def store() -> SeriesStore:
                 Measurement(process, SPECS["calls"], attributes(k="b"), 6),
                 Measurement(process, SPECS["usage"], (), -3),
                 Measurement(process, SPECS["power"], (), 250.5),
-                Measurement(process, SPECS["copies"], (), Buckets({1: 2, 4: 1}, 40, 1)),
+                Measurement(process, SPECS["copies"], (), with_exemplar(Buckets({1: 2, 4: 1}, 40, 1), pid)),
             ],
             1_000,
         )
@@ -74,7 +80,9 @@ def test_sdk_encodes_our_data_to_what_we_encode_ourselves(temporality: Temporali
         for pid in (7, 8, 9):
             process = Resource(attributes({"process.pid": pid}))
             filled.fold([Measurement(process, SPECS["calls"], attributes(k="a"), 2)], now_ns)
-            filled.fold([Measurement(process, SPECS["copies"], (), Buckets({4: 1}, 20, 1))], now_ns)
+            filled.fold(
+                [Measurement(process, SPECS["copies"], (), with_exemplar(Buckets({4: 1}, 20, 1), pid + 1))], now_ns
+            )
 
 
 class Preferring(sdk.MetricExporter):

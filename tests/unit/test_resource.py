@@ -216,7 +216,8 @@ def test_cuts_are_counted_over_all_and_said_once_a_program(caplog: pytest.LogCap
 
     assert identities.cuts() == {Cut.RESERVED: 4, Cut.MALFORMED: 2, Cut.TOO_MANY: 0, Cut.SHORTENED: 0}
     assert [r.getMessage() for r in caplog.records] == [
-        f"process {pid} (liar): some of what it says in OTEL_RESOURCE_ATTRIBUTES is left out or cut: "
+        f"process {pid} (liar): some of what it says of itself (OTEL_RESOURCE_ATTRIBUTES, process "
+        "context) is left out or cut: "
         "2 reserved, 1 malformed"
         for pid in (7, 8)
     ]

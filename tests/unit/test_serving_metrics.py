@@ -13,7 +13,9 @@ from otel_gpu.receivers.inference.metrics import SPECS
 from otel_gpu.receivers.inference.request import Attribution, Ending, GpuTotals, Request, RpcCall, Stream
 from otel_gpu.receivers.inference.serving_metrics import ServingMetrics, _bucket
 from otel_gpu.receivers.inference.trace_context import parent_of
+from otel_gpu.signals.exemplars import Exemplar
 from otel_gpu.signals.metrics import OVERFLOW, Buckets, Measurement, Resource
+from otel_gpu.signals.spans import SpanContext
 
 HERE = Resource((("service.name", "server"),))
 S = 1_000_000_000
@@ -186,6 +188,26 @@ def test_series_are_bounded_and_nothing_is_lost() -> None:
     assert len(found) == 11
     assert sum(m.value.count for m in found if isinstance(m.value, Buckets)) == 500
     assert OVERFLOW in {m.attributes for m in found}
+
+
+def test_a_bucket_leads_to_the_last_span_whose_value_is_in_it() -> None:
+    spans = [SpanContext(bytes([n]) * 16, bytes([n]) * 8) for n in (1, 2, 3)]
+    longer = replace(CHAT, end_ns=15 * S)
+    metrics = ServingMetrics()
+    for request, span in zip((CHAT, CHAT, longer), spans, strict=True):
+        metrics.add(request, span)
+    metrics.add(CHAT)  # its trace is not recorded
+
+    found = metrics.collect()
+    _, took = one(found, "http.server.request.duration")
+    _, waited = one(found, "gpu.cuda.request.synchronize.duration")
+
+    assert took.count == 4
+    assert took.exemplars == {
+        1: Exemplar(3.0, 13 * S, spans[1].trace_id, spans[1].span_id),
+        2: Exemplar(5.0, 15 * S, spans[2].trace_id, spans[2].span_id),
+    }
+    assert waited.exemplars == {-2: Exemplar(0.5, 15 * S, spans[2].trace_id, spans[2].span_id)}
 
 
 def test_what_was_collected_does_not_come_again() -> None:

@@ -28,6 +28,7 @@ from .settings import SdkSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...signals.exemplars import Exemplar
     from ...signals.metrics import Attributes, MetricSpec, Resource, ResourceSeries, Series, SeriesStore, Value
 
 _POINT_BYTES = 1_000
@@ -233,7 +234,18 @@ def _histogram_point(point: _Point) -> sdk.ExponentialHistogramDataPoint:
         positive=sdk.Buckets(first, counts),
         negative=sdk.Buckets(0, []),
         flags=0,
+        exemplars=[_exemplar(exemplar) for exemplar in value.exemplars.values()],
         # Not known; encoders leave out what is None, though the SDK's type does not say so.
         min=None,  # type: ignore[arg-type]
         max=None,  # type: ignore[arg-type]
+    )
+
+
+def _exemplar(exemplar: Exemplar) -> sdk_instruments.Exemplar:
+    return sdk_instruments.Exemplar(
+        filtered_attributes={},
+        value=exemplar.value,
+        time_unix_nano=exemplar.time_ns,
+        span_id=int.from_bytes(exemplar.span_id, "big"),
+        trace_id=int.from_bytes(exemplar.trace_id, "big"),
     )

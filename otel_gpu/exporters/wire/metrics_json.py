@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...signals.exemplars import Exemplar
 from ...signals.metrics import (
     Attributes,
     Buckets,
@@ -117,13 +118,11 @@ class _MetricText:
 
     def _number(self, value: Value) -> str:
         if isinstance(value, Buckets):
-            return _histogram(value)
-        if self._integers and type(value) is int and value in INT64:
-            return f'"asInt":"{value}"'
-        return f'"asDouble":{double(value)}'  # a fraction, or beyond 64 bits: a rounded number rather than none
+            return _histogram(value, integers=self._integers)
+        return _number(value, integers=self._integers)
 
 
-def _histogram(value: Buckets) -> str:
+def _histogram(value: Buckets, *, integers: bool) -> str:
     counts = value.counts
     text = f'"count":"{value.count}","sum":{double(value.sum)}'
     if value.zero_count:
@@ -132,7 +131,25 @@ def _histogram(value: Buckets) -> str:
         first = min(counts)
         dense = '","'.join([str(counts.get(i, 0)) for i in range(first, max(counts) + 1)])
         text += f',"positive":{{"offset":{first},"bucketCounts":["{dense}"]}}'
+    if value.exemplars:
+        shown = [
+            _exemplar(exemplar, _number(exemplar.value, integers=integers)) for exemplar in value.exemplars.values()
+        ]
+        text += f',"exemplars":[{",".join(shown)}]'
     return text
+
+
+def _exemplar(exemplar: Exemplar, number: str) -> str:
+    return (
+        f'{{"timeUnixNano":"{exemplar.time_ns}",{number},'
+        f'"spanId":"{exemplar.span_id.hex()}","traceId":"{exemplar.trace_id.hex()}"}}'
+    )
+
+
+def _number(value: float, *, integers: bool) -> str:
+    if integers and type(value) is int and value in INT64:
+        return f'"asInt":"{value}"'
+    return f'"asDouble":{double(value)}'  # a fraction, or beyond 64 bits: a rounded number rather than none
 
 
 def _attributes(attributes: Attributes) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
+from ...signals.exemplars import Exemplars
 from ...signals.metrics import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series
 from ...version import __version__
 from ..delivery.payload import Payload
@@ -157,6 +158,8 @@ class _HistogramPoint:
             value = self._baseline.delta(value)
             assert isinstance(value, Buckets)
             self._shown = None
+        if value.exemplars or point.exemplars:
+            self._show(value.exemplars)
         counts = value.counts
         shown, self._shown = self._shown, (value.count, len(counts))
         if shown == self._shown:
@@ -168,6 +171,20 @@ class _HistogramPoint:
         point.sum = value.sum
         point.zero_count = value.zero_count
         self._counts[:] = list(map(counts.get, self._indexes, repeat(0)))
+
+    def _show(self, exemplars: Exemplars) -> None:
+        del self._point.exemplars[:]
+        for exemplar in exemplars.values():
+            shown = self._point.exemplars.add(
+                time_unix_nano=exemplar.time_ns, trace_id=exemplar.trace_id, span_id=exemplar.span_id
+            )
+            if self._series.metric.floating:
+                shown.as_double = exemplar.value
+                continue
+            try:
+                shown.as_int = exemplar.value  # type: ignore[assignment]
+            except (TypeError, ValueError):
+                shown.as_double = exemplar.value
 
 
 def _add_metric(scope: metrics_pb2.ScopeMetrics, spec: MetricSpec, delta: bool) -> Any:

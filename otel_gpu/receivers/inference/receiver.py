@@ -336,11 +336,13 @@ class InferenceReceiver(LibraryReceiver):
             for one in told:
                 self._take_request(one)
 
-    def _keep(self, spans: Sequence[Span]) -> None:
+    def _keep(self, spans: Sequence[Span]) -> bool:
+        """Have spans sent; False where they find no room."""
         if len(self._spans) + len(spans) > _MAX_SPANS:
             self.spans_dropped += len(spans)
-        else:
-            self._spans += spans
+            return False
+        self._spans += spans
+        return True
 
     def _take_request(self, told: Told) -> None:
         request = told.request
@@ -353,8 +355,9 @@ class InferenceReceiver(LibraryReceiver):
                 made = self._assembly.of_http2(what, exchange)
             else:
                 made = self._assembly.of_http1(what, *heads_of(request))
-            self._serving.add(made)
-            self._keep(spans_of(made, self._limits))
+            spans = spans_of(made, self._limits)
+            # Nobody is led to a span that is not sent.
+            self._serving.add(made, spans[0].context if self._keep(spans) and spans else None)
 
     def _take_left(self, programs: set[ProgramId]) -> None:
         """Take in requests of programs that have ended, which nobody adds to any more."""

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
+from ...signals.exemplars import Exemplar
 from ...signals.metrics import (
     OVERFLOW,
     Attributes,
@@ -17,6 +18,7 @@ from ...signals.metrics import (
     attributes,
     bucket_index,
 )
+from ...signals.spans import SpanContext
 from ...signals.telemetry import OTHER
 from . import metrics
 from .conventions import error_of, method_of, model_attributes, rpc_method_of, rpc_status_of
@@ -44,8 +46,8 @@ class ServingMetrics:
         self._cut: dict[tuple[Resource, Ending], int] = defaultdict(int)
         self._models: dict[Resource, set[str]] = {}
 
-    def add(self, request: Request) -> None:
-        """Add one request, recorded or not."""
+    def add(self, request: Request, span: SpanContext | None = None) -> None:
+        """Add one request, recorded or not. `span` is the one that is sent of it."""
         if request.ending not in _COMPLETE:
             self._cut[request.resource, request.ending] += 1
             return
@@ -59,11 +61,12 @@ class ServingMetrics:
             cells = self._cells(request)
             if len(self._shapes) < self._max_series:
                 self._shapes[shape] = cells
+        add = _Adding(request.end_ns, span)
         for histogram in cells.durations:
-            _add(histogram, request.duration_s)
+            add(histogram, request.duration_s)
         if cells.first_token is not None:
-            self._tokens(cells, request)
-        self._gpu(cells, request.totals)
+            self._tokens(cells, request, add)
+        self._gpu(cells, request.totals, add)
 
     def collect(self) -> list[Measurement]:
         """Return what was added since the last call."""
@@ -122,29 +125,29 @@ class ServingMetrics:
                 cells.per_token = self._histogram(request, metrics.GEN_AI_PER_TOKEN, asked)
         return cells
 
-    def _tokens(self, cells: _Cells, request: Request) -> None:
+    def _tokens(self, cells: _Cells, request: Request, add: _Adding) -> None:
         stream = request.stream
         if stream is None or not stream.is_event_stream or not stream.chunks:
             return
         assert cells.first_token is not None
         assert cells.per_token is not None
-        _add(cells.first_token, (stream.first_ns - request.start_ns) / 1e9)
+        add(cells.first_token, (stream.first_ns - request.start_ns) / 1e9)
         if stream.chunks > 1:
-            _add(cells.per_token, (stream.last_ns - stream.first_ns) / 1e9 / (stream.chunks - 1))
+            add(cells.per_token, (stream.last_ns - stream.first_ns) / 1e9 / (stream.chunks - 1))
 
-    def _gpu(self, cells: _Cells, totals: GpuTotals) -> None:
+    def _gpu(self, cells: _Cells, totals: GpuTotals, add: _Adding) -> None:
         if totals.launches is not None:
-            _add(cells.get(metrics.LAUNCHES), totals.launches)
+            add(cells.get(metrics.LAUNCHES), totals.launches)
         if totals.graph_launches:
-            _add(cells.get(metrics.GRAPH_LAUNCHES), totals.graph_launches)
+            add(cells.get(metrics.GRAPH_LAUNCHES), totals.graph_launches)
         if totals.bytes_h2d:
-            _add(cells.get(metrics.COPY_BYTES, "MemcpyHostToDevice"), totals.bytes_h2d)
+            add(cells.get(metrics.COPY_BYTES, "MemcpyHostToDevice"), totals.bytes_h2d)
         if totals.bytes_d2h:
-            _add(cells.get(metrics.COPY_BYTES, "MemcpyDeviceToHost"), totals.bytes_d2h)
+            add(cells.get(metrics.COPY_BYTES, "MemcpyDeviceToHost"), totals.bytes_d2h)
         if totals.bytes_d2d:
-            _add(cells.get(metrics.COPY_BYTES, "MemcpyDeviceToDevice"), totals.bytes_d2d)
+            add(cells.get(metrics.COPY_BYTES, "MemcpyDeviceToDevice"), totals.bytes_d2d)
         if totals.synchronize_ns:
-            _add(cells.get(metrics.SYNCHRONIZE_DURATION), totals.synchronize_ns / 1e9)
+            add(cells.get(metrics.SYNCHRONIZE_DURATION), totals.synchronize_ns / 1e9)
 
     def _bounded(self, request: Request) -> str:
         """Return the model, if it is one of few, and the server has it."""
@@ -200,14 +203,26 @@ def _rpc_method(request: Request) -> str | None:
     return OTHER if method is not None and request.route == OTHER else method
 
 
-def _add(histogram: Buckets, value: float) -> None:
-    histogram.count += 1
-    if value <= 0:  # of times, where the clock was set back
-        histogram.zero_count += 1
-        return
-    histogram.sum += value
-    bucket = _bucket(value)
-    histogram.counts[bucket] = histogram.counts.get(bucket, 0) + 1
+class _Adding:
+    """Puts values of one request into histograms."""
+
+    __slots__ = ("_span", "_time_ns")
+
+    def __init__(self, time_ns: int, span: SpanContext | None) -> None:
+        self._time_ns = time_ns
+        self._span = span
+
+    def __call__(self, histogram: Buckets, value: float) -> None:
+        histogram.count += 1
+        bucket = None
+        if value <= 0:  # of times, where the clock was set back
+            histogram.zero_count += 1
+        else:
+            histogram.sum += value
+            bucket = _bucket(value)
+            histogram.counts[bucket] = histogram.counts.get(bucket, 0) + 1
+        if (span := self._span) is not None:
+            histogram.note(bucket, Exemplar(value, self._time_ns, span.trace_id, span.span_id))
 
 
 def _bucket(value: float) -> int:

@@ -1,6 +1,7 @@
 """Servers of the standard library whose requests the program traces itself, with opentelemetry-python's SDK.
 
-Arguments: the server (threads, asyncio), and `inside` to serve within a span that the program has for all of its life.
+Arguments: the server (threads, asyncio), `inside` to serve within a span that the program has for all of its life, and
+`publishes` to have the program tell observers who it is.
 Requests are `/work/ID/TIMES/HOW`; the answer says in which spans their launches were, as `trace/span`.
 """
 
@@ -18,11 +19,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import gpu
 import pausing
 from opentelemetry import context, trace
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-trace.set_tracer_provider(TracerProvider())
+trace.set_tracer_provider(TracerProvider(resource=Resource.create({"service.instance.id": "number 7"})))
 TRACER = trace.get_tracer("test")
 CALLER = TraceContextTextMapPropagator()
 POOL = ThreadPoolExecutor(4)
@@ -168,6 +170,10 @@ async def run() -> None:
 def main() -> None:
     gpu.start()
     gpu.say_launches_at_end()
+    if "publishes" in sys.argv:
+        from otel_gpu import context as observed
+
+        observed.publish()
     with TRACER.start_as_current_span("life") if "inside" in sys.argv else contextlib.nullcontext():
         if sys.argv[1] == "asyncio":
             asyncio.run(run())
