@@ -9,8 +9,8 @@ from pathlib import Path
 
 from .. import rights
 from .capabilities import keep_only
-from .run import seconds
 from .signals import stop_signals
+from .times import duration
 
 NAME = "demo"
 HELP = "run a workload, observe it, and show what is seen"
@@ -18,7 +18,7 @@ HELP = "run a workload, observe it, and show what is seen"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
-    parser.add_argument("--duration", metavar="SECONDS", type=seconds, default=20.0, help="how long (default 20)")
+    parser.add_argument("--duration", metavar="SECONDS", type=duration, default=20.0, help="how long (default 20)")
     parser.add_argument(
         "-o",
         "--output",

@@ -23,9 +23,10 @@ from ..reporters.output import FORMATS, Output, in_order
 from ..signals.profiles import CHOICES
 from .capabilities import keep_only
 from .progress import Bar, bar
-from .run import pid, seconds
+from .run import pid
 from .signals import LastResort, stop_signals
 from .started_command import StartedCommand
+from .times import duration
 
 if TYPE_CHECKING:
     from ..receivers.profiles.receiver import Progress
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the process to record, or several",
     )
     parser.add_argument(
-        "--duration", metavar="SECONDS", type=seconds, help="how long (default 10, or until the command ends)"
+        "--duration", metavar="SECONDS", type=duration, help="how long (default 10, or until the command ends)"
     )
     parser.add_argument(
         "--type",

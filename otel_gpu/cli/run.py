@@ -16,6 +16,7 @@ from ..errors import ConfigError, OtelGpuError
 from . import logs
 from .capabilities import keep_only
 from .signals import LastResort, stop_signals
+from .times import duration
 
 if TYPE_CHECKING:
     from ..service.agent import Agent
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pid", metavar="PID", type=pid, nargs="+", action="extend", default=[], help="observe only these processes"
     )
-    parser.add_argument("--duration", metavar="SECONDS", type=seconds, help="stop after this long")
+    parser.add_argument("--duration", metavar="SECONDS", type=duration, help="stop after this long")
     parser.add_argument("--output", metavar="WHERE", help="file:DIRECTORY, console or otlp, in place of the configured")
     parser.add_argument("--profiles", action="store_true", help="take profiles too, and not only when configured")
     parser.add_argument(
@@ -110,14 +111,3 @@ def pid(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:20]) <= 1 << 22:
         raise ConfigError(f"--pid {text}: no pid; give a number such as 4711")
     return int(text)
-
-
-def seconds(text: str) -> float:
-    """Return the time that an option says."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise ConfigError(f"--duration {text}: no time; give seconds, such as 10 or 0.5")
-    return value

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import ConfigError
 from ..printable import escaped
 from ..stragglers import Communicator, HangKind, Member, Rules, find, read
+from .times import seconds
 
 NAME = "stragglers"
 HELP = "say which ranks of NCCL jobs keep the others waiting, and where they hang"
@@ -33,14 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-lateness",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=rules.min_lateness_s,
         help=f"how late a straggler is at least (default {rules.min_lateness_s})",
     )
     parser.add_argument(
         "--clock-error",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=rules.clock_error_s,
         help="by how much clocks of hosts may differ: so much later a straggler has to be where a job has several "
         f"(default {rules.clock_error_s})",
@@ -48,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hang",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=rules.hang_s,
         help=f"how long a rank is waited for before it is missing (default {rules.hang_s:g})",
     )
@@ -70,16 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
         for line in _lines(one, members, rules):
             print(line)
     return 0
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise ConfigError(f"{text} is no time; give seconds, such as 5 or 0.005")
-    return value
 
 
 def _lines(one: Communicator, members: dict[int, Member], rules: Rules) -> Iterator[str]:
