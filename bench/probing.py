@@ -147,6 +147,12 @@ class Rivals:
         self, program: str, library: Path, functions: Sequence[str], policy: Policy, *, at_return: bool = False
     ) -> Callable[[], None]:
         sites = [Placement(p.offset, 0) for p in planned(library, functions, policy) if p.offset is not None]
+        return self.place(program, library, sites, at_return=at_return)
+
+    def place(
+        self, program: str, library: Path, sites: Sequence[Placement], *, at_return: bool = False
+    ) -> Callable[[], None]:
+        """Place a program at sites of a file, and return what takes it away."""
         return self._linker.place(program, str(library), sites, at_return=at_return).close
 
 

@@ -30,6 +30,7 @@ BENCHMARKS = {
     "names": (3, 1),
     "request_cost": (5, 2),
     "requests": (5, 1),
+    "verbs": (7, 1),
     "stacks": (9, 3),
     "first_stack": (3, 1),
 }

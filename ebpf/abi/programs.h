@@ -127,9 +127,11 @@ struct program {
 	u8 is_announced;
 	u8 holds_graphs; /* it built graphs in which work waits for the host */
 	u16 pad;
-	u32 parent;   /* its process's parent when it showed itself; 0 when that is not to be seen from here */
-	u32 captured; /* captures that ended since NCCL is followed */
-	u32 pad2;
+	u32 parent;	     /* its process's parent when it showed itself; 0 when that is not to be seen from here */
+	u32 captured;	     /* captures that ended since NCCL is followed */
+	u32 connecting;	     /* calls of NCCL in progress, each of which may connect its communicator */
+	u64 connecting_comm; /* the sum of their communicators: the one's where there is one */
+	u64 nccl_code;	     /* an address in NCCL's code */
 	u32 used[(TABLE_COUNT + 1) / 2 * 2]; /* by table; what follows is aligned */
 	u64 lost[LOSS_COUNT];
 	u64 profile_lost[LOSS_COUNT]; /* likewise, of profile.bpf.c */

@@ -43,6 +43,7 @@ struct queue_pair {
 	u64 last_done_ns; /* when the last completion was seen */
 	u64 send_queue;	  /* its completion queues */
 	u64 receive_queue;
+	u64 comm; /* of NCCL, that it is of; 0 where that is not known, or it is of none */
 	u64 base; /* from where on the ring knows all that was posted */
 	u64 tail; /* up to where it is over */
 	u32 window;

@@ -5,11 +5,11 @@
 #include "lib/atomics.bpf.h"
 #include "nccl/arrivals.bpf.h"
 #include "nccl/comms.bpf.h"
+#include "nccl/connecting.bpf.h"
 #include "nccl/pending.bpf.h"
 #include "nccl/rows.bpf.h"
 #include "nccl/threads.bpf.h"
 
-#define NCCL_IN_PROGRESS 7
 #define LARGEST_COUNT (1ULL << 46)
 
 static const u8 size_of_datatype[NCCL_DATATYPES] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
@@ -111,6 +111,7 @@ static __always_inline int enqueue(struct pt_regs *ctx, int is_collective)
 	/* It is the argument behind the communicator. */
 	call->stream = argument(ctx, NCCL_COMM(cookie) + 1);
 	comm = identify_comm(&who, call, cookie);
+	connect_begins(ctx, &who, call);
 	if (comm && is_collective) {
 		call->sequence = COUNT_UP(&comm->sequence);
 		comm->last = call->signature;
@@ -192,6 +193,7 @@ int enqueued(struct pt_regs *ctx)
 	call = t ? end_call(t, ctx, NCCL_FUNCTION(cookie)) : NULL;
 	if (!call)
 		return 0;
+	connect_ends(&who, t, call, code);
 	key_of_call(&key, &who, call);
 	key.grouped = t->groups > 0;
 	if (has_failed) {

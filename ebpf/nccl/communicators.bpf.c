@@ -3,11 +3,11 @@
 #include "abi/nccl.h"
 #include "lib/atomics.bpf.h"
 #include "nccl/comms.bpf.h"
+#include "nccl/connecting.bpf.h"
 #include "nccl/rows.bpf.h"
 #include "nccl/threads.bpf.h"
 
 #define MOST_DEVICES 64 /* of one process; of further ones a communicator is not known */
-#define IN_PROGRESS 7
 
 static __always_inline struct nccl_call *begin_making(struct pt_regs *ctx, u64 cookie, struct caller *who)
 {
@@ -50,6 +50,7 @@ int comm_init(struct pt_regs *ctx)
 	note_rank(call, argument(ctx, 3), argument(ctx, 1));
 	call->comm = hash_id(argument(ctx, 2));
 #endif
+	connect_begins(ctx, &who, call);
 	return 0;
 }
 
@@ -67,6 +68,7 @@ int comm_init_scalable(struct pt_regs *ctx)
 	call->address = argument(ctx, 0);
 	note_rank(call, argument(ctx, 2), argument(ctx, 1));
 	call->comm = hash_id(argument(ctx, 4));
+	connect_begins(ctx, &who, call);
 	return 0;
 }
 
@@ -86,6 +88,7 @@ int comm_init_all(struct pt_regs *ctx)
 	hash = fnv_word(FNV_BASIS, (u64)who.tgid << 32 | who.exec_id);
 	hash = fnv_word(fnv_word(hash, who.born_ns), call->start_ns);
 	call->comm = hash ? hash : 1;
+	connect_begins(ctx, &who, call);
 	return 0;
 }
 
@@ -103,11 +106,12 @@ static __always_inline int comm_from(struct pt_regs *ctx, int has_color)
 		return 0;
 	call->address = argument(ctx, 3);
 	old = comm_at(&who, argument(ctx, 0));
-	if (!old)
-		return 0;
-	hash = fnv_word(old->comm, COUNT_UP(&old->splits) - 1);
-	hash = fnv_word(hash, has_color ? (u32)argument(ctx, 1) : ~0ULL);
-	call->comm = hash ? hash : 1;
+	if (old) {
+		hash = fnv_word(old->comm, COUNT_UP(&old->splits) - 1);
+		hash = fnv_word(hash, has_color ? (u32)argument(ctx, 1) : ~0ULL);
+		call->comm = hash ? hash : 1;
+	}
+	connect_begins(ctx, &who, call);
 	return 0;
 }
 
@@ -132,8 +136,10 @@ int comm_grow(struct pt_regs *ctx)
 	struct caller who;
 
 	call = begin_making(ctx, cookie, &who);
-	if (call)
-		call->address = argument(ctx, 4);
+	if (!call)
+		return 0;
+	call->address = argument(ctx, 4);
+	connect_begins(ctx, &who, call);
 	return 0;
 }
 
@@ -150,7 +156,7 @@ static __always_inline void count_making(const struct caller *who, const struct 
 		.reduction = NCCL_NO_REDUCTION,
 	};
 
-	if (code && code != IN_PROGRESS) {
+	if (code && code != NCCL_IN_PROGRESS) {
 		key.family = NCCL_ERRORS;
 		key.reduction = code > 0 && code < 255 ? code : 0;
 	} else {
@@ -174,9 +180,10 @@ static __always_inline struct nccl_call *made(struct pt_regs *ctx, struct caller
 	call = t ? end_call(t, ctx, NCCL_FUNCTION(cookie)) : NULL;
 	if (!call)
 		return NULL;
+	connect_ends(who, t, call, code);
 	call->signature.function = NCCL_FUNCTION(cookie);
 	count_making(who, call, now - call->start_ns, code);
-	return code && code != IN_PROGRESS ? NULL : call;
+	return code && code != NCCL_IN_PROGRESS ? NULL : call;
 }
 
 SEC("uretprobe")

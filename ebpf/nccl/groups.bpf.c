@@ -2,6 +2,7 @@
 /* Groups of calls: what was asked for within one is submitted when the outermost ends. And when do threads end? */
 #include "abi/nccl.h"
 #include "nccl/arrivals.bpf.h"
+#include "nccl/connecting.bpf.h"
 #include "nccl/pending.bpf.h"
 #include "nccl/rows.bpf.h"
 #include "nccl/threads.bpf.h"
@@ -93,6 +94,7 @@ int group_ended(struct pt_regs *ctx)
 	call = t ? end_call(t, ctx, NCCL_FUNCTION(cookie)) : NULL;
 	if (!call)
 		return 0;
+	connect_group_ends(&who, t, RESULT(ctx));
 	count_group(&who, call->start_ns, now, NCCL_FUNCTION(cookie));
 	submit_group(call->start_ns, RESULT(ctx) != 0);
 	if (call->sequence)

@@ -8,6 +8,8 @@
 #include "lib/arguments.bpf.h"
 #include "lib/shares.bpf.h"
 
+#define NCCL_IN_PROGRESS 7
+
 /* The call that a thread is in, from its entry to its return: those that it makes of itself are part of it. */
 struct nccl_call {
 	u64 start_ns;
@@ -21,7 +23,7 @@ struct nccl_call {
 	u64 stream;
 	struct nccl_signature signature;
 	u32 function; /* its number and 1; 0: there is no call */
-	u32 pad;
+	u32 connects; /* it is among the program's that may make connections */
 };
 
 /* The call of the driver's that a thread is in, which waits for a stream or records an event. */
@@ -36,8 +38,12 @@ struct nccl_thread {
 	u64 born_ns; /* of the thread that this is about, and its program: whoever is there now may be another */
 	u32 tgid;
 	u32 exec_id;
-	u32 groups;  /* that it is in */
-	u32 grouped; /* collectives of them */
+	u32 groups;	/* that it is in */
+	u32 grouped;	/* collectives of them */
+	u32 connecting; /* calls of them that may make connections */
+	u32 pad;
+	u64 connecting_comm;  /* the sum of their communicators, */
+	u64 connecting_first; /* and the first one's */
 	struct nccl_call call;
 	struct nccl_wait wait;
 };

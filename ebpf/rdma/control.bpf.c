@@ -2,6 +2,7 @@
 /* Which queue pairs and memory regions do programs make, and to whom do they connect? libibverbs' own functions. */
 #include "lib/buckets.bpf.h"
 #include "rdma/calls.bpf.h"
+#include "rdma/nccl_pairs.bpf.h"
 
 struct memory_region_key {
 	u32 tgid;
@@ -41,12 +42,15 @@ int device_opened(struct pt_regs *ctx)
 	return 0;
 }
 
-static __always_inline void note_made(const struct caller *who, u64 context, u32 qpn, const struct verbs_qp_init *init)
+static __always_inline void note_made(const struct caller *who, u64 context, u32 qpn, const struct verbs_qp_init *init,
+				      u64 comm)
 {
 	struct queue_pair *pair = pair_of(who, context, qpn);
 
 	if (!pair)
 		return;
+	if (comm)
+		pair->comm = comm;
 	pair->depth = init->max_send_wr;
 	pair->all_signal = init->sq_sig_all != 0;
 	pair->type = init->qp_type;
@@ -65,7 +69,7 @@ int create_qp(struct pt_regs *ctx)
 	struct caller who;
 
 	if (identify(&who))
-		begin_call(&who, VERBS_CREATE, argument(ctx, 0), argument(ctx, 1), 0);
+		begin_call(&who, VERBS_CREATE, argument(ctx, 0), argument(ctx, 1), comm_of_maker(ctx));
 	return 0;
 }
 
@@ -81,7 +85,7 @@ int create_qp_done(struct pt_regs *ctx)
 	if (!identify(&who) || !end_call(&who, VERBS_CREATE, &call) || !made)
 		return 0;
 	if (read_user(&qp, sizeof(qp), made) && read_user(&init, sizeof(init), call.b))
-		note_made(&who, qp.context, qp.qp_num, &init);
+		note_made(&who, qp.context, qp.qp_num, &init, call.c);
 	return 0;
 }
 
@@ -112,7 +116,7 @@ int command_create_qp_done(struct pt_regs *ctx)
 	if (!identify(&who) || !end_call(&who, VERBS_CREATE_BY_COMMAND, &call) || RESULT(ctx))
 		return 0;
 	if (read_user(&qp, sizeof(qp), call.b) && read_user(&init, sizeof(init), call.c))
-		note_made(&who, call.a, qp.qp_num, &init);
+		note_made(&who, call.a, qp.qp_num, &init, 0);
 	return 0;
 }
 

@@ -104,8 +104,15 @@ def _lines(one: Communicator, members: dict[int, Member], rules: Rules) -> Itera
             )
         else:
             yield f"  hang: {what} was entered by {_ranks(hang.waiting)}, and has not ended after {_time(hang.waiting_s)}"
-    if not (one.stragglers or one.mismatches or one.hangs):
-        yield "  no straggler, no mismatch, no hang"
+    for slow in one.slow_links:
+        link = slow.link
+        yield (
+            f"  slow link: {escaped(link.operation)} from port {link.port} of {escaped(link.device)} on {escaped(link.host)} to "
+            f"{escaped(link.peer) or 'an unknown address'} takes {_time(slow.mean_s)} in the mean of {slow.requests}, "
+            f"{_time(slow.others_s)} on the others"
+        )
+    if not (one.stragglers or one.mismatches or one.hangs or one.slow_links):
+        yield "  no straggler, no mismatch, no hang, no slow link"
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
@@ -158,5 +165,9 @@ def _plain(one: Communicator) -> dict[str, object]:
                 "waiting_s": hang.waiting_s,
             }
             for hang in one.hangs
+        ],
+        "slow_links": [
+            {**dataclasses.asdict(s.link), "mean_s": s.mean_s, "others_s": s.others_s, "requests": s.requests}
+            for s in one.slow_links
         ],
     }

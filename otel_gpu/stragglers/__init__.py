@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .finding import Arrival, Communicator, Data, Hang, HangKind, Member, Mismatch, Rules, Straggler, find
+from .links import Latency, Link, SlowLink
 from .reading import read
 
 __all__ = [
@@ -11,9 +12,12 @@ __all__ = [
     "Data",
     "Hang",
     "HangKind",
+    "Latency",
+    "Link",
     "Member",
     "Mismatch",
     "Rules",
+    "SlowLink",
     "Straggler",
     "find",
     "read",

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from .links import Latency, Link, SlowLink, slow_links
+
 _ERROR_OF_MEDIAN = 1.4826 * 1.2533
 """The standard error of a median is so many median absolute deviations by the root of n, of normal noise."""
 _SMALLEST_ERROR_S = 1e-4
@@ -79,6 +81,7 @@ class Data:
     """By communicator and rank."""
     until_ns: dict[str, int] = field(default_factory=dict)
     """Up to when there are data of a host."""
+    latencies: dict[Link, Latency] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,9 @@ class Rules:
     fewest: int = 5
     """Of fewer nothing is said."""
     least_score: float = 5.0
+    slow_times: float = 3.0
+    """So many times as long as on others work takes on a link that is slow."""
+    fewest_requests: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +174,7 @@ class Communicator:
     mismatched: int
     """of so many."""
     hangs: tuple[Hang, ...]
+    slow_links: tuple[SlowLink, ...]
 
 
 def find(data: Data, rules: Rules = Rules()) -> list[Communicator]:
@@ -207,6 +214,13 @@ def _communicator(
         tuple(mismatches[:_MAX_TOLD]),
         len(mismatches),
         tuple(_hangs(collectives, members, data.until_ns, rules)),
+        tuple(
+            slow_links(
+                {link: latency for link, latency in data.latencies.items() if link.comm == comm},
+                times=rules.slow_times,
+                fewest=rules.fewest_requests,
+            )
+        ),
     )
 
 

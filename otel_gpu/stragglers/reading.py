@@ -13,26 +13,37 @@ from typing import Any
 from ..errors import OtelGpuError
 from ..printable import escaped
 from .finding import Arrival, Data, Member, Signature
+from .links import Latency, Link
 
 _ARRIVAL, _SEQUENCE = "nccl collective", "nccl.comm.sequence"
+_LATENCY = "rdma.client.operation.duration"
+_DELTA = 1
+"""AggregationTemporality"""
 _FILES = ("traces.jsonl", "metrics.jsonl")
 _UNKNOWN = "unknown"
 _Attributes = Mapping[str, Any]
+_Series = dict[tuple[Link, str, str, str], Latency]
+"""By link, process, queue pair and when the series began."""
 
 
 def read(paths: Iterable[Path]) -> Data:
     """Read files, and directories with a traces.jsonl or a metrics.jsonl; OtelGpuError for what is not OTLP/JSON."""
     data = Data()
+    series: _Series = {}
     for path in paths:
         files = [path / name for name in _FILES if (path / name).exists()] if path.is_dir() else [path]
         if not files:
             raise OtelGpuError(f"{path}: there is neither a traces.jsonl nor a metrics.jsonl; give what an agent wrote")
         for file in files:
-            _read_file(file, data)
+            _read_file(file, data, series)
+    for (link, *_), latency in series.items():
+        total = data.latencies.setdefault(link, Latency())
+        total.requests += latency.requests
+        total.total_s += latency.total_s
     return data
 
 
-def _read_file(path: Path, data: Data) -> None:
+def _read_file(path: Path, data: Data, series: _Series) -> None:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -40,7 +51,7 @@ def _read_file(path: Path, data: Data) -> None:
             if not line.endswith(b"\n"):
                 break  # somebody is still writing it
             try:
-                _read_request(json.loads(line), data)
+                _read_request(json.loads(line), data, series)
             except (ValueError, KeyError, TypeError, AttributeError) as e:
                 raise OtelGpuError(
                     f"{escaped(str(path))}: line {number} is no OTLP/JSON request: {escaped(f'{type(e).__name__}: {e}')[:200]}; give "
@@ -48,7 +59,7 @@ def _read_file(path: Path, data: Data) -> None:
                 ) from e
 
 
-def _read_request(request: Mapping[str, Any], data: Data) -> None:
+def _read_request(request: Mapping[str, Any], data: Data, series: _Series) -> None:
     for of_resource in request.get("resourceSpans", ()):
         resource = _attributes(of_resource.get("resource", {}))
         for span in _of_scopes(of_resource, "scopeSpans", "spans"):
@@ -60,6 +71,11 @@ def _read_request(request: Mapping[str, Any], data: Data) -> None:
             if metric["name"] == _SEQUENCE:
                 for point in metric["gauge"]["dataPoints"]:
                     _take_sequence(point, resource, data)
+            elif metric["name"] == _LATENCY:
+                histogram = metric["exponentialHistogram"]
+                for point in histogram["dataPoints"]:
+                    is_delta = histogram.get("aggregationTemporality") == _DELTA
+                    _take_latency(point, resource, series, is_delta=is_delta)
 
 
 def _of_scopes(of_resource: Mapping[str, Any], scopes: str, kind: str) -> Iterator[Mapping[str, Any]]:
@@ -108,6 +124,28 @@ def _take_sequence(point: Mapping[str, Any], resource: _Attributes, data: Data) 
     if known is None or known.sequence <= sequence:
         pid = int(resource.get("process.pid", 0))
         data.members[key] = Member(host, pid, int(said["nccl.nranks"]), sequence)
+
+
+def _take_latency(point: Mapping[str, Any], resource: _Attributes, series: _Series, *, is_delta: bool) -> None:
+    said = _attributes(point)
+    if "nccl.comm.hash" not in said:
+        return
+    peer = said.get("network.peer.address") or said.get("rdma.remote.gid") or ""
+    link = Link(
+        str(said["nccl.comm.hash"]),
+        str(said["rdma.operation"]),
+        _host(resource),
+        str(said.get("rdma.device", "")),
+        int(said.get("rdma.port", 0)),
+        str(peer),
+    )
+    # Of a cumulative series the last point has all; one that began anew is another.
+    began = "" if is_delta else str(point.get("startTimeUnixNano", ""))
+    which = link, str(resource.get("process.pid")), str(said.get("rdma.local.qpn")), began
+    known = series.setdefault(which, Latency())
+    requests, total_s = int(point.get("count", 0)), float(point.get("sum", 0.0))
+    known.requests = known.requests + requests if is_delta else requests
+    known.total_s = known.total_s + total_s if is_delta else total_s
 
 
 def _host(resource: _Attributes) -> str:

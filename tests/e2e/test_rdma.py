@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.abi import Table
-from tests.e2e import ground
+from tests.e2e import ground, nccl_ranks
 from tests.e2e.verbs import READ, RTS, SEND, WRITE, Observed, Verbs, built, observing
 
 DURATION = "rdma.client.operation.duration"
@@ -363,6 +363,33 @@ def test_an_agent_that_begins_anew_says_the_same_of_what_comes(where: Path, tmp_
                 # What it was connected to was said before.
                 assert points.by(IO, "network.peer.address") == {None: 1100}
         assert program.end() == 0
+
+
+def test_a_queue_pair_that_nccl_makes_for_one_communicator_is_its(where: Path, tmp_path: Path) -> None:
+    library = nccl_ranks.build() / "libnccl.so.2"
+    with Verbs(where, STANDIN_NCCL=str(library)) as program:
+        # It has the library before the agent looks, and no communicator.
+        program.do("maker", 0, 0)
+        program.do("nccl")
+        program.do("open", 1)
+        with observing(tmp_path / "out", program, nccl=True) as observed:
+            observed.until_followed(program)
+            observed.until_nccl()
+            for comm in (1, 2, 3):
+                program.do("comm", comm)
+            # By the program itself, by NCCL for the first and the second, beside NCCL, and in a group of two.
+            for how, comm in ((0, 0), (1, 1), (1, 2), (2, 1), (3, 2), (1, 2)):
+                program.do("maker", how, comm)
+                program.do("pairs", 0, 1, 16, 0, RTS)
+            for pair in range(6):
+                program.do("post", pair, SEND, 1 << pair, 8, 1, 0)
+            assert program.do("poll", 0, 100) == 63
+            points = observed.until(program.pid, lambda p: p.total(DURATION) == 63)
+
+    hashes = [nccl_ranks.fnv(bytes([n]) + bytes(127)) for n in (1, 2)]
+    of_comms = {hashes[0]: 1 << 1, hashes[1]: (1 << 2) + (1 << 5), None: 1 + (1 << 3) + (1 << 4)}
+    assert points.by(MESSAGES, "nccl.comm.hash") == of_comms
+    assert points.by(DURATION, "nccl.comm.hash") == of_comms
 
 
 def test_only_gpu_processes_are_looked_at_unless_all_are_asked_for(where: Path, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from otel_gpu.config.model import Config
 from otel_gpu.config.settings import Discovery
 from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.receivers.cuda.settings import CudaSettings
+from otel_gpu.receivers.nccl.receiver import NcclReceiver
+from otel_gpu.receivers.nccl.settings import NcclSettings
 from otel_gpu.receivers.rdma.receiver import RdmaReceiver
 from otel_gpu.receivers.rdma.settings import RdmaSettings
 from otel_gpu.receivers.self.settings import SelfSettings
@@ -129,6 +131,15 @@ class Observed:
             time.sleep(0.02)
         self.receiver.placing.settle(DEADLINE_S)
 
+    def until_nccl(self) -> None:
+        """Wait until calls of NCCL are counted."""
+        receiver = self.agent._observation.receivers["nccl"]
+        assert isinstance(receiver, NcclReceiver)
+        deadline = time.monotonic() + DEADLINE_S
+        while not receiver.probes()[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
     def until_placed(self, *programs: Verbs) -> None:
         """Wait until programs that have libibverbs would be seen opening a device."""
         deadline = time.monotonic() + DEADLINE_S
@@ -166,13 +177,14 @@ class Points:
 
 
 @contextmanager
-def observing(directory: Path, *programs: Verbs, **settings: object) -> Iterator[Observed]:
-    """Observe programs, and no others."""
+def observing(directory: Path, *programs: Verbs, nccl: bool = False, **settings: object) -> Iterator[Observed]:
+    """Observe programs, and no others; with `nccl` also what they ask of NCCL."""
     config = Config(
         receivers={
             "cuda": CudaSettings(),
             "rdma": RdmaSettings(**{"processes": "all", "ports": False, **settings}),
             "self": SelfSettings(),
+            **({"nccl": NcclSettings()} if nccl else {}),
         },
         exporters={"file": FileSettings(str(directory))},
         discovery=Discovery(pids=tuple(p.pid for p in programs)),

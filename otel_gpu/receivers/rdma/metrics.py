@@ -12,7 +12,7 @@ _COUNTER, _UPDOWN, _GAUGE, _HISTOGRAM = (
     Instrument.HISTOGRAM,
 )
 _PORT = ("rdma.device", "rdma.port")
-_PAIR = (*_PORT, "network.peer.address", "rdma.local.qpn", "rdma.remote.gid", "rdma.remote.qpn")
+_PAIR = (*_PORT, "nccl.comm.hash", "network.peer.address", "rdma.local.qpn", "rdma.remote.gid", "rdma.remote.qpn")
 _WORK = (*_PAIR, "rdma.loopback", "rdma.operation")
 
 OPERATION_DURATION = MetricSpec(

@@ -56,7 +56,7 @@ from .verbs_work import (
 _log = logging.getLogger(__name__)
 
 _DUTY = 0.005
-"""Part of the time in which the completions of a process are looked at that asks for them more often than may be."""
+"""Part of the time in which probes are in the way of a process that asks for completions more often than may be looked at."""
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _FIRST_POLLS = 10
 """So many times as often may a process ask in its first window: what it says first tells most of its queue pairs."""
@@ -78,6 +78,8 @@ class _Polls:
     sites: dict[_Place, tuple[int, VerbsSite]] = field(default_factory=dict)
     """With the descriptor of the file."""
     links: list[Link] = field(default_factory=list)
+    began_at: float = 0.0
+    """When the first of its probes was about to be placed."""
     opened_at: float = 0.0
     due_at: float = math.inf
     must_close: bool = False
@@ -390,6 +392,7 @@ class VerbsProcesses:
     def _open_window(self, process: _Observed) -> None:
         polls = process.polls
         polls.number += 1
+        polls.began_at = time.monotonic()
         by_file: dict[int, list[Placement]] = {}
         for descriptor, site in polls.sites.values():
             by_file.setdefault(descriptor, []).append(Placement(site.offset, 0))
@@ -414,9 +417,9 @@ class VerbsProcesses:
             link.close()
         polls.links.clear()
         now = time.monotonic()
-        open_s = now - polls.opened_at
-        polls.seen_s += open_s
-        pause_s = min(max(min(open_s, 1.0) / _DUTY, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
+        polls.seen_s += now - polls.opened_at
+        # Placing probes and taking them away is time in which they are hit, too.
+        pause_s = min(max((now - polls.began_at) / _DUTY, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
         polls.due_at = now + pause_s
 
     def _put(self, process: _Observed, *, is_open: bool, most: int) -> None:

@@ -73,6 +73,7 @@ PAIR = np.dtype(
         ("last_done_ns", "<u8"),
         ("send_queue", "<u8"),
         ("receive_queue", "<u8"),
+        ("comm", "<u8"),
         ("base", "<u8"),
         ("tail", "<u8"),
         ("window", "<u4"),

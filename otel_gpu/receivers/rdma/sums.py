@@ -260,6 +260,8 @@ def labels_of(pair: np.void, own_gid: Callable[[str, int, int], str]) -> dict[st
     device = device_of(pair)
     port = int(pair["port"]) or None
     labels: dict[str, AttributeValue | None] = {"rdma.device": device, "rdma.port": port}
+    if comm := int(pair["comm"]):
+        labels["nccl.comm.hash"] = f"{comm:016x}"
     if pair["has_gid"]:
         gid = ipaddress.IPv6Address(pair["gid"].tobytes())
         if gid.ipv4_mapped is not None:

@@ -16,6 +16,8 @@ struct ncclComm {
 
 void (*standin_entered)(ncclComm_t comm, uint64_t count);
 ncclResult_t standin_result;
+void *(*standin_create_qp)(void *pd, void *attr);
+void *standin_pd, *standin_attr, *standin_qp;
 int standin_split_rank, standin_split_ranks;
 
 static ncclResult_t begin(ncclComm_t comm, uint64_t count)
@@ -24,6 +26,9 @@ static ncclResult_t begin(ncclComm_t comm, uint64_t count)
 		return INVALID_ARGUMENT;
 	if (standin_entered)
 		standin_entered(comm, count);
+	/* Connections are made when they are first needed, by functions that NCCL has by pointer. */
+	if (standin_create_qp)
+		standin_qp = standin_create_qp(standin_pd, standin_attr);
 	return standin_result;
 }
 

@@ -40,6 +40,9 @@ ncclResult_t ncclGroupEnd(void);
 
 /* Called within each collective, at once. */
 extern void (*standin_entered)(ncclComm_t comm, uint64_t count);
+/* Where it is not NULL, each collective makes a queue pair by it. */
+extern void *(*standin_create_qp)(void *pd, void *attr);
+extern void *standin_pd, *standin_attr, *standin_qp;
 /* What functions return that put work on a stream or make a communicator: 0, or an error, or 7 for "in progress". */
 extern ncclResult_t standin_result;
 /* The rank and number of ranks that the next split gives. */

@@ -46,6 +46,8 @@ static void open_devices(unsigned count)
 	}
 }
 
+static struct ibv_qp *(*make_pair)(struct ibv_pd *, struct ibv_qp_init_attr *) = ibv_create_qp;
+
 /* Queue pairs of a device, connected to the one before, up to a state. */
 static void make_pairs(unsigned device, unsigned count, unsigned depth, int all_signal, int state)
 {
@@ -55,7 +57,7 @@ static void make_pairs(unsigned device, unsigned count, unsigned depth, int all_
 			.cap = { .max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 4, .max_recv_sge = 1 },
 		};
 		struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-		struct ibv_qp *qp = qps[n_qps++] = ibv_create_qp(pds[device], &init);
+		struct ibv_qp *qp = qps[n_qps++] = make_pair(pds[device], &init);
 
 		if (state >= IBV_QPS_INIT)
 			ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS);
@@ -148,11 +150,88 @@ static void lie(unsigned qp, unsigned parts)
 	ibv_post_send(qps[qp], &wr, &bad);
 }
 
+/* NCCL, or what stands in for it: communicators, and a collective of one which makes a queue pair. */
+static void *comms[64], *nccl;
+static unsigned comm;
+
+static void *of_nccl(const char *name)
+{
+	if (!nccl && !(nccl = dlopen(getenv("STANDIN_NCCL"), RTLD_NOW)))
+		exit(3);
+	return dlsym(nccl, name);
+}
+
+static void make_comm(unsigned n)
+{
+	char id[128] = { n };
+
+	if (((int (*)(void **, int, int, int, void *, void *))of_nccl("ncclCommInitRankScalable"))(&comms[n], 2, 0, 1, id, NULL))
+		exit(3);
+}
+
+static void collective(unsigned n, unsigned stream)
+{
+	if (((int (*)(void *, void *, size_t, int, int, void *, void *))of_nccl("ncclAllReduce"))(NULL, NULL, 1, 0, 0, comms[n],
+													 (void *)(uintptr_t)stream))
+		exit(3);
+}
+
+static struct ibv_qp *make_by_nccl(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	*(void **)of_nccl("standin_create_qp") = ibv_create_qp;
+	*(void **)of_nccl("standin_pd") = pd;
+	*(void **)of_nccl("standin_attr") = attr;
+	collective(comm, 0);
+	*(void **)of_nccl("standin_create_qp") = NULL;
+	return *(void **)of_nccl("standin_qp");
+}
+
+static struct ibv_qp_init_attr *wanted;
+static struct ibv_pd *wanted_of;
+static struct ibv_qp *found_within;
+
+static void make_within(void *of, uint64_t count)
+{
+	found_within = ibv_create_qp(wanted_of, wanted);
+}
+
+/* While a collective goes on, and not by NCCL. */
+static struct ibv_qp *make_beside(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	wanted_of = pd;
+	wanted = attr;
+	*(void **)of_nccl("standin_entered") = make_within;
+	collective(comm, 0);
+	*(void **)of_nccl("standin_entered") = NULL;
+	return found_within;
+}
+
+/* In a group in which there is a collective of another communicator, too. */
+static struct ibv_qp *make_in_group(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp *made;
+
+	((int (*)(void))of_nccl("ncclGroupStart"))();
+	collective(comm + 1, 0);
+	made = make_by_nccl(pd, attr);
+	((int (*)(void))of_nccl("ncclGroupEnd"))();
+	return made;
+}
+
 static double now(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+/* What it has had of a CPU. */
+static double spent(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
@@ -164,7 +243,7 @@ int main(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("{\"event\": \"ready\", \"pid\": %d}\n", getpid());
 	while (fgets(line, sizeof(line), stdin)) {
-		double began = now();
+		double began = now(), spent_before = spent();
 		unsigned result = 0;
 
 		memset(a, 0, sizeof(a));
@@ -174,7 +253,18 @@ int main(void)
 			open_devices(a[0]);
 		else if (!strcmp(what, "pairs"))
 			make_pairs(a[0], a[1], a[2], a[3], a[4]);
-		else if (!strcmp(what, "post"))
+		else if (!strcmp(what, "nccl"))
+			of_nccl("ncclCommInitRank");
+		else if (!strcmp(what, "comm"))
+			make_comm(a[0]);
+		else if (!strcmp(what, "maker")) {
+			/* Whoever makes the queue pairs that follow: 0 the program, else for which communicator, and how. */
+			static struct ibv_qp *(*const makers[])(struct ibv_pd *, struct ibv_qp_init_attr *) = {
+				ibv_create_qp, make_by_nccl, make_beside, make_in_group
+			};
+			make_pair = makers[a[0]];
+			comm = a[1];
+		} else if (!strcmp(what, "post"))
 			post(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
 		else if (!strcmp(what, "chain"))
 			chain(a[0], a[1], a[2]);
@@ -222,7 +312,8 @@ int main(void)
 			usleep(a[0] * 1000);
 		else if (!strcmp(what, "quit"))
 			break;
-		printf("{\"event\": \"done\", \"result\": %u, \"seconds\": %.6f}\n", result, now() - began);
+		printf("{\"event\": \"done\", \"result\": %u, \"seconds\": %.6f, \"cpu_seconds\": %.6f}\n", result, now() - began,
+		       spent() - spent_before);
 	}
 	return 0;
 }
