@@ -15,7 +15,7 @@ def test_a_time_is_the_same_with_a_unit_and_without(text: str, value: float) -> 
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is no time; give seconds"):
         seconds(text)
-    with pytest.raises(ConfigError, match="--duration .*is no time"):
+    with pytest.raises(ConfigError, match=r"--duration .*is no time"):
         duration(text)
 
 
