@@ -110,6 +110,11 @@ def render(others: Mapping[str, ReceiverFactory] = {}) -> str:
         for t in types
     ]
     lines += [
+        f"| `{t.name}` | `{t.unit}` | | {t.stability} | {t.title}: {t.description} |"
+        for factory in others.values()
+        for t in factory.profiles
+    ]
+    lines += [
         "",
         "## Spans",
         "",
