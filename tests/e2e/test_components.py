@@ -141,6 +141,14 @@ def package(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(place)}
 
 
+def _install(tmp_path: Path, module: str, source: str, entry_points: list[tuple[str, str]]) -> None:
+    """Put a module beside the package's, and have these entry points, by their groups, in place of its own."""
+    place = tmp_path / "packages"
+    (place / f"{module}.py").write_text(source)
+    text = "".join(f"[otel_gpu.{group}]\n{entry_point}\n" for group, entry_point in entry_points)
+    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(text)
+
+
 def _run(environment: dict[str, str], tmp_path: Path, config: object) -> subprocess.CompletedProcess[str]:
     (tmp_path / "agent.yaml").write_text(json.dumps(config))
     return subprocess.run(
@@ -312,11 +320,14 @@ PROCESSOR = ProcessorFactory(UpperSettings, Upper, signals=("traces", "profiles"
 def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     package: dict[str, str], tmp_path: Path
 ) -> None:
-    place = tmp_path / "packages"
-    (place / "towers_of_others.py").write_text(_TOWER)
-    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
-        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
-        "[otel_gpu.processors]\nupper = towers_of_others:PROCESSOR\n"
+    _install(
+        tmp_path,
+        "towers_of_others",
+        _TOWER,
+        [
+            ("receivers", "tower = towers_of_others:RECEIVER"),
+            ("processors", "upper = towers_of_others:PROCESSOR"),
+        ],
     )
     routes = {"receivers": ["tower"], "exporters": ["file"]}
     config = {
@@ -363,12 +374,15 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
 def test_pipelines_of_which_nothing_is_written_have_every_processor_of_their_signal(
     package: dict[str, str], tmp_path: Path
 ) -> None:
-    place = tmp_path / "packages"
-    (place / "towers_of_others.py").write_text(_TOWER)
-    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
-        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
-        "[otel_gpu.processors]\nupper = towers_of_others:PROCESSOR\n"
-        "[otel_gpu.exporters]\ntext = fans_of_others:EXPORTER\n"
+    _install(
+        tmp_path,
+        "towers_of_others",
+        _TOWER,
+        [
+            ("receivers", "tower = towers_of_others:RECEIVER"),
+            ("processors", "upper = towers_of_others:PROCESSOR"),
+            ("exporters", "text = fans_of_others:EXPORTER"),
+        ],
     )
     action = {"key": "deployment.environment.name", "value": "lab", "action": "upsert"}
     config = {
@@ -394,10 +408,13 @@ def test_pipelines_of_which_nothing_is_written_have_every_processor_of_their_sig
 def test_resources_of_every_signal_are_changed_where_a_pipeline_asks_for_it(
     package: dict[str, str], tmp_path: Path
 ) -> None:
-    place = tmp_path / "packages"
-    (place / "towers_of_others.py").write_text(_TOWER)
-    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
-        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
+    _install(
+        tmp_path,
+        "towers_of_others",
+        _TOWER,
+        [
+            ("receivers", "tower = towers_of_others:RECEIVER"),
+        ],
     )
     changed = {"receivers": ["tower"], "processors": ["resource"], "exporters": ["file"]}
     action = {"key": "deployment.environment.name", "value": "lab", "action": "upsert"}
@@ -468,10 +485,13 @@ RECEIVER = ReceiverFactory(HeatSettings, Heat, (HEAT,))
 def test_what_they_measure_of_processes_has_their_resources_and_names_of_devices(
     package: dict[str, str], tmp_path: Path
 ) -> None:
-    place = tmp_path / "packages"
-    (place / "heat_of_others.py").write_text(_HEAT)
-    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
-        "[otel_gpu.receivers]\nheat = heat_of_others:RECEIVER\n"
+    _install(
+        tmp_path,
+        "heat_of_others",
+        _HEAT,
+        [
+            ("receivers", "heat = heat_of_others:RECEIVER"),
+        ],
     )
     (tmp_path / "state").mkdir()
     hardware = {
