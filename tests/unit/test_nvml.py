@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu import telemetry
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver
 from otel_gpu.signals import hardware
 from otel_gpu.signals.metrics import Instrument, Measurement, Resource, SeriesStore, attributes
@@ -395,13 +396,12 @@ def test_every_measurement_is_declared_with_its_attributes(library: str, knobs: 
     knobs.process(os.getpid(), {0: GIB})
     knobs.set(xids="0:31")
     wait_for(receiver.xid_history)
-    described = {spec.name for spec in hardware.ATTRIBUTES}
 
     found = receiver.collect() + receiver.collect()
 
     for m in found:
         assert m.metric in hardware.SPECS
-        assert {name for name, _ in m.attributes} <= set(m.metric.attributes) <= described
+        assert {name for name, _ in m.attributes} <= set(m.metric.attributes) <= set(telemetry.ATTRIBUTES)
         assert isinstance(m.value, float if m.metric.floating else int), m
     # The sampled rate is told only by GPUs without byte counters.
     assert {m.metric for m in found} == set(hardware.SPECS) - {hardware.IO_RATE}
