@@ -27,30 +27,28 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ATTRIBUTES: dict[str, AttributeSpec] = {
-    a.name: a
-    for a in (
-        *telemetry_spans.ATTRIBUTES,
-        *cuda.ATTRIBUTES,
-        *hip.ATTRIBUTES,
-        *hardware.ATTRIBUTES,
-        *inference_metrics.ATTRIBUTES,
-        *rdma_metrics.ATTRIBUTES,
-        *nccl_metrics.ATTRIBUTES,
-        *self_metrics.ATTRIBUTES,
-        AttributeSpec(
-            "error.type",
-            "Why it failed: the CUDA or HIP error code's name, or the class of the failure; of hardware `corrected`, "
-            "`uncorrected`, `pcie_replay` or `xid`; of a request its status, or how the connection ended.",
-        ),
-        AttributeSpec(
-            "reason",
-            "Why a free had no allocation (`allocated_before`, `implicit`, `untracked`), why a stack was cut short, why an "
-            "attribute was (`reserved`, `malformed`, `too_many`, `shortened`), or why a program could not be looked at "
-            "(`ended`, `not_permitted`, `no_answer`, `too_many`).",
-        ),
-    )
-}
+DECLARED_ATTRIBUTES = (
+    *telemetry_spans.ATTRIBUTES,
+    *cuda.ATTRIBUTES,
+    *hip.ATTRIBUTES,
+    *hardware.ATTRIBUTES,
+    *inference_metrics.ATTRIBUTES,
+    *rdma_metrics.ATTRIBUTES,
+    *nccl_metrics.ATTRIBUTES,
+    *self_metrics.ATTRIBUTES,
+    AttributeSpec(
+        "error.type",
+        "Why it failed: the CUDA or HIP error code's name, or the class of the failure; of hardware `corrected`, "
+        "`uncorrected`, `pcie_replay` or `xid`; of a request its status, or how the connection ended.",
+    ),
+    AttributeSpec(
+        "reason",
+        "Why a free had no allocation (`allocated_before`, `implicit`, `untracked`), why a stack was cut short, why an "
+        "attribute was (`reserved`, `malformed`, `too_many`, `shortened`), or why a program could not be looked at "
+        "(`ended`, `not_permitted`, `no_answer`, `too_many`).",
+    ),
+)
+ATTRIBUTES: dict[str, AttributeSpec] = {a.name: a for a in DECLARED_ATTRIBUTES}
 
 GROUPS: dict[str, tuple[MetricSpec, ...]] = {
     "CUDA": cuda.SPECS,
@@ -108,6 +106,11 @@ def render(others: Mapping[str, ReceiverFactory] = {}) -> str:
         f"| `{t.name}` | `{t.unit}` | `{choice}` | {t.stability} | {t.title}: {t.description} |"
         for choice, types in CHOICES.items()
         for t in types
+    ]
+    lines += [
+        f"| `{t.name}` | `{t.unit}` | | {t.stability} | {t.title}: {t.description} |"
+        for factory in others.values()
+        for t in factory.profiles
     ]
     lines += [
         "",

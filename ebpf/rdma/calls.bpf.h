@@ -69,4 +69,20 @@ static __always_inline int end_call(const struct caller *who, u64 function, stru
 	return call->born_ns == who->born_ns && call->exec_id == who->exec_id;
 }
 
+/* What a program on a function's entry does where nothing has to be read first. */
+static __always_inline int enter(u64 function, u64 a, u64 b, u64 c)
+{
+	struct caller who;
+
+	if (identify(&who))
+		begin_call(&who, function, a, b, c);
+	return 0;
+}
+
+/* On its return: who has returned from which call; false where nobody is observed, or its entry was not seen. */
+static __always_inline int leave(u64 function, struct caller *who, struct verbs_call *call)
+{
+	return identify(who) && end_call(who, function, call);
+}
+
 #endif

@@ -66,11 +66,7 @@ static __always_inline void note_made(const struct caller *who, u64 context, u32
 SEC("uprobe")
 int create_qp(struct pt_regs *ctx)
 {
-	struct caller who;
-
-	if (identify(&who))
-		begin_call(&who, VERBS_CREATE, argument(ctx, 0), argument(ctx, 1), comm_of_maker(ctx));
-	return 0;
+	return enter(VERBS_CREATE, argument(ctx, 0), argument(ctx, 1), comm_of_maker(ctx));
 }
 
 SEC("uprobe")
@@ -82,7 +78,7 @@ int create_qp_done(struct pt_regs *ctx)
 	struct verbs_qp qp;
 	u64 made = LONG_RESULT(ctx);
 
-	if (!identify(&who) || !end_call(&who, VERBS_CREATE, &call) || !made)
+	if (!leave(VERBS_CREATE, &who, &call) || !made)
 		return 0;
 	if (read_user(&qp, sizeof(qp), made) && read_user(&init, sizeof(init), call.b))
 		note_made(&who, qp.context, qp.qp_num, &init, call.c);
@@ -113,7 +109,7 @@ int command_create_qp_done(struct pt_regs *ctx)
 	struct caller who;
 	struct verbs_qp qp;
 
-	if (!identify(&who) || !end_call(&who, VERBS_CREATE_BY_COMMAND, &call) || RESULT(ctx))
+	if (!leave(VERBS_CREATE_BY_COMMAND, &who, &call) || RESULT(ctx))
 		return 0;
 	if (read_user(&qp, sizeof(qp), call.b) && read_user(&init, sizeof(init), call.c))
 		note_made(&who, call.a, qp.qp_num, &init, 0);
@@ -124,11 +120,7 @@ int command_create_qp_done(struct pt_regs *ctx)
 SEC("uprobe")
 int modify_qp(struct pt_regs *ctx)
 {
-	struct caller who;
-
-	if (identify(&who))
-		begin_call(&who, VERBS_MODIFY, argument(ctx, 0), argument(ctx, 1), argument(ctx, 2));
-	return 0;
+	return enter(VERBS_MODIFY, argument(ctx, 0), argument(ctx, 1), argument(ctx, 2));
 }
 
 static __noinline int tell_extended(const struct caller *who, u64 qp)
@@ -189,7 +181,7 @@ int modify_qp_done(struct pt_regs *ctx)
 	struct verbs_qp qp;
 	u32 mask;
 
-	if (!identify(&who) || !end_call(&who, VERBS_MODIFY, &call) || RESULT(ctx))
+	if (!leave(VERBS_MODIFY, &who, &call) || RESULT(ctx))
 		return 0;
 	if (!read_user(&qp, sizeof(qp), call.a) || !read_user(&attr, sizeof(attr), call.b))
 		return 0;
@@ -236,7 +228,7 @@ int destroy_qp_done(struct pt_regs *ctx)
 	struct verbs_call call;
 	struct caller who;
 
-	if (!identify(&who) || !end_call(&who, VERBS_DESTROY, &call) || RESULT(ctx))
+	if (!leave(VERBS_DESTROY, &who, &call) || RESULT(ctx))
 		return 0;
 	key = (struct queue_pair_key){ who.tgid, who.exec_id, call.a, call.b, 0 };
 	pair = bpf_map_lookup_elem(&queue_pairs, &key);
@@ -255,11 +247,7 @@ int destroy_qp_done(struct pt_regs *ctx)
 SEC("uprobe")
 int register_mr(struct pt_regs *ctx)
 {
-	struct caller who;
-
-	if (identify(&who))
-		begin_call(&who, VERBS_REGISTER, 0, 0, 0);
-	return 0;
+	return enter(VERBS_REGISTER, 0, 0, 0);
 }
 
 SEC("uprobe")
@@ -270,7 +258,7 @@ int register_mr_done(struct pt_regs *ctx)
 	struct caller who;
 	u64 made = LONG_RESULT(ctx), bytes, took;
 
-	if (!identify(&who) || !end_call(&who, VERBS_REGISTER, &call) || !verbs_of(&who))
+	if (!leave(VERBS_REGISTER, &who, &call) || !verbs_of(&who))
 		return 0;
 	if (!made) {
 		ADD_ROW(&who, 0, RDMA_ROW_REFUSED, 0, 0, 0);
@@ -292,11 +280,7 @@ int register_mr_done(struct pt_regs *ctx)
 SEC("uprobe")
 int deregister_mr(struct pt_regs *ctx)
 {
-	struct caller who;
-
-	if (identify(&who))
-		begin_call(&who, VERBS_DEREGISTER, argument(ctx, 0), 0, 0);
-	return 0;
+	return enter(VERBS_DEREGISTER, argument(ctx, 0), 0, 0);
 }
 
 SEC("uprobe")
@@ -307,7 +291,7 @@ int deregister_mr_done(struct pt_regs *ctx)
 	struct caller who;
 	u64 *found, bytes;
 
-	if (!identify(&who) || !end_call(&who, VERBS_DEREGISTER, &call) || RESULT(ctx))
+	if (!leave(VERBS_DEREGISTER, &who, &call) || RESULT(ctx))
 		return 0;
 	key = (struct memory_region_key){ who.tgid, who.exec_id, call.a };
 	found = bpf_map_lookup_elem(&memory_regions, &key);
@@ -323,11 +307,7 @@ int deregister_mr_done(struct pt_regs *ctx)
 SEC("uprobe")
 int get_event(struct pt_regs *ctx)
 {
-	struct caller who;
-
-	if (identify(&who))
-		begin_call(&who, VERBS_GET_EVENT, argument(ctx, 1), 0, 0);
-	return 0;
+	return enter(VERBS_GET_EVENT, argument(ctx, 1), 0, 0);
 }
 
 SEC("uprobe")
@@ -341,7 +321,7 @@ int get_event_done(struct pt_regs *ctx)
 	struct verbs_call call;
 	struct caller who;
 
-	if (!identify(&who) || !end_call(&who, VERBS_GET_EVENT, &call) || RESULT(ctx) || !verbs_of(&who))
+	if (!leave(VERBS_GET_EVENT, &who, &call) || RESULT(ctx) || !verbs_of(&who))
 		return 0;
 	if (read_user(&event, sizeof(event), call.a))
 		ADD_ROW(&who, 0, RDMA_ROW_ASYNC, 0, event.type < 255 ? event.type : 255, 0);

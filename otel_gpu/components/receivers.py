@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..probes.counted import Counted
     from ..process.files import File
     from ..process.parsers import Parsers
-    from ..signals.profiles import Profile
+    from ..signals.profiles import Profile, ProfileType
     from ..signals.spans import Span
 
 
@@ -172,6 +172,8 @@ class ReceiverFactory:
     """What it gives: metrics by `collect`, traces by `spans`, profiles by `profiles`."""
     spans: tuple[SpanSpec, ...] = ()
     """All spans that it may give."""
+    profiles: tuple[ProfileType, ...] = ()
+    """All types of profiles that it may give."""
     places_probes: bool = False
     """Whether it loads programs into the kernel, which takes rights, descriptors and memory."""
     needs: Callable[[Any], Needs] = needs_nothing

@@ -139,7 +139,6 @@ SPECS = (
 """All of them."""
 
 ATTRIBUTES = (
-    AttributeSpec("error.type", "What went wrong.", ("corrected", "uncorrected", "pcie_replay", "xid")),
     AttributeSpec("hw.driver_version", "Version of NVIDIA's driver."),
     AttributeSpec("hw.gpu.clock", "Which clock.", ("graphics", "sm", "memory", "video")),
     AttributeSpec("hw.gpu.link", "Over which link.", ("pcie", "nvlink")),
@@ -167,5 +166,5 @@ ATTRIBUTES = (
     AttributeSpec("hw.state", "State of the component.", ("ok", "degraded", "failed")),
     AttributeSpec("hw.type", "Kind of hardware: `gpu`.", ("gpu",)),
     AttributeSpec("hw.vendor", "Maker: `NVIDIA`.", ("NVIDIA",)),
-    AttributeSpec("network.io.direction", "From the GPU's side.", ("transmit", "receive")),
+    AttributeSpec("network.io.direction", "From the GPU's side; of RDMA from the host's.", ("transmit", "receive")),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from otel_gpu.discovery.identification import Identification
@@ -18,6 +18,7 @@ from otel_gpu.service.observation import Observation
 from otel_gpu.signals.metrics import Measurement
 from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e.processes import DEADLINE_S
+from tests.waiting import until
 
 LAUNCHES = "gpu.cuda.kernel.launch.calls"
 UNATTRIBUTED = "otel_gpu.unattributed.launches"
@@ -103,11 +104,3 @@ class Following:
             if m.metric.name == UNATTRIBUTED:
                 found[str(dict(m.attributes)["otel_gpu.reason"])] += int(m.value)  # type: ignore[arg-type]
         return dict(found)
-
-
-def until(condition: Callable[[], bool], why: str | Callable[[], str]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, why if isinstance(why, str) else why()
-        time.sleep(0.05)

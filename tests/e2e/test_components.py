@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.reporters.reading import read_profiles
+from tests.e2e import ground
 from tests.e2e.exported import read_metrics
+from tests.e2e.processes import Program
 from tests.span_reading import read_spans
 
 _PACKAGE = """
@@ -139,6 +141,14 @@ def package(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(place)}
 
 
+def _install(tmp_path: Path, module: str, source: str, entry_points: list[tuple[str, str]]) -> None:
+    """Put a module beside the package's, and have these entry points, by their groups, in place of its own."""
+    place = tmp_path / "packages"
+    (place / f"{module}.py").write_text(source)
+    text = "".join(f"[otel_gpu.{group}]\n{entry_point}\n" for group, entry_point in entry_points)
+    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(text)
+
+
 def _run(environment: dict[str, str], tmp_path: Path, config: object) -> subprocess.CompletedProcess[str]:
     (tmp_path / "agent.yaml").write_text(json.dumps(config))
     return subprocess.run(
@@ -222,17 +232,15 @@ def test_where_they_write_root_keeps_the_right_to(package: dict[str, str], tmp_p
 
 
 def test_they_are_documented(package: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_gpu.telemetry"],
-        env=package,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    document = _document(package)
 
-    assert "| `fans.speed` | gauge | `{revolution}/min` | `fan` | development | How fast a fan turns. |" in done.stdout
-    assert "| `fan` | Which fan. | `left`, `right` |" in done.stdout
+    assert "| `fans.speed` | gauge | `{revolution}/min` | `fan` | development | How fast a fan turns. |" in document
+    assert "| `fan` | Which fan. | `left`, `right` |" in document
+
+
+def _document(environment: dict[str, str]) -> str:
+    command = [sys.executable, "-m", "otel_gpu.telemetry"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 _TOWER = """
@@ -304,7 +312,7 @@ class Upper:
 
 
 SIGNALS = ("metrics", "traces", "profiles")
-RECEIVER = ReceiverFactory(TowerSettings, Tower, (HEIGHT, LOOKS), signals=SIGNALS, spans=(CLIMB,))
+RECEIVER = ReceiverFactory(TowerSettings, Tower, (HEIGHT, LOOKS), signals=SIGNALS, spans=(CLIMB,), profiles=(STEPS,))
 PROCESSOR = ProcessorFactory(UpperSettings, Upper, signals=("traces", "profiles"))
 """
 
@@ -312,11 +320,14 @@ PROCESSOR = ProcessorFactory(UpperSettings, Upper, signals=("traces", "profiles"
 def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     package: dict[str, str], tmp_path: Path
 ) -> None:
-    place = tmp_path / "packages"
-    (place / "towers_of_others.py").write_text(_TOWER)
-    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
-        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
-        "[otel_gpu.processors]\nupper = towers_of_others:PROCESSOR\n"
+    _install(
+        tmp_path,
+        "towers_of_others",
+        _TOWER,
+        [
+            ("receivers", "tower = towers_of_others:RECEIVER"),
+            ("processors", "upper = towers_of_others:PROCESSOR"),
+        ],
     )
     routes = {"receivers": ["tower"], "exporters": ["file"]}
     config = {
@@ -346,6 +357,10 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     profiles = read_profiles(tmp_path / "out" / "profiles.jsonl")
     [steps] = profiles
     assert (steps.type.name, steps.total % 100, len(steps.samples)) == ("tower_steps", 0, 5)
+    document = _document(package)
+    assert "| `tower.looks` | counter | `{look}` |  | development | How often it looked. |" in document
+    assert "| `climb` | INTERNAL |  | development | One way to the top. |" in document
+    assert "| `tower_steps` | `count` | | development | Steps: Steps taken by floor. |" in document
     wrong = {
         **config,
         "processors": {"kernel_names": {}},
@@ -359,12 +374,15 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
 def test_pipelines_of_which_nothing_is_written_have_every_processor_of_their_signal(
     package: dict[str, str], tmp_path: Path
 ) -> None:
-    place = tmp_path / "packages"
-    (place / "towers_of_others.py").write_text(_TOWER)
-    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
-        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
-        "[otel_gpu.processors]\nupper = towers_of_others:PROCESSOR\n"
-        "[otel_gpu.exporters]\ntext = fans_of_others:EXPORTER\n"
+    _install(
+        tmp_path,
+        "towers_of_others",
+        _TOWER,
+        [
+            ("receivers", "tower = towers_of_others:RECEIVER"),
+            ("processors", "upper = towers_of_others:PROCESSOR"),
+            ("exporters", "text = fans_of_others:EXPORTER"),
+        ],
     )
     action = {"key": "deployment.environment.name", "value": "lab", "action": "upsert"}
     config = {
@@ -390,10 +408,13 @@ def test_pipelines_of_which_nothing_is_written_have_every_processor_of_their_sig
 def test_resources_of_every_signal_are_changed_where_a_pipeline_asks_for_it(
     package: dict[str, str], tmp_path: Path
 ) -> None:
-    place = tmp_path / "packages"
-    (place / "towers_of_others.py").write_text(_TOWER)
-    (place / "fans_of_others-1.0.dist-info" / "entry_points.txt").write_text(
-        "[otel_gpu.receivers]\ntower = towers_of_others:RECEIVER\n"
+    _install(
+        tmp_path,
+        "towers_of_others",
+        _TOWER,
+        [
+            ("receivers", "tower = towers_of_others:RECEIVER"),
+        ],
     )
     changed = {"receivers": ["tower"], "processors": ["resource"], "exporters": ["file"]}
     action = {"key": "deployment.environment.name", "value": "lab", "action": "upsert"}
@@ -427,3 +448,77 @@ def test_resources_of_every_signal_are_changed_where_a_pipeline_asks_for_it(
     [raw] = read_metrics(tmp_path / "raw").samples
     assert "host.name" in raw.resource
     assert "deployment.environment.name" not in raw.resource
+
+
+_HEAT = """
+from dataclasses import dataclass
+
+from otel_gpu.components import Instrument, Measurement, MetricSpec, ReceiverFactory, attributes
+
+HEAT = MetricSpec(
+    "heat.of.device", "Cel", Instrument.GAUGE, "How warm a process's device is.",
+    ("cuda.device.index", "cuda.device.model", "cuda.device.uuid"),
+)
+
+
+@dataclass(frozen=True)
+class HeatSettings:
+    pass
+
+
+class Heat:
+    def __init__(self, context, settings):
+        self._observed = context.observed
+
+    def collect(self):
+        return [Measurement(who, HEAT, attributes({"cuda.device.index": 1}), 60) for who in self._observed()]
+
+    def close(self):
+        pass
+
+
+RECEIVER = ReceiverFactory(HeatSettings, Heat, (HEAT,))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="programs are observed by root")
+def test_what_they_measure_of_processes_has_their_resources_and_names_of_devices(
+    package: dict[str, str], tmp_path: Path
+) -> None:
+    _install(
+        tmp_path,
+        "heat_of_others",
+        _HEAT,
+        [
+            ("receivers", "heat = heat_of_others:RECEIVER"),
+        ],
+    )
+    (tmp_path / "state").mkdir()
+    hardware = {
+        "MOCKCUDA_DEVICES": "2",
+        "MOCKCUDA_STATE": str(tmp_path / "state"),
+        "LD_LIBRARY_PATH": ground.library_path(),
+    }
+    service = {"OTEL_SERVICE_NAME": "oven"}
+    with Program([ground.part("programs") / "launch_storm", "--gate"], tmp_path, {**hardware, **service}) as program:
+        program.ready()
+        config = {
+            "receivers": {"cuda": {}, "nvml": {}, "heat": {}},
+            "exporters": {"file": {"path": "out"}},
+            "discovery": {"pids": [program.pid]},
+            "service": {"interval": "200ms"},
+        }
+        done = _run({**package, **hardware}, tmp_path, config)
+        program.run_phase()
+        program.finish()
+
+    assert done.returncode == 0, done.stderr
+    heat = read_metrics(tmp_path / "out").named("heat.of.device").samples
+    assert {(s.resource["process.pid"], s.resource["service.name"]) for s in heat} == {(program.pid, "oven")}
+    assert [s.attributes for s in heat] == [
+        {
+            "cuda.device.index": 1,
+            "cuda.device.model": "NVIDIA H200 (mock)",
+            "cuda.device.uuid": "5e1fca6d-0b6c-4a11-9d20-483230306d01",
+        }
+    ]

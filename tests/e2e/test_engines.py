@@ -22,8 +22,9 @@ import pytest
 from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e import ground
 from tests.e2e.processes import DEADLINE_S, Agent, Program
-from tests.e2e.requests import Following, until
+from tests.e2e.requests import Following
 from tests.span_reading import read_spans
+from tests.waiting import until
 
 WARM_UP = 100
 LAUNCHES_OF_STEP = 5

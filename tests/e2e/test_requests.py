@@ -24,8 +24,9 @@ from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program
-from tests.e2e.requests import LAUNCHES, UNATTRIBUTED, Following, until
+from tests.e2e.requests import LAUNCHES, UNATTRIBUTED, Following
 from tests.span_reading import read_spans
+from tests.waiting import until
 
 SERVERS = ground.PROGRAMS / "servers"
 CLIENTS = 8

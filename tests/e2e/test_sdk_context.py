@@ -19,8 +19,9 @@ from otel_gpu.bpf.maps import BpfMap
 from otel_gpu.bpf.pinned import Pinned, UnexpectedMapError
 from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e.processes import Program
-from tests.e2e.requests import LAUNCHES, Following, until
+from tests.e2e.requests import LAUNCHES, Following
 from tests.e2e.test_requests import SERVERS, Load, compiled, end
+from tests.waiting import until
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CALLERS_TRACE, CALLERS_SPAN = CALLER.split("-")[1:3]

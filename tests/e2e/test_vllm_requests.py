@@ -19,8 +19,9 @@ import pytest
 from otel_gpu.signals.spans import Span
 from tests.e2e import ground
 from tests.e2e.processes import DEADLINE_S, Program
-from tests.e2e.requests import Following, until
+from tests.e2e.requests import Following
 from tests.e2e.truth import Truth
+from tests.waiting import until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 STARTS_S = 1200

@@ -12,6 +12,7 @@ from otel_gpu.exporters.delivery.payload import Payload
 from otel_gpu.exporters.delivery.sender import Accepted, Refused, Sender
 from otel_gpu.exporters.delivery.settings import RetrySettings
 from tests.fair_clock import fair_s
+from tests.waiting import until
 
 FAST = RetrySettings(initial_interval_s=0.001, max_interval_s=0.002, max_elapsed_time_s=60)
 DEADLINE_S = 60.0
@@ -124,7 +125,7 @@ def test_payload_is_given_up_after_the_longest_elapsed_time(make: Make) -> None:
     sender = make(Wire(DOWN), RetrySettings(initial_interval_s=0.01, max_interval_s=0.01, max_elapsed_time_s=0.05))
 
     sender.submit(payload())
-    wait_for(lambda: sender.stats().failed_points == 10)
+    until(lambda: sender.stats().failed_points == 10)
 
     assert sender.stats().retries > 0
 
@@ -146,7 +147,7 @@ def test_delay_that_the_receiver_asks_for_is_kept(make: Make) -> None:
 
     began = time.monotonic()
     sender.submit(payload())
-    wait_for(lambda: sender.stats().sent_points == 10)
+    until(lambda: sender.stats().sent_points == 10)
 
     assert time.monotonic() - began >= 0.08
 
@@ -156,7 +157,7 @@ def test_delay_beyond_shutdowns_time_is_not_cut_short(make: Make) -> None:
     sender = make(wire, RetrySettings())
 
     sender.submit(payload("a"))
-    wait_for(lambda: sender.stats().retries == 1)
+    until(lambda: sender.stats().retries == 1)
     sender.shutdown(0.5)
 
     assert wire.attempts == ["a"]
@@ -168,7 +169,7 @@ def test_shutdown_cuts_back_off_short_for_one_last_attempt(make: Make) -> None:
     sender = make(wire, RetrySettings(initial_interval_s=60, max_interval_s=60))
 
     sender.submit(payload())
-    wait_for(lambda: sender.stats().retries == 1)
+    until(lambda: sender.stats().retries == 1)
     sender.shutdown(30)
 
     assert sender.stats().sent_points == 10
@@ -276,7 +277,7 @@ def test_what_the_end_leaves_undelivered_is_said_once(make: Make, caplog: pytest
     sender = make(Wire(DOWN), RetrySettings(initial_interval_s=60))
     for body in "abc":
         sender.submit(payload(body))
-    wait_for(lambda: sender.stats().retries == 1)
+    until(lambda: sender.stats().retries == 1)
 
     sender.shutdown(0.5)
     sender.shutdown(0.5)
@@ -299,10 +300,3 @@ def test_every_point_ends_in_exactly_one_statistic(make: Make) -> None:
 
 def points_accounted_for(stats: ExporterStats) -> int:
     return stats.sent_points + stats.failed_points + stats.rejected_points + stats.dropped_points + stats.queued_points
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
-    limit = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.002)

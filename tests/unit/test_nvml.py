@@ -7,14 +7,16 @@ import shutil
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from otel_gpu import telemetry
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver
 from otel_gpu.signals import hardware
 from otel_gpu.signals.metrics import Instrument, Measurement, Resource, SeriesStore, attributes
+from tests.waiting import until
 
 STANDIN = Path(__file__).parent.parent / "standins" / "cuda"
 LIBRARY = STANDIN / "libnvidia-ml.so.1"
@@ -86,13 +88,6 @@ def values(measurements: list[Measurement], metric: str, **wanted: object) -> li
         if m.metric.name == metric and all(known.get(name) == value for name, value in wanted.items()):
             found.append(m.value)
     return found
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_host_without_the_library_has_a_receiver_that_says_why() -> None:
@@ -216,7 +211,7 @@ def test_each_reason_for_low_clocks_is_told(receiver: NvmlReceiver, knobs: Knobs
 def test_an_xid_is_counted_once_and_kept_in_the_history(receiver: NvmlReceiver, knobs: Knobs) -> None:
     receiver.collect()
     knobs.set(xids="0:79,0:31,0:79")
-    wait_for(lambda: len(receiver.xid_history()) == 3)
+    until(lambda: len(receiver.xid_history()) == 3)
 
     found = receiver.collect()
 
@@ -232,7 +227,7 @@ def test_events_before_the_agent_started_are_not_its_own(library: str, knobs: Kn
     knobs.set(xids="0:13")
     receiver = NvmlReceiver(HOST, library=library)
     knobs.set(xids="0:13,0:14")
-    wait_for(receiver.xid_history)
+    until(receiver.xid_history)
 
     assert [e.xid for e in receiver.xid_history()] == [14]
     receiver.close()
@@ -394,14 +389,13 @@ def test_every_measurement_is_declared_with_its_attributes(library: str, knobs: 
     receiver = NvmlReceiver(HOST, library=library, process_resource=lambda _: own)
     knobs.process(os.getpid(), {0: GIB})
     knobs.set(xids="0:31")
-    wait_for(receiver.xid_history)
-    described = {spec.name for spec in hardware.ATTRIBUTES}
+    until(receiver.xid_history)
 
     found = receiver.collect() + receiver.collect()
 
     for m in found:
         assert m.metric in hardware.SPECS
-        assert {name for name, _ in m.attributes} <= set(m.metric.attributes) <= described
+        assert {name for name, _ in m.attributes} <= set(m.metric.attributes) <= set(telemetry.ATTRIBUTES)
         assert isinstance(m.value, float if m.metric.floating else int), m
     # The sampled rate is told only by GPUs without byte counters.
     assert {m.metric for m in found} == set(hardware.SPECS) - {hardware.IO_RATE}

@@ -181,8 +181,6 @@ SPECS = (
 """Every metric of the receiver, for the registry."""
 
 ATTRIBUTES = (
-    AttributeSpec("network.io.direction", "From the host's view.", ("transmit", "receive")),
-    AttributeSpec("network.peer.address", "The other end of the connection."),
     AttributeSpec("rdma.async.event", "As libibverbs calls it, without `IBV_EVENT_`, in small letters."),
     AttributeSpec("rdma.completion.status", "As libibverbs calls it, without `IBV_WC_`, in small letters."),
     AttributeSpec(

@@ -25,6 +25,7 @@ from ...probes.sites import SiteRules, site_for_symbol
 from ...process.confinement import Limits
 from ...process.memory import MemoryFault, MemoryFiles
 from ...process.work import OpenFile, work
+from .records import Operation
 from .verbs_tables import MOST_ADDRESS, index_of, operations
 
 LOOKING = Limits(answer_s=20.0, cpu_s=30, memory_bytes=1 << 30, answer_bytes=4 << 20)
@@ -47,23 +48,25 @@ _LIBRARY: dict[str, tuple[str, str | None, int]] = {
 }
 """Exported functions: the programs at entry and return, and the cookie. Of `ibv_open_device` the return alone."""
 AT_RETURN_ONLY = frozenset({"device_opened"})
-_POST, _DATA = "extended_post", "extended_data"
+_OF_PART, _OF_INLINE, _OF_PARTS = 0, 1, 2
+"""Where a function of a queue pair says how much data there are: `LENGTH_OF_PART` and so on in ebpf/rdma/extended.bpf.c."""
+_POSTS = {
+    0: Operation.COMPARE_SWAP,
+    1: Operation.FETCH_ADD,
+    2: Operation.OTHER,
+    3: Operation.OTHER,
+    4: Operation.READ,
+    5: Operation.WRITE,
+    6: Operation.WRITE_IMM,
+    7: Operation.SEND,
+    8: Operation.SEND_IMM,
+    9: Operation.OTHER,
+    10: Operation.OTHER,
+}
+_DATA = {13: _OF_INLINE, 14: _OF_PARTS, 15: _OF_PART, 16: _OF_PARTS}
 EXTENDED: dict[int, tuple[str, int]] = {
-    0: (_POST, 5),
-    1: (_POST, 6),
-    2: (_POST, 7),
-    3: (_POST, 7),
-    4: (_POST, 4),
-    5: (_POST, 0),
-    6: (_POST, 1),
-    7: (_POST, 2),
-    8: (_POST, 3),
-    9: (_POST, 7),
-    10: (_POST, 7),
-    13: (_DATA, 1),
-    14: (_DATA, 2),
-    15: (_DATA, 0),
-    16: (_DATA, 2),
+    **{place: ("extended_post", operation.value) for place, operation in _POSTS.items()},
+    **{place: ("extended_data", lengths) for place, lengths in _DATA.items()},
 }
 """Functions of a queue pair by their place from wr_atomic_cmp_swp on: the program, and the operation or the form of lengths."""
 _POLL_AT, _SEND_AT, _RECV_AT = 11, 25, 26
