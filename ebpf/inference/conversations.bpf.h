@@ -187,6 +187,12 @@ static __always_inline struct connection *meet_http2(const struct caller *who, s
 	return c && begin_http2(who, c) ? c : NULL;
 }
 
+/* Nothing was asked on the connection since it is known. */
+static __always_inline int is_unheard(const struct connection *c)
+{
+	return !c->request && c->in.state == MESSAGE_START;
+}
+
 static __always_inline void received(const struct caller *who, const struct followed *f, const struct carried *carried)
 {
 	struct given given;
@@ -233,6 +239,9 @@ static __always_inline void received(const struct caller *who, const struct foll
 			if (!c)
 				return;
 		}
+		/* A session's rest of what was asked before the agent came. In clear such a connection is not known yet. */
+		if (!is_new && is_unheard(c))
+			return;
 		if (c->in.state == MESSAGE_END)
 			begin_message(&c->in, 0);
 	}
@@ -304,6 +313,8 @@ static __always_inline void sent(const struct caller *who, const struct followed
 		return;
 	}
 	if (!carried->bytes || c->flags & CONNECTION_AMBIGUOUS)
+		return;
+	if (is_unheard(c))
 		return;
 	r = request_numbered(c->request);
 	if (is_unasked(r)) {

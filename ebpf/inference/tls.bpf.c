@@ -53,7 +53,7 @@ static __always_inline u32 bytes_of_call(struct pt_regs *ctx, const struct tls_t
 
 /* Fills in what a call carried; false where that is nothing. */
 static __always_inline int carried_by_call(struct pt_regs *ctx, const struct caller *who, struct tls_thread *t,
-					   struct carried *carried)
+					   int is_read, struct carried *carried)
 {
 	struct tls_session *s;
 	u32 bytes;
@@ -61,7 +61,7 @@ static __always_inline int carried_by_call(struct pt_regs *ctx, const struct cal
 	if (!t->session)
 		return 0;
 	bytes = bytes_of_call(ctx, t);
-	s = bytes && t->buffer ? session_of_call(who, t) : NULL;
+	s = bytes && t->buffer ? session_of_call(who, t, is_read) : NULL;
 	t->session = 0;
 	if (!s)
 		return 0;
@@ -84,7 +84,7 @@ int tls_read(struct pt_regs *ctx)
 	struct caller who;
 	struct followed *f = follow(&who);
 
-	if (t && f && carried_by_call(ctx, &who, t, &carried))
+	if (t && f && carried_by_call(ctx, &who, t, 1, &carried))
 		received(&who, f, &carried);
 	return 0;
 }
@@ -97,7 +97,7 @@ int tls_written(struct pt_regs *ctx)
 	struct caller who;
 	struct followed *f = follow(&who);
 
-	if (t && f && carried_by_call(ctx, &who, t, &carried))
+	if (t && f && carried_by_call(ctx, &who, t, 0, &carried))
 		sent(&who, f, &carried);
 	return 0;
 }

@@ -163,13 +163,17 @@ static __always_inline int hides(const struct caller *who, const struct followed
 	return 1;
 }
 
-/* The connection that a session's bytes in clear belong to; makes one of its own where its socket is not known. */
-static __always_inline struct tls_session *session_of_call(const struct caller *who, struct tls_thread *tls)
+/* The connection that a session's bytes in clear belong to; makes one of its own where its socket is not known. What is written
+ * by a session of which nothing was read answers what was asked before the agent came: NULL. */
+static __always_inline struct tls_session *session_of_call(const struct caller *who, struct tls_thread *tls,
+							   int is_read)
 {
 	struct tls_session *s = session_at(who, tls->session);
 	struct connection *c;
 	u64 key;
 
+	if (!s && !is_read)
+		return NULL;
 	if (tls->read_socket && (!s || !connection_of(&s->connection)))
 		bind(who, tls->session, tls->read_socket, tls->read_key, 0);
 	s = meet_session(who, tls->session);

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e import ground
 from tests.e2e.processes import Program
 from tests.e2e.requests import LAUNCHES, Following
-from tests.e2e.test_requests import Load, judge, owned
+from tests.e2e.test_requests import Load, coming_late, judge, owned
 
 
 class Pair:
@@ -93,3 +93,20 @@ def test_a_batch_is_linked_to_all_that_it_may_be_for(tmp_path: Path) -> None:
         assert any(len(step.links) > 1 for step in steps)
         assert {dict(step.attributes)["otel_gpu.linked"] for step in steps} <= {"superset", "exact"}
         assert owned(following) + sum(following.unattributed().values()) == following.launches() == launched
+
+
+@pytest.mark.parametrize(("channel", "engine", "times"), [("unix", "threads", 2), ("tcp", "asyncio", 1)])
+def test_channels_that_were_open_before_charge_nothing_wrongly(
+    tmp_path: Path, channel: str, engine: str, times: int
+) -> None:
+    """They are busy when the agent comes, or comes again. An event loop's tasks for them began before: theirs is nobody's."""
+    with pair(tmp_path, channel, engine) as both:
+        before, after = (Load(both.port, ("plain",)) for _ in range(2))
+        with coming_late(both.pids, before, after, times) as late:
+            late.wait_told()
+            both.end(late.following)
+
+            late.assert_nothing_wrong()
+            if engine == "threads":
+                missing = sum(after.asked.values()) - sum(late.charged_after().values())
+                assert missing <= sum(after.asked.values()) // 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from tests.e2e.certificates import certificate, unchecked
 from tests.e2e.requests import LAUNCHES, Following
-from tests.e2e.test_requests import Load, Verdict, end, judge, owned, server
+from tests.e2e.test_requests import LATER, Load, Verdict, coming_late, end, judge, owned, server
 
 __all__ = ["certificate"]
 
@@ -30,6 +31,14 @@ class Http2Load(Load):
         return httpx.Client(
             base_url=f"{self.scheme}://127.0.0.1:{self.port}", http1=False, http2=True, verify=unchecked(), timeout=60
         )
+
+    def connect(self) -> httpx.Client:  # type: ignore[override]
+        """Return a client, which keeps its connection."""
+        return self.client()
+
+    def ask(self, connection: httpx.Client, headers: dict[str, str] | None = None) -> int:  # type: ignore[override]
+        """Make one request and return its number."""
+        return self.post(connection, headers)
 
     def _client(self, count: int) -> None:
         with self.client() as client:
@@ -124,3 +133,22 @@ def test_a_client_that_goes_away_leaves_streams_that_are_cut(tmp_path: Path) -> 
         (span,) = following.servers
         assert dict(span.attributes)["otel_gpu.cut"] == "connection_closed"
         assert dict(span.attributes)["http.request.body.size"] == 4
+
+
+def test_an_agent_that_comes_later_charges_nothing_wrongly(tmp_path: Path) -> None:
+    """Connections are open, and busy, when it comes: their streams are not followed, and new connections' are."""
+    with server(tmp_path, "http2_server") as (program, port):
+        before, after, fresh = (Http2Load(port, HOWS) for _ in range(3))
+        with coming_late([program.pid], before, after) as late:
+            fresh.numbers = itertools.count(2 * LATER)
+            fresh.run(40, clients=4)
+            late.after.asked.update(fresh.asked)
+            late.following.wait_spans(len(fresh.asked))
+            end(program, late.following)
+
+            late.assert_nothing_wrong()
+            charged = late.charged()
+            missing = {n: asked for n, asked in fresh.asked.items() if charged[n] != asked}
+            # A pool's threads that waited for work before the agent came take their first one unseen.
+            assert {HOWS[n % len(HOWS)] for n in missing} <= {"executor", "to_thread"}
+            assert len(missing) <= 4

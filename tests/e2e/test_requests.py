@@ -313,44 +313,88 @@ def test_an_agent_that_comes_later_charges_what_begins_then(
 ) -> None:
     """Connections are open, and busy, when it comes."""
     hows = ASYNC if name == "asgi" else THREADED
-    with server(tmp_path, name, *arguments, "background") as (program, port):
-        before, after = Load(port, hows), Load(port, hows)
-        after.numbers = itertools.count(1_000_000)
-        connections = [http.client.HTTPConnection("127.0.0.1", port) for _ in range(CLIENTS)]
-        stop = threading.Event()
+    with (
+        server(tmp_path, name, *arguments, "background") as (program, port),
+        coming_late([program.pid], Load(port, hows), Load(port, hows), each=40) as late,
+    ):
+        late.wait_told()
+        end(program, late.following)
 
-        def busy(connection: http.client.HTTPConnection) -> None:
+        late.assert_nothing_wrong()
+        assert late.charged_after() == late.after.asked
+
+
+@dataclass(frozen=True)
+class Late:
+    """What was followed from some moment on: requests of before, and those that began once it was followed."""
+
+    following: Following
+    before: Load
+    after: Load
+
+    def charged(self) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for span in self.following.servers:
+            found[_number(span)] += int(dict(span.attributes).get(LAUNCHES, 0))  # type: ignore[call-overload]
+        return found
+
+    def charged_after(self) -> dict[int, int]:
+        charged = self.charged()
+        return {n: charged[n] for n in self.after.asked}
+
+    def wait_told(self) -> None:
+        """Wait until all requests of after are told."""
+
+        def are_told() -> bool:
+            self.following.take()
+            return sum(_number(s) >= LATER for s in self.following.servers) >= len(self.after.asked)
+
+        until(are_told, "requests were not told")
+
+    def assert_nothing_wrong(self) -> None:
+        """Check that no request has more than it asked for, and that all that was launched is somebody's or nobody's."""
+        asked = {0: 0, **self.before.asked, **self.after.asked}
+        assert {n: c for n, c in self.charged().items() if c > asked[n]} == {}
+        unattributed = sum(self.following.unattributed().values())
+        assert owned(self.following) + unattributed == self.following.launches()
+
+
+LATER = 1_000_000
+"""Numbers of requests that began once the programs were followed."""
+
+
+@contextmanager
+def coming_late(pids: Sequence[int], before: Load, after: Load, times: int = 1, each: int = 10) -> Iterator[Late]:
+    """Follow programs whose clients have connections open, and busy, when that begins; `times` says how often it does.
+
+    Each client asks `each` requests then.
+    """
+    after.numbers = itertools.count(LATER)
+    stop = threading.Event()
+
+    def busy() -> None:
+        with closing(before.connect()) as connection:
             while not stop.is_set():
                 before.ask(connection)
-            for _ in range(40):
+            for _ in range(each):
                 after.ask(connection)
-            connection.close()
 
-        threads = [threading.Thread(target=busy, args=(connection,)) for connection in connections]
-        for thread in threads:
-            thread.start()
+    threads = [threading.Thread(target=busy) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    try:
         until(lambda: len(before.asked) > 50, "the clients are not served")
-        with Following([program.pid]) as following:
+        for _ in range(times - 1):
+            with Following(pids) as following:
+                following.wait_followed()
+        with Following(pids) as following:
             following.wait_followed()
             stop.set()
             for thread in threads:
                 thread.join()
-            until(
-                lambda: (
-                    (following.spans.extend(following.requests.spans()) or True)
-                    and sum(_number(s) >= 1_000_000 for s in following.servers) >= len(after.asked)
-                ),
-                "requests were not told",
-            )
-            end(program, following)
-
-            asked = {**before.asked, **after.asked}
-            charged: Counter[int] = Counter()
-            for span in following.servers:
-                charged[_number(span)] += int(dict(span.attributes).get(LAUNCHES, 0))  # type: ignore[call-overload]
-            assert {n: c for n, c in charged.items() if c > asked[n]} == {}
-            assert {n: charged[n] for n in after.asked} == after.asked
-            assert owned(following) + sum(following.unattributed().values()) == following.launches()
+            yield Late(following, before, after)
+    finally:
+        stop.set()
 
 
 def _number(span: object) -> int:

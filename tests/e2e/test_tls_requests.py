@@ -19,6 +19,7 @@ from tests.e2e.test_requests import (
     Load,
     Verdict,
     asked_of_gunicorn,
+    coming_late,
     end,
     judge,
     owned,
@@ -104,3 +105,22 @@ def test_what_a_request_says_over_tls_is_read_as_in_clear(
         assert (attributes["client.address"], attributes["network.peer.port"]) == client
         assert attributes[LAUNCHES] == 2
         assert "otel_gpu.cut" not in attributes
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("threads", ()), ("asgi", ("asyncio", "h11"))], ids=["threads", "asyncio"]
+)
+def test_an_agent_that_comes_later_charges_what_begins_then_over_tls(
+    tmp_path: Path, certificate: Path, name: str, arguments: tuple[str, ...]
+) -> None:
+    """Sessions are open, and busy, when it comes."""
+    hows = ASYNC if name == "asgi" else THREADED
+    with (
+        server(tmp_path, name, *arguments, "background", "tls", str(certificate)) as (program, port),
+        coming_late([program.pid], SecureLoad(port, hows), SecureLoad(port, hows)) as late,
+    ):
+        late.wait_told()
+        end(program, late.following)
+
+        late.assert_nothing_wrong()
+        assert late.charged_after() == late.after.asked

@@ -18,6 +18,7 @@ async def main() -> None:
     gpu.say_launches_at_end()
     listening = socket.create_server(("127.0.0.1", 0))
     config = Config()
+    config.keep_alive_max_requests = 1_000_000  # connections are kept for as long as tests are busy on them
     config.bind = [f"fd://{os.dup(listening.fileno())}"]
     config.certfile = config.keyfile = certificate_asked()
     gpu.say(event="ready", port=listening.getsockname()[1])
