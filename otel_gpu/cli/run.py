@@ -73,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             agent.start()
             privileges.settle(needed.placing)
-            _wait_until_ready(agent, told_to_stop)
+            if "profiles" in config.signals and pids:
+                _wait_until_ready(agent, told_to_stop)
             deadline = math.inf if config.duration_s is None else time.monotonic() + config.duration_s
             while not told_to_stop.is_set():
                 left = deadline - time.monotonic()
@@ -88,8 +89,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _wait_until_ready(agent: Agent, told_to_stop: threading.Event) -> None:
     """Wait until the first stacks of chosen processes can be taken: `--duration` counts from then."""
-    if agent.is_ready():
-        return
     deadline = time.monotonic() + _READY_S
     while not agent.is_ready() and time.monotonic() < deadline:
         if told_to_stop.wait(_READY_LOOK_S):

@@ -57,13 +57,7 @@ def test_who_has_enough_by_the_hard_limit_takes_them(tmp_path: Path) -> None:
     with Program(storm, tmp_path) as program:
         program.ready()
         arguments = ["--pid", str(program.pid), "--profiles", "--output", f"file:{tmp_path / 'out'}"]
-        own = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (128, own[1]))
-        try:
-            agent = Agent(arguments, tmp_path)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, own)
-        with agent:
+        with Agent(arguments, tmp_path, within=["prlimit", "--nofile=128:"]) as agent:
             agent.wait_attached()
             soft, hard = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
             program.run_phase()

@@ -150,6 +150,7 @@ def test_metrics_go_on_beside_profiles(tmp_path: Path) -> None:
         arguments = ["--profiles", "--pid", str(program.pid), "--output", f"file:{tmp_path / 'out'}"]
         with Agent(arguments, tmp_path) as agent:
             agent.wait_attached()
+            agent.wait_for("stacks are being taken")
             program.run_phase()
             truth = program.finish()
             agent.wait()
