@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from .. import registry
 from ..components import Written
 from ..errors import ConfigError
+from ..signals import Signal
 from ..values import nearest, parse_duration
 from .environ import Environment
 from .factories import exporter_settings
@@ -69,9 +70,12 @@ def load(
     instead = _Exporters(environment, where)
     if output is not None:
         instead.add_output(output)
+    values["notices"] = environment.notices
     try:
         if output is None:
-            return make(**values, **declared.values(), pipelines=pipelines)
+            return make(
+                **values, **declared.values(), pipelines=pipelines, usual_exporters=_usual_exporters(file, environment)
+            )
         if file.exporters is not None:
             # What stands in a file is right or wrong, whatever goes before it this time.
             make(**values, **declared.values(), pipelines=pipelines)
@@ -84,8 +88,13 @@ def load(
 def _declared_exporters(file: FileSection, environment: Environment) -> Mapping[str, object]:
     if file.exporters is not None:
         return file.exporters
-    name = environment.metrics_exporter or "otlp"
-    return {} if name == "none" else {name: None}
+    return {name: None for names in environment.exporters.values() for name in names}
+
+
+def _usual_exporters(file: FileSection, environment: Environment) -> Mapping[Signal, tuple[str, ...]]:
+    """Return where each signal goes, where the variables tell signals apart."""
+    chosen = environment.exporters if file.exporters is None else {}
+    return chosen if len(set(chosen.values())) > 1 else {}
 
 
 def _interval_s(file: FileSection, environment: Environment, where: str) -> float:

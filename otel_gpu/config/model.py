@@ -80,11 +80,23 @@ class Config:
     """OTEL_SDK_DISABLED: nothing is to be observed or sent."""
     signal_exporters: Mapping[tuple[str, str], ExporterSettings] = field(default_factory=dict)
     """By id and signal: where a signal's own variables say otherwise than `exporters`."""
+    usual_exporters: Mapping[Signal, tuple[str, ...]] = field(default_factory=dict)
+    """By signal: where it goes when no pipeline says so; else to all that can carry it."""
+    notices: tuple[str, ...] = field(default=(), compare=False)
+    """What of the variables has no effect, to be said at the start."""
 
     def __post_init__(self) -> None:
         if not self.pipelines:
             object.__setattr__(self, "pipelines", self._everything())
-        for name in ("receivers", "processors", "exporters", "pipelines", "extensions", "signal_exporters"):
+        for name in (
+            "receivers",
+            "processors",
+            "exporters",
+            "pipelines",
+            "extensions",
+            "signal_exporters",
+            "usual_exporters",
+        ):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         for pipeline_id, pipeline in self.pipelines.items():
             self._check(pipeline_id, pipeline)
@@ -121,7 +133,9 @@ class Config:
         return signal in exporter_factory(component).signals
 
     def exporters_of(self, signal: Signal) -> tuple[str, ...]:
-        """Return the exporters that can carry a signal; ConfigError when there are only others."""
+        """Return the exporters that a signal goes to when nothing is said of it; ConfigError when none of them can carry it."""
+        if signal in self.usual_exporters:
+            return self.usual_exporters[signal]
         able = tuple(component for component in self.exporters if self.carries(component, signal))
         if self.exporters and not able:
             raise ConfigError(f"{signal} leave by OTLP or in files, not by {', '.join(self.exporters)}; {_ADD}")

@@ -108,6 +108,8 @@ class Agent:
             raise OtelGpuError("this agent is started already; stop it first, or make another one")
         if self._finished.is_set():
             self._begin_anew()
+        for notice in self._config.notices:
+            _log.warning("%s", notice)
         if self._config.disabled:
             _log.info("OTEL_SDK_DISABLED is set: nothing is observed")
             self._finished.set()

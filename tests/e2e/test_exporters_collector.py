@@ -75,8 +75,17 @@ def _simplified(point: object) -> object:
 
 
 @pytest.mark.parametrize("temporality", ("cumulative", "delta"))
-@pytest.mark.parametrize("compression", ("none", "gzip"))
-@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
+@pytest.mark.parametrize(
+    ("protocol", "compression"),
+    (
+        ("grpc", "none"),
+        ("grpc", "gzip"),
+        ("http/protobuf", "none"),
+        ("http/protobuf", "gzip"),
+        ("http/protobuf", "zstd"),
+        ("http/json", "zstd"),
+    ),
+)
 def test_collectors_file_equals_ours(
     protocol: Protocol, compression: Compression, temporality: Temporality, tmp_path: Path
 ) -> None:

@@ -86,14 +86,14 @@ class FileExporter(PipelineExporter):
 
     def export_profiles(self, batch: Batch[Profile]) -> None:
         """Append profiles."""
-        from ..wire.request_json import request_type, to_json  # metrics do without protobuf
+        from ..wire.request_json import json_payload  # metrics do without protobuf
 
         encoded = batch.requests(MAX_REQUEST_BYTES)
         if encoded.lost:
             self._tally.add(failed=encoded.lost)
         for payload in encoded.payloads:
-            line = to_json(request_type("profiles").FromString(payload.body)) + "\n"
-            self._write("profiles", line.encode(), payload.points)
+            line = json_payload("profiles", payload)
+            self._write("profiles", line.body, line.points)
 
     def shutdown(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is waiting to be written
         """Close the files."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
+from ...errors import ConfigError
 from ...values import Duration, parse_duration
 from ..delivery.settings import RetrySettings
 from ..settings import MAX_REQUEST_BYTES, Temporality
@@ -55,6 +56,7 @@ class OtlpSection:
     profiles_endpoint: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     compression: Compression = "gzip"
+    encoding: Literal["proto", "json"] = "proto"
     timeout: Duration = "10s"
     tls: TlsSection = field(default_factory=TlsSection)
     retry_on_failure: RetrySection = field(default_factory=RetrySection)
@@ -73,6 +75,11 @@ class OtlpSection:
             "temporality": self.temporality,
         }
         values = {k: v for k, v in values.items() if k.removesuffix("_s") in given}
+        if "encoding" in given:
+            if base.protocol == "grpc" and self.encoding == "json":
+                raise ConfigError(f"{where}.encoding: gRPC has protobuf alone; make it otlp_http, or leave this out")
+            if base.protocol != "grpc":
+                values["protocol"] = "http/json" if self.encoding == "json" else "http/protobuf"
         if self.endpoint is not None:
             values["endpoint"] = self.endpoint
         if "tls" in given:

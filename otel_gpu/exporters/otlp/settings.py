@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...errors import ConfigError
 from ..delivery.settings import RetrySettings
 from ..settings import MAX_REQUEST_BYTES, Temporality
 
-Protocol = Literal["grpc", "http/protobuf"]
-Compression = Literal["gzip", "none"]
+Protocol = Literal["grpc", "http/protobuf", "http/json"]
+Compression = Literal["gzip", "zstd", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class OtlpSettings:
     protocol: Protocol = "grpc"
     headers: tuple[tuple[str, str], ...] = ()
     compression: Compression = "gzip"
+    """Zstandard over HTTP alone."""
     timeout_s: float = 10.0
     """For one attempt."""
     ca_file: str | None = None
@@ -37,3 +39,14 @@ class OtlpSettings:
     """Requests that wait to be sent, per exporter; the oldest is dropped and counted when it is full."""
     signal_endpoints: tuple[tuple[str, str], ...] = ()
     """(signal, URL) for signals that go elsewhere; over HTTP such a URL is used as it is."""
+
+    def __post_init__(self) -> None:
+        if self.compression not in compressions(self.protocol):
+            raise ConfigError(
+                f"compression: gRPC has no {self.compression}; choose {' or '.join(compressions(self.protocol))}, or otlp_http"
+            )
+
+
+def compressions(protocol: Protocol) -> tuple[Compression, ...]:
+    """Return what requests may be compressed by."""
+    return ("gzip", "none") if protocol == "grpc" else ("gzip", "zstd", "none")
