@@ -62,5 +62,7 @@ class Environment(Variables):
     @property
     def notices(self) -> tuple[str, ...]:
         """What is to be said of variables that have no effect, or whose value has none; to be asked for last."""
+        if self.text("OTEL_CONFIG_FILE") is not None:
+            return ()  # the file stands in their place
         ignored = [f"{name} is ignored: {why}" for name, why in self.ignored.items()]
         return (*ignored, *without_effect(self.values))

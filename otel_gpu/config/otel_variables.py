@@ -50,6 +50,12 @@ VARIABLES = (
         "beyond `k8s.cluster.*` and `k8s.node.*`",
     ),
     OtelVariable("OTEL_SERVICE_NAME", "`service.name` of the agent's resource"),
+    OtelVariable(
+        "OTEL_CONFIG_FILE",
+        'a file of OpenTelemetry\'s declarative configuration (`file_format: "1.0"`), in place of all other variables: '
+        "`disabled`, `log_level`, `resource`, and the exporters `otlp_http`, `otlp_grpc` and `console` of `meter_provider` and "
+        "`tracer_provider`; what else stands there is said to have no effect",
+    ),
     OtelVariable("OTEL_LOG_LEVEL", "`debug`, `info`, `warn` or `error`"),
     OtelVariable(
         "OTEL_METRICS_EXPORTER", "`otlp`, `console`, both as a list, or `none`, when there is no `exporters` section"
@@ -75,7 +81,6 @@ VARIABLES = (
     ),
     *_without("OTEL_METRIC_EXPORT_TIMEOUT", "an export is retried for as long as its exporter says"),
     *_without("OTEL_METRICS_EXEMPLAR_FILTER", "points have no exemplars"),
-    *_without("OTEL_CONFIG_FILE", "the agent's file is named by --config"),
     *_without("OTEL_EXPORTER_PROMETHEUS_HOST OTEL_EXPORTER_PROMETHEUS_PORT", "there is no such exporter"),
     *_without(
         "OTEL_PROPAGATORS",

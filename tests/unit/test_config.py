@@ -255,7 +255,7 @@ class TestMistakesInTheFile:
             ("receivers: [\n", "line 2"),
             ("receivers: {}\nreceivers: {}", "line 2, column 1: 'receivers' stands here twice"),
             ("1: 2", "the key 1 is no text"),
-            ("- a", "expected receivers"),
+            ("- a", "expected keys and values at the top level"),
             ("&a a: &b [*b]", "nested too deep"),
             ("a: \x00", "not YAML"),
             ("!!python/object/apply:os.system ['true']", "line 1"),
