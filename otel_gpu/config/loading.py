@@ -66,7 +66,7 @@ def load(
     discovery = parse(Discovery, file.discovery, f"{where}discovery")
     values |= {
         "extensions": _extensions(file, where),
-        "discovery": Discovery(pids) if pids else discovery,
+        "discovery": replace(discovery, pids=pids, all=False) if pids else discovery,
         "interval_s": _interval_s(file, standard, where),
         "duration_s": duration_s,
         "log_level": file.service.telemetry.logs.level or standard.log_level or "info",

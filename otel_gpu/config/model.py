@@ -34,9 +34,6 @@ from .settings import (
 
 _SIGNALS: dict[str, Signal] = {signal: signal for signal in SIGNALS}
 _ADD = "add an otlp or a file exporter"
-_OF_THE_AGENT = ("service.", "process.", "telemetry.", "container.", "k8s.")
-"""Attributes that say who and where the agent is: a webhook sets those of its pod, and they hold for no other."""
-_OF_THE_HOST = ("k8s.cluster.", "k8s.node.")
 
 
 def _default_receivers() -> Mapping[str, ReceiverSettings]:
@@ -75,7 +72,7 @@ class Config:
     """Stop after this long; None runs until told to stop."""
     log_level: LogLevel = "info"
     resource_attributes: tuple[tuple[str, str], ...] = ()
-    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME of the agent."""
+    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME: whose they are, the agent's; of what is observed they say nothing."""
     disabled: bool = False
     """OTEL_SDK_DISABLED: nothing is to be observed or sent."""
     signal_exporters: Mapping[tuple[str, str], ExporterSettings] = field(default_factory=dict)
@@ -181,15 +178,6 @@ class Config:
                 check(self.exporter(component, signal), signal)
         except ConfigError as e:
             raise ConfigError(f"exporters.{component}: {e}") from None
-
-    @property
-    def shared_attributes(self) -> dict[str, str]:
-        """What holds for observed processes too: all resource attributes but those that say who the agent is."""
-        return {
-            key: value
-            for key, value in self.resource_attributes
-            if key.startswith(_OF_THE_HOST) or not key.startswith(_OF_THE_AGENT)
-        }
 
     @property
     def signals(self) -> set[str]:

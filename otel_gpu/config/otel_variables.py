@@ -45,9 +45,7 @@ VARIABLES = (
     OtelVariable("OTEL_SDK_DISABLED", "`true`: nothing is observed"),
     OtelVariable(
         "OTEL_RESOURCE_ATTRIBUTES",
-        "`key=value,key=value`, percent-encoded: the agent's resource; every observed process has these attributes too, but "
-        "for those that say who and where the agent is: `service.*`, `process.*`, `container.*`, `telemetry.*`, and `k8s.*` "
-        "beyond `k8s.cluster.*` and `k8s.node.*`",
+        "`key=value,key=value`, percent-encoded: the agent's own resource; what is observed gets `discovery.resource_attributes`",
     ),
     OtelVariable("OTEL_SERVICE_NAME", "`service.name` of the agent's resource"),
     OtelVariable(

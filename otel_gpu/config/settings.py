@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,6 +10,8 @@ import msgspec
 from ..errors import ConfigError
 
 DEFAULT_INTERVAL_S = 10.0
+_OF_EACH = ("process.", "container.", "telemetry.", "service.instance.")
+"""What tells one process from another."""
 
 LogLevel = Literal["debug", "info", "warn", "error"]
 
@@ -47,6 +49,16 @@ class Discovery:
     """These; none means all."""
     all: bool = False
     """Every GPU process, whatever `pids` says."""
+    resource_attributes: dict[str, str] = field(default_factory=dict)
+    """What is added to whatever is observed; behind what a process says of itself, but for what holds of the whole host."""
+
+    def __post_init__(self) -> None:
+        for key in self.resource_attributes:
+            if not key or key.lower().startswith(_OF_EACH):
+                raise ConfigError(
+                    f"resource_attributes: {key!r} cannot be the same of all that is observed; leave it out, or name a cluster, an "
+                    "environment or a team"
+                )
 
     @property
     def everything(self) -> bool:

@@ -41,8 +41,8 @@ class Identity:
 def identify(info: ProcessInfo, of_host: Mapping[str, AttributeValue], shared: Mapping[str, str] = {}) -> Identity:
     """Return who a program is.
 
-    What was observed goes before what the program says of itself, and that before `shared`, the agent's own
-    OTEL_RESOURCE_ATTRIBUTES, but for what these say of the host. service.name is what the program says, else its
+    What was observed goes before what the program says of itself, and that before `shared`, what the operator says of
+    all that is observed, but for what this says of the host. service.name is what the program says, else its
     executable, else, for an interpreter, the script it runs.
     """
     place = {key: value for key, value in shared.items() if key.startswith(_OF_THE_HOST)}

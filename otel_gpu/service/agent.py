@@ -79,7 +79,7 @@ class Agent:
             config.used_receivers,
             pids=self._pids,
             resource_attributes=dict(config.resource_attributes),
-            shared_attributes=config.shared_attributes,
+            shared_attributes=config.discovery.resource_attributes,
             readings=self._readings,
             health=self.health,
         )

@@ -222,7 +222,12 @@ def test_a_process_that_says_it_is_another_is_shown_as_what_it_is(tmp_path: Path
     environment = {"OTEL_RESOURCE_ATTRIBUTES": attributes, "OTEL_SERVICE_NAME": "train\x1b[2J\ner"}
     with Program(_storm("--gate", "--launches", "100"), tmp_path, environment) as program:
         program.ready()
-        with Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
+        config = tmp_path / "agent.yaml"
+        config.write_text("discovery: {resource_attributes: {k8s.cluster.name: here, team: another}}")
+        arguments = ["--config", str(config), "--pid", str(program.pid), *_file(tmp_path)]
+        with Agent(
+            arguments, tmp_path, {"OTEL_SERVICE_NAME": "watcher", "OTEL_RESOURCE_ATTRIBUTES": "rack=4"}
+        ) as agent:
             agent.wait_attached()
             program.run_phase()
             truth = program.finish()
@@ -230,6 +235,10 @@ def test_a_process_that_says_it_is_another_is_shown_as_what_it_is(tmp_path: Path
 
     exported = read_metrics(tmp_path / "out")
     comparison.assert_launches(exported.of(truth.pid), truth)
+    (of_agent,) = {s.resource["rack"] for s in exported.samples if s.resource.get("service.name") == "watcher"}
+    assert of_agent == "4"
+    assert {s.resource.get("rack") for s in exported.of(truth.pid).samples} == {None}
+    assert {s.resource["k8s.cluster.name"] for s in exported.of(truth.pid).samples} == {"here"}
     (resource,) = {tuple(sorted(s.resource.items())) for s in exported.of(truth.pid).samples}
     (host,) = {s.resource["host.name"] for s in exported.samples}
     assert dict(resource)["host.name"] == host == os.uname().nodename

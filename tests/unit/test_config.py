@@ -209,6 +209,20 @@ class TestFile:
         ):
             load("service: {pipelines: {traces: {receivers: [cuda], exporters: [otlp]}}}")
 
+    def test_what_all_that_is_observed_shall_carry(self, load) -> None:
+        config = load(
+            "discovery: {resource_attributes: {k8s.cluster.name: '${env:C}'}, pids: [3]}", {"C": "a"}, pids=(1,)
+        )
+
+        assert config.discovery == Discovery((1,), resource_attributes={"k8s.cluster.name": "a"})
+
+    @pytest.mark.parametrize("key", ["process.pid", "Container.id", "telemetry.sdk.name", "service.instance.id", "''"])
+    def test_what_tells_processes_apart_is_not_for_all(self, load, key: str) -> None:
+        with pytest.raises(
+            ConfigError, match=r"config.yaml: discovery: resource_attributes: .* cannot be the same of all"
+        ):
+            load(f"discovery: {{resource_attributes: {{{key}: x}}}}")
+
     def test_the_pid_option_goes_before_the_file(self, load) -> None:
         assert load(FULL, {"TOKEN": ""}, pids=(1,)).discovery == Discovery((1,))
 
@@ -387,7 +401,7 @@ class TestVariables:
         )
 
         assert dict(config.resource_attributes) == {"service.name": "watcher", "k8s.cluster.name": "a b"}
-        assert config.shared_attributes == {"k8s.cluster.name": "a b"}
+        assert config.discovery.resource_attributes == {}
         assert (config.interval_s, config.disabled, config.log_level) == (1.5, True, "warn")
 
     @pytest.mark.parametrize(
