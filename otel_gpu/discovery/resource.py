@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..printable import escaped
 from ..signals.metrics import AttributeValue, Resource, attributes
 from .host import host
+from .instances import instance_of_process
 from .process_info import ProcessInfo, Unread
 from .resource_variables import MAX_VALUE, Cut, own_attributes
 
@@ -49,7 +50,10 @@ def identify(info: ProcessInfo, of_host: Mapping[str, AttributeValue], shared: M
     observed: dict[str, AttributeValue] = {**of_host, **place, **_observed(info)}
     own = own_attributes(dict(info.variables), observed, info.published)
     name = service_name(info.executable or info.comm, info.arguments)
-    named: dict[str, AttributeValue] = {"service.name": escaped(name, MAX_VALUE) or "unknown_service"}
+    named: dict[str, AttributeValue] = {
+        "service.name": escaped(name, MAX_VALUE) or "unknown_service",
+        "service.instance.id": instance_of_process(info.pid, info.start_ticks),
+    }
     return Identity(Resource(attributes({**named, **shared, **dict(own.attributes), **observed})), own.cuts)
 
 

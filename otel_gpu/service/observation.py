@@ -14,7 +14,6 @@ from ..components.receivers import LibraryReceiver, Receiver, SelfMeasuring, Sup
 from ..config.factories import receiver_factory
 from ..config.settings import component_type
 from ..counting.shared import Counting
-from ..discovery.host import host
 from ..discovery.libraries import Library
 from ..discovery.process_devices import DeviceTable
 from ..discovery.processes import Process, ProcessTable
@@ -27,10 +26,10 @@ from ..process.parsers import Parsers
 from ..registry import COUNTING
 from ..shortage import require_descriptors
 from ..signals import Signal, self_metrics
-from ..signals.metrics import Resource, SelfReading, attributes
+from ..signals.metrics import Resource, SelfReading
 from ..supervision import Component, Health
 from .ending import Ending
-from .identity import agent_resource
+from .identity import agent_resource, hardware_resource
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ class Observation:
         """By id, those first that others were made with."""
         self.completed_by: list[Processor] = []
         """What adds to measurements what several receivers know together."""
-        self._host = Resource(attributes({**host(), **shared_attributes}))
+        self._host = hardware_resource(shared_attributes)
         self._context: Context | None = None
         self._refused: dict[str, UnsupportedKernelError] = {}
         self._watcher: Watcher | None = None

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from otel_gpu.discovery import procfs
+from otel_gpu.discovery.instances import instance_of_process
 from otel_gpu.discovery.libraries import Library
 from otel_gpu.discovery.processes import Process, ProcessTable
 from otel_gpu.discovery.watch import Watcher
@@ -230,11 +232,14 @@ def test_a_process_that_says_it_is_another_is_shown_as_what_it_is(tmp_path: Path
         ) as agent:
             agent.wait_attached()
             program.run_phase()
+            instance = instance_of_process(program.pid, procfs.stat(program.pid).start_ticks)
             truth = program.finish()
             agent.stop()
 
     exported = read_metrics(tmp_path / "out")
     comparison.assert_launches(exported.of(truth.pid), truth)
+    assert {s.resource["service.instance.id"] for s in exported.of(truth.pid).samples} == {instance}
+    assert all(s.resource["service.name"] and s.resource["service.instance.id"] for s in exported.samples)
     (of_agent,) = {s.resource["rack"] for s in exported.samples if s.resource.get("service.name") == "watcher"}
     assert of_agent == "4"
     assert {s.resource.get("rack") for s in exported.of(truth.pid).samples} == {None}
