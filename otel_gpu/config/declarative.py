@@ -30,6 +30,7 @@ _TLS = {
     "insecure": "insecure",
 }
 _TEMPORALITIES = {"cumulative": "cumulative", "delta": "delta", "low_memory": "delta"}
+_HISTOGRAMS = {"explicit_bucket_histogram": "explicit", "base2_exponential_bucket_histogram": "exponential"}
 _NO_LIMIT_MS = 86_400_000
 _MAX_EXPORTERS = 100
 
@@ -161,7 +162,8 @@ class _Reading:
             found["encoding"] = "proto" if encoding == "protobuf" else encoding
         if (temporality := section.get("temporality_preference")) is not None:
             found["temporality"] = _TEMPORALITIES.get(str(temporality), temporality)
-        self._without_effect(section, "default_histogram_aggregation", where)
+        if (aggregation := section.get("default_histogram_aggregation")) is not None:
+            found["histograms"] = _HISTOGRAMS.get(str(aggregation), aggregation)
         return found
 
     def _headers(self, section: Mapping[str, object], where: str) -> dict[str, str]:

@@ -73,9 +73,10 @@ VARIABLES = (
     _otlp("CLIENT_KEY", "a file in PEM"),
     _otlp("INSECURE", "`true`: no TLS, where the endpoint has no scheme"),
     OtelVariable("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "`cumulative`, `delta` or `lowmemory`"),
-    *_without(
+    OtelVariable(
         "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
-        "histograms are exponential, as they are counted in the kernel",
+        "`base2_exponential_bucket_histogram` (default, as they are counted) or `explicit_bucket_histogram`: bounds are powers "
+        "of two",
     ),
     *_without("OTEL_METRIC_EXPORT_TIMEOUT", "an export is retried for as long as its exporter says"),
     *_without("OTEL_METRICS_EXEMPLAR_FILTER", "points have no exemplars"),

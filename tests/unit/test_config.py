@@ -323,6 +323,7 @@ class TestVariables:
                     "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/cert.pem",
                     "OTEL_EXPORTER_OTLP_INSECURE": "TRUE",
                     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "Delta",
+                    "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "explicit_bucket_histogram",
                 }
             )
         )
@@ -338,6 +339,7 @@ class TestVariables:
             cert_file="/cert.pem",
             insecure=True,
             temporality="delta",
+            histograms="explicit",
         )
 
     def test_a_signals_own_goes_first(self) -> None:

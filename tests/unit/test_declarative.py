@@ -39,6 +39,7 @@ meter_provider:
             timeout: 2500
             encoding: json
             temporality_preference: low_memory
+            default_histogram_aggregation: explicit_bucket_histogram
             tls: {certificate_file: /ca.pem, client_key_file: /key.pem, client_certificate_file: /cert.pem}
     - periodic: {exporter: {console: }}
     - pull: {exporter: {prometheus/development: {host: localhost}}}
@@ -84,6 +85,7 @@ def test_resource_and_exporters_are_read(load) -> None:
         key_file="/key.pem",
         cert_file="/cert.pem",
         temporality="delta",
+        histograms="explicit",
         signal_endpoints=(("metrics", "https://collector/v1/metrics"),),
     )
     assert config.exporter("otlp_grpc/traces2", "traces") == OtlpSettings(

@@ -45,7 +45,11 @@ class ProtobufEncoding:
     def metrics(self) -> EncodesSeries:
         from ..wire.metrics_protobuf import MetricsEncoder
 
-        return MetricsEncoder(self._settings.temporality, max_bytes=self._settings.max_request_bytes)
+        return MetricsEncoder(
+            self._settings.temporality,
+            max_bytes=self._settings.max_request_bytes,
+            histograms=self._settings.histograms,
+        )
 
     def spans(self, batch: Batch[Span]) -> Encoded:
         return batch.requests(self._settings.max_request_bytes)
@@ -66,7 +70,9 @@ class JsonEncoding:
     def metrics(self) -> EncodesSeries:
         from ..wire.metrics_json import JsonMetricsEncoder
 
-        return JsonMetricsEncoder(self._settings.temporality, self._settings.max_request_bytes)
+        return JsonMetricsEncoder(
+            self._settings.temporality, self._settings.max_request_bytes, self._settings.histograms
+        )
 
     def spans(self, batch: Batch[Span]) -> Encoded:
         return self._spans.encode(batch.items)

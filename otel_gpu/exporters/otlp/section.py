@@ -12,7 +12,7 @@ import msgspec
 from ...errors import ConfigError
 from ...values import Duration, parse_duration
 from ..delivery.settings import RetrySettings
-from ..settings import MAX_REQUEST_BYTES, Temporality
+from ..settings import MAX_REQUEST_BYTES, Histograms, Temporality
 from .settings import Compression, OtlpSettings
 
 
@@ -62,6 +62,7 @@ class OtlpSection:
     retry_on_failure: RetrySection = field(default_factory=RetrySection)
     sending_queue: QueueSection = field(default_factory=QueueSection)
     temporality: Temporality = "cumulative"
+    histograms: Histograms = "exponential"
     max_request_bytes: Annotated[int, msgspec.Meta(ge=4096, le=64 << 20)] = MAX_REQUEST_BYTES
 
     def settings(self, base: OtlpSettings, given: Collection[str], where: str) -> OtlpSettings:
@@ -73,6 +74,7 @@ class OtlpSection:
             "compression": self.compression,
             "timeout_s": parse_duration(self.timeout, f"{where}.timeout"),
             "temporality": self.temporality,
+            "histograms": self.histograms,
         }
         values = {k: v for k, v in values.items() if k.removesuffix("_s") in given}
         if "encoding" in given:

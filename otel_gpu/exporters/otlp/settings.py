@@ -7,7 +7,7 @@ from typing import Literal
 
 from ...errors import ConfigError
 from ..delivery.settings import RetrySettings
-from ..settings import MAX_REQUEST_BYTES, Temporality
+from ..settings import MAX_REQUEST_BYTES, Histograms, Temporality
 
 Protocol = Literal["grpc", "http/protobuf", "http/json"]
 Compression = Literal["gzip", "zstd", "none"]
@@ -33,6 +33,7 @@ class OtlpSettings:
     insecure_skip_verify: bool = False
     """TLS without checking the server's certificate."""
     temporality: Temporality = "cumulative"
+    histograms: Histograms = "exponential"
     max_request_bytes: int = MAX_REQUEST_BYTES
     retry: RetrySettings = field(default_factory=RetrySettings)
     queue_size: int = 1000
