@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..errors import ConfigError
+from ..values import parse_endpoint
 
 DEFAULT_INTERVAL_S = 10.0
 _OF_EACH = ("process.", "container.", "telemetry.", "service.instance.")
@@ -26,19 +27,9 @@ class HealthCheckSettings:
     """What is asked for; liveness and readiness are `live` and `ready` below it."""
 
     def __post_init__(self) -> None:
-        host, colon, port = self.endpoint.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535 or "/" in host:
-            raise ConfigError(
-                f"endpoint: {self.endpoint!r} is no HOST:PORT; write one such as localhost:13133 or [::1]:13133"
-            )
+        parse_endpoint(self.endpoint, "localhost:13133")
         if not self.path.startswith("/") or not self.path.isprintable() or not self.path.isascii() or " " in self.path:
             raise ConfigError(f"path: {self.path!r} is no path; write one such as /health")
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host, empty for every address, and the port."""
-        host, _, port = self.endpoint.rpartition(":")
-        return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @dataclass(frozen=True, slots=True)
