@@ -43,6 +43,16 @@ class Variables:
             return None
         return value / 1000
 
+    def number(self, name: str, valid: range) -> int | None:
+        """Return the number that a variable says."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not text.isascii() or not text.isdigit() or int(text[:20]) not in valid:
+            self.ignore(name, f"{_shown(text)} is no number from {valid.start} to {valid.stop - 1}")
+            return None
+        return int(text)
+
     def choice(self, name: str, valid: Mapping[str, str]) -> str | None:
         """Return what `valid` says for the variable's value, in any case."""
         text = self.text(name)

@@ -107,7 +107,8 @@ class _Reading:
         ids: list[str] = []
         intervals = []
         for where, reader in self._listed(provider, "readers", "meter_provider."):
-            self._without_effect(reader, "pull", where)
+            pull = self._section(reader, "pull", where)
+            ids += self._exporter(pull, "metrics", f"{where}pull.")
             periodic = self._section(reader, "periodic", where)
             if (interval := self._value(periodic, "interval", int, f"{where}periodic.")) is not None:
                 intervals.append(max(interval, 1) / 1000)
@@ -135,6 +136,9 @@ class _Reading:
             section = self._section(exporter, kind, place)
             if kind in ("otlp_http", "otlp_grpc"):
                 settings: object = self._otlp(section, signal, kind, f"{place}{kind}.")
+            elif kind == "prometheus/development":
+                host, port = section.get("host") or "localhost", section.get("port") or 9464
+                settings = {"endpoint": f"{host}:{port}"}
             elif kind == "console":
                 settings = None
             else:
@@ -142,7 +146,7 @@ class _Reading:
                 continue
             if len(self._exporters) >= _MAX_EXPORTERS:
                 raise ConfigError(f"{self._path}: more than {_MAX_EXPORTERS} exporters are not believable")
-            component = f"{kind}/{signal}{len(self._exporters) or ''}"
+            component = f"{kind.partition('/')[0]}/{signal}{len(self._exporters) or ''}"
             self._exporters[component] = f"{self._path}: {place}{kind}", settings
             yield component
 

@@ -12,6 +12,7 @@ from .otel_variables import without_effect
 
 _LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error"}
 _EXPORTERS = ("otlp", "console")
+_OF_METRICS = (*_EXPORTERS, "prometheus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Environment(Variables):
     def exporters(self) -> dict[Signal, tuple[str, ...]]:
         """The exporters of each signal; of profiles the specification has no variable yet."""
         found: dict[Signal, tuple[str, ...]] = {"metrics": ("otlp",), "traces": ("otlp",), "profiles": ("otlp",)}
-        metrics = self.listed("OTEL_METRICS_EXPORTER", _EXPORTERS)
+        metrics = self.listed("OTEL_METRICS_EXPORTER", _OF_METRICS)
         traces = self.listed("OTEL_TRACES_EXPORTER", _EXPORTERS)
         if metrics is not None:
             found["metrics"] = metrics

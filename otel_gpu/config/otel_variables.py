@@ -56,9 +56,10 @@ VARIABLES = (
     ),
     OtelVariable("OTEL_LOG_LEVEL", "`debug`, `info`, `warn` or `error`"),
     OtelVariable(
-        "OTEL_METRICS_EXPORTER", "`otlp`, `console`, both as a list, or `none`, when there is no `exporters` section"
+        "OTEL_METRICS_EXPORTER",
+        "`otlp`, `console`, `prometheus`, several as a list, or `none`, when there is no `exporters` section",
     ),
-    OtelVariable("OTEL_TRACES_EXPORTER", "the same for spans; profiles go to `otlp`"),
+    OtelVariable("OTEL_TRACES_EXPORTER", "the same for spans, without `prometheus`; profiles go to `otlp`"),
     OtelVariable("OTEL_METRIC_EXPORT_INTERVAL", "milliseconds; 10000 unless set"),
     _otlp(
         "ENDPOINT",
@@ -78,9 +79,10 @@ VARIABLES = (
         "`base2_exponential_bucket_histogram` (default, as they are counted) or `explicit_bucket_histogram`: bounds are powers "
         "of two",
     ),
+    OtelVariable("OTEL_EXPORTER_PROMETHEUS_HOST", "where Prometheus scrapes the agent; `localhost` unless set"),
+    OtelVariable("OTEL_EXPORTER_PROMETHEUS_PORT", "the port of it; 9464 unless set"),
     *_without("OTEL_METRIC_EXPORT_TIMEOUT", "an export is retried for as long as its exporter says"),
     *_without("OTEL_METRICS_EXEMPLAR_FILTER", "points have no exemplars"),
-    *_without("OTEL_EXPORTER_PROMETHEUS_HOST OTEL_EXPORTER_PROMETHEUS_PORT", "there is no such exporter"),
     *_without(
         "OTEL_PROPAGATORS",
         "requests that are observed are followed by W3C's traceparent, and the agent makes none itself",

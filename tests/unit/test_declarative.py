@@ -11,6 +11,7 @@ from otel_gpu.config.declarative import from_file
 from otel_gpu.config.model import Config
 from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.otlp.settings import OtlpSettings
+from otel_gpu.exporters.prometheus.settings import PrometheusSettings
 
 FULL = """
 file_format: "1.0-rc.2"
@@ -42,7 +43,7 @@ meter_provider:
             default_histogram_aggregation: explicit_bucket_histogram
             tls: {certificate_file: /ca.pem, client_key_file: /key.pem, client_certificate_file: /cert.pem}
     - periodic: {exporter: {console: }}
-    - pull: {exporter: {prometheus/development: {host: localhost}}}
+    - pull: {exporter: {prometheus/development: {port: "${PORT:-9000}"}}}
   views: []
 tracer_provider:
   processors:
@@ -73,8 +74,13 @@ def test_resource_and_exporters_are_read(load) -> None:
         "spare": "true",
         "empty": "",
     }
-    assert config.pipelines["metrics"].exporters == ("otlp_http/metrics", "console/metrics1")
-    assert config.pipelines["traces"].exporters == ("otlp_grpc/traces2",)
+    assert config.pipelines["metrics"].exporters == (
+        "otlp_http/metrics",
+        "console/metrics1",
+        "prometheus/metrics2",
+    )
+    assert config.exporter("prometheus/metrics2", "metrics") == PrometheusSettings("localhost:9000")
+    assert config.pipelines["traces"].exporters == ("otlp_grpc/traces3",)
     assert config.exporter("otlp_http/metrics", "metrics") == OtlpSettings(
         protocol="http/json",
         endpoint="http://localhost:4317",
@@ -88,7 +94,7 @@ def test_resource_and_exporters_are_read(load) -> None:
         histograms="explicit",
         signal_endpoints=(("metrics", "https://collector/v1/metrics"),),
     )
-    assert config.exporter("otlp_grpc/traces2", "traces") == OtlpSettings(
+    assert config.exporter("otlp_grpc/traces3", "traces") == OtlpSettings(
         endpoint="collector:4317", compression="none", insecure=True
     )
 
@@ -99,7 +105,6 @@ def test_what_has_no_effect_is_said(load) -> None:
     assert said == [
         "attribute_limits",
         "meter_provider.views",
-        "meter_provider.readers[2].pull",
         "tracer_provider.sampler",
         "tracer_provider.processors[1].simple.exporter.zipkin",
         "resource.attributes[3].value",

@@ -10,13 +10,15 @@ from otel_gpu.config.otel_variables import VARIABLES, render
 
 
 class _Asked(Mapping[str, str]):
-    """Variables that are not set, and notes which are asked for."""
+    """Variables that are not set but for one, and notes which are asked for."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
 
     def __getitem__(self, name: str) -> str:
         self.names.add(name)
+        if name == "OTEL_METRICS_EXPORTER":
+            return "otlp,prometheus"
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
