@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from ..discovery.selection import Rule
 from ..errors import ConfigError
 from ..values import parse_endpoint
 
@@ -42,6 +43,11 @@ class Discovery:
     """Every GPU process, whatever `pids` says."""
     resource_attributes: dict[str, str] = field(default_factory=dict)
     """What is added to whatever is observed; behind what a process says of itself, but for what holds of the whole host."""
+
+    include: tuple[Rule, ...] = ()
+    """Programs of which one rule or more is so; none: all."""
+    exclude: tuple[Rule, ...] = ()
+    """Programs that are left out of these."""
 
     def __post_init__(self) -> None:
         for key in self.resource_attributes:

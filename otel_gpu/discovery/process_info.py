@@ -79,6 +79,8 @@ class ProcessInfo:
     """Why there may be more arguments and variables."""
     published: tuple[tuple[bytes, Value], ...] = ()
     """What it publishes of itself as its process context, names and values."""
+    user: int | None = None
+    """Who runs it: the real user of the process."""
     start_ticks: int | None = None
     """When the process began: clock ticks after boot."""
 
@@ -99,6 +101,7 @@ def kernel_info(pid: int) -> ProcessInfo:
         comm,
         procfs.executable(pid) or "",
         cgroups=tuple(os.fsdecode(cgroups).splitlines()),
+        user=procfs.user(pid),
         start_ticks=start_ticks,
     )
 

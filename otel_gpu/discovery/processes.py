@@ -25,6 +25,7 @@ from .identification import Identification, Known
 from .process_contexts import ProcessContexts
 from .process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from .resource import Identities
+from .selection import EVERYTHING, Selection
 
 _MAX_ENDED = 4096
 _TRIES = 3
@@ -140,9 +141,14 @@ class Process:
 class ProcessTable:
     """The observed processes. Safe to use from several threads."""
 
-    def __init__(self, extra: Mapping[str, str] = {}, parsers: Parsers | None = None) -> None:
+    def __init__(
+        self,
+        extra: Mapping[str, str] = {},
+        parsers: Parsers | None = None,
+        selection: Selection = EVERYTHING,
+    ) -> None:
         """Without `parsers` only what the kernel knows by itself tells who a process is: not its command, not its variables."""
-        self.identities = Identities(extra)
+        self.identities = Identities(extra, selection)
         self._reader = None if parsers is None else ProcessInfoReader(parsers)
         self._contexts = None if parsers is None else ProcessContexts(parsers)
         self._lock = threading.Lock()

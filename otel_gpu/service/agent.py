@@ -18,6 +18,7 @@ from ..config.factories import processor_factory
 from ..config.model import Config
 from ..config.settings import Pipeline as PipelineSettings
 from ..discovery.procfs import is_alive
+from ..discovery.selection import Selection
 from ..errors import OtelGpuError
 from ..exporters import PipelineExporter
 from ..exporters.fan_out import FanOut, profiles_to, spans_to
@@ -80,6 +81,7 @@ class Agent:
             pids=self._pids,
             resource_attributes=dict(config.resource_attributes),
             shared_attributes=config.discovery.resource_attributes,
+            selection=Selection(config.discovery.include, config.discovery.exclude),
             readings=self._readings,
             health=self.health,
         )
@@ -173,7 +175,7 @@ class Agent:
         pipelines = [
             BatchPipeline(
                 asked.receivers,
-                [method(processor) for processor in self._processors(asked, signal)],
+                [_selected, *(method(processor) for processor in self._processors(asked, signal))],
                 to(exporters.of(signal, asked.exporters), component).export,
             )
             for asked in self._config.pipelines_of(signal)
@@ -316,3 +318,8 @@ class Agent:
                 attrs = {"otel.component.name": name, "outcome": outcome}
                 yield SelfReading(self_metrics.EXPORT_POINTS, points, attrs)
         yield from self._durations.readings()
+
+
+def _selected(items: list[Any]) -> list[Any]:
+    """Return the spans, or the profiles, of whom the operator wants to hear."""
+    return [item for item in items if item.resource.is_selected]

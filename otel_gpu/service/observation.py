@@ -17,6 +17,7 @@ from ..counting.shared import Counting
 from ..discovery.libraries import Library
 from ..discovery.process_devices import DeviceTable
 from ..discovery.processes import Process, ProcessTable
+from ..discovery.selection import EVERYTHING, Selection
 from ..discovery.watch import Watcher
 from ..errors import UnsupportedKernelError
 from ..memory_limit import table_share
@@ -54,6 +55,7 @@ class Observation:
         pids: tuple[int, ...] = (),
         resource_attributes: Mapping[str, str] = {},
         shared_attributes: Mapping[str, str] = {},
+        selection: Selection = EVERYTHING,
         readings: Callable[[], Iterable[SelfReading]] = tuple,
         health: Callable[[], Iterable[Health]] = tuple,
         parsers: Parsers | None = None,
@@ -61,8 +63,8 @@ class Observation:
     ) -> None:
         """`wanted` are settings of receivers by id; nothing is touched before `open`.
 
-        `pids` are the only processes to observe. The agent itself has `resource_attributes`, whatever is observed has
-        `shared_attributes`. `readings` and `health` tell of the parts around the receivers. `counting` are settings of the
+        `pids` are the only processes to observe, and `selection` says which of them. The agent itself has
+        `resource_attributes`, whatever is observed has `shared_attributes`. `readings` and `health` tell of the parts around the receivers. `counting` are settings of the
         receiver that counts for others, where it is not wanted itself.
         """
         self._wanted = dict(wanted)
@@ -73,7 +75,7 @@ class Observation:
         self._readings = readings
         self._health = health
         self.parsers = parsers or Parsers()
-        self.processes = ProcessTable(shared_attributes, self.parsers)
+        self.processes = ProcessTable(shared_attributes, self.parsers, selection)
         self.receivers: dict[str, Receiver] = {}
         """By id, those first that others were made with."""
         self.completed_by: list[Processor] = []
@@ -116,7 +118,8 @@ class Observation:
         return ProcessorContext(component, signal, self._host, self._observed)
 
     def _observed(self) -> list[Resource]:
-        return [process.resource for process in self.processes if not process.ended]
+        found = (process.resource for process in self.processes if not process.ended)
+        return [resource for resource in found if resource.is_selected]
 
     @property
     def places_probes(self) -> bool:

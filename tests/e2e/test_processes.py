@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -254,3 +255,30 @@ def test_a_process_that_says_it_is_another_is_shown_as_what_it_is(tmp_path: Path
     assert cuts["reserved"] == 4
     assert cuts["too_many"] > 900
     assert agent.error_text.count("OTEL_RESOURCE_ATTRIBUTES") == 1
+
+
+def test_only_selected_programs_are_exported(tmp_path: Path) -> None:
+    wanted, excluded, other = (shutil.copy(_storm()[0], tmp_path / name) for name in ("wanted", "excluded", "other"))
+    config = tmp_path / "agent.yaml"
+    config.write_text(
+        f"discovery: {{include: [{{executable: '{tmp_path}/wanted'}}, {{executable: '{tmp_path}/ex*', user: '{os.getuid()}'}}], "
+        "exclude: [{command_line: '*--launches 7*'}]}"
+    )
+    with Agent(["--config", str(config), *_file(tmp_path)], tmp_path) as agent:
+        with contextlib.ExitStack() as stack:
+            programs = [
+                stack.enter_context(Program([program, "--launches", launches, "--gate"], tmp_path))
+                for program, launches in ((wanted, "100"), (excluded, "7"), (other, "50"))
+            ]
+            for program in programs:
+                program.ready()
+            agent.wait_attached()
+            for program in programs:
+                program.run_phase()
+            truth, *_ = [program.finish() for program in programs]
+        agent.stop()
+
+    exported = read_metrics(tmp_path / "out")
+    comparison.assert_launches(exported.of(truth.pid), truth)
+    paths = {s.resource.get("process.executable.path") for s in exported.samples} - {None}
+    assert paths == {str(wanted)}
