@@ -82,7 +82,7 @@ VARIABLES = (
     OtelVariable("OTEL_EXPORTER_PROMETHEUS_HOST", "where Prometheus scrapes the agent; `localhost` unless set"),
     OtelVariable("OTEL_EXPORTER_PROMETHEUS_PORT", "the port of it; 9464 unless set"),
     *_without("OTEL_METRIC_EXPORT_TIMEOUT", "an export is retried for as long as its exporter says"),
-    *_without("OTEL_METRICS_EXEMPLAR_FILTER", "points have no exemplars"),
+    *_without("OTEL_METRICS_EXEMPLAR_FILTER", "buckets have the exemplars that the agent has"),
     *_without(
         "OTEL_PROPAGATORS",
         "requests that are observed are followed by W3C's traceparent, and the agent makes none itself",

@@ -21,6 +21,7 @@ from otel_gpu.exporters.prometheus.names import family
 from otel_gpu.exporters.prometheus.settings import PrometheusSettings
 from otel_gpu.privileges import Capability
 from otel_gpu.rights import of_run
+from otel_gpu.signals.exemplars import Exemplar
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 
 CALLS = MetricSpec("gpu.cuda.kernel.launch.calls", "{call}", Instrument.COUNTER, "Launches \\ of\nkernels.")
@@ -101,6 +102,23 @@ def test_every_series_is_scraped_with_job_and_instance(
     edges = [sample(found, f"{name}_bucket", le=le, **of) for le in ("0.00048828125", "0.0009765625", "512.0", "+Inf")]
     assert edges == [2, 5, 5, 6]
     assert exporter.stats().sent_points == len(store) == 3
+
+
+def test_openmetrics_leads_from_a_bucket_to_its_trace(exporter: PrometheusExporter) -> None:
+    waits = Buckets({-11: 1}, 0.0006)
+    waits.note(-11, Exemplar(0.0006, 2_000_000_000, bytes([1] * 16), bytes([2] * 8)))
+    store = store_of(Measurement(TRAIN, WAITS, (), waits))
+    exporter.export_metrics(store, 2)
+
+    [found] = [
+        (one.labels["le"], one.exemplar)
+        for of_name in parse_openmetrics(scrape(exporter, "application/openmetrics-text")[1])
+        for one in of_name.samples
+        if one.exemplar
+    ]
+
+    assert found[0] == "0.0009765625"
+    assert (found[1].labels, found[1].value) == ({"trace_id": "01" * 16, "span_id": "02" * 8}, 0.0006)
 
 
 def test_pipelines_are_scraped_together(exporter: PrometheusExporter) -> None:

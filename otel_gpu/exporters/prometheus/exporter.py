@@ -1,13 +1,12 @@
 """How do metrics reach a Prometheus that scrapes? Each interval's are kept, and written for whoever asks for them.
 
-In Prometheus's text format, or as OpenMetrics for who accepts that. There are no exemplars: a point of this agent has none.
+In Prometheus's text format, or as OpenMetrics, which has exemplars, for who accepts that.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -80,13 +79,12 @@ class PrometheusExporter(PipelineExporter):
     def _answer(self, request: Request) -> Answer:
         if request.path != self._path:
             return Answer(404)
-        began = time.monotonic()
         with self._lock:
             kept = list(self._kept.values())
         is_openmetrics = _OPENMETRICS in request.accept
         write = openmetrics.exposition.generate_latest if is_openmetrics else exposition.generate_latest
         body = write(merged(kept))
-        self._tally.add(sent=sum(one.points for one in kept), requests=1, seconds=time.monotonic() - began)
+        self._tally.add(sent=sum(one.points for one in kept), requests=1)
         if is_openmetrics:
             return Answer(200, body, f"{_OPENMETRICS}; version=1.0.0; charset=utf-8")
         return Answer(200, body, "text/plain; version=0.0.4; charset=utf-8")

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from prometheus_client.core import Exemplar as SpanExemplar
 from prometheus_client.core import Metric
 
+from ...signals.exemplars import Exemplar
 from ...signals.metrics import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series
 from ..wire.explicit_bounds import explicit_bounds
 from .names import family, labels
@@ -90,13 +92,23 @@ class Families:
 
 def _add_histogram(metric: Metric, name: str, spec: MetricSpec, of_series: dict[str, str], value: Buckets) -> None:
     bounds = explicit_bounds(spec)
+    exemplars = {0 if index is None else bounds.position(index): one for index, one in value.exemplars.items()}
     total = 0
-    for bound, count in zip((*bounds.values, math.inf), bounds.counts(value), strict=True):
+    for position, (bound, count) in enumerate(zip((*bounds.values, math.inf), bounds.counts(value), strict=True)):
         total += count
         edge = "+Inf" if bound == math.inf else repr(bound)
-        metric.add_sample(f"{name}_bucket", {**of_series, "le": edge}, total)
+        metric.add_sample(
+            f"{name}_bucket", {**of_series, "le": edge}, total, exemplar=_exemplar(exemplars.get(position))
+        )
     metric.add_sample(f"{name}_count", of_series, value.count)
     metric.add_sample(f"{name}_sum", of_series, value.sum)
+
+
+def _exemplar(exemplar: Exemplar | None) -> SpanExemplar | None:
+    if exemplar is None:
+        return None
+    of_span = {"trace_id": exemplar.trace_id.hex(), "span_id": exemplar.span_id.hex()}
+    return SpanExemplar(of_span, exemplar.value, exemplar.time_ns / 1e9)
 
 
 def _target(resource: Resource) -> dict[str, str]:

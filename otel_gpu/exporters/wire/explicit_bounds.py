@@ -25,10 +25,13 @@ class ExplicitBounds:
         found = [0] * (len(self.values) + 1)
         found[0] = histogram.zero_count
         for index, count in histogram.counts.items():
-            # Bucket i ends at 2**(i + 1), which is in the bucket of the next bound.
-            position = -((self.first - index - 1) // self.step)
-            found[min(max(position, 0), len(self.values))] += count
+            found[self.position(index)] += count
         return found
+
+    def position(self, index: int) -> int:
+        """Return in which bucket an exponential one lies."""
+        # Bucket i ends at 2**(i + 1), which is in the bucket of the next bound.
+        return min(max(-((self.first - index - 1) // self.step), 0), len(self.values))
 
 
 _RANGES = {
