@@ -140,8 +140,9 @@ format: setup ## put code into the house's shape
 	$(Q)$(if $(C_FORMATTED),$(BIN)/clang-format -i $(C_FORMATTED))
 
 .PHONY: docs
-docs: $(VENV)/.complete ## write docs/telemetry.md from the registry
+docs: $(VENV)/.complete ## write docs/telemetry.md and docs/variables.md from what is declared
 	$(Q)$(BIN)/python -c "import sys; from otel_gpu.telemetry import render; sys.stdout.write(render())" > docs/telemetry.md.new && mv docs/telemetry.md.new docs/telemetry.md
+	$(Q)$(BIN)/python -c "import sys; from otel_gpu.config.otel_variables import render; sys.stdout.write(render())" > docs/variables.md.new && mv docs/variables.md.new docs/variables.md
 
 .PHONY: bench
 bench: ground ## measure, and print the table that the README quotes

@@ -22,6 +22,8 @@ class Needs:
     """Files and directories that it writes; they need not be there yet."""
     read: tuple[str, ...] = ()
     """Files of the operator that it reads again while it runs, as keys and certificates are."""
+    listens: tuple[str, ...] = ()
+    """Where it listens, `HOST:PORT`."""
     endpoints: tuple[str, ...] = ()
     """Where it connects to, `HOST:PORT` or a URL, without credentials."""
 

@@ -38,6 +38,7 @@ _OWN: dict[Kind, dict[str, str]] = {
         "file": "file",
         "console": "console",
         "sdk": "sdk",
+        "prometheus": "prometheus",
     },
 }
 """By type: the folder whose module `factory` has the factory, `FACTORY` where no other name is said."""

@@ -11,7 +11,9 @@ from .bpf.link_mode import LinkMode, usable_mode
 from .config.model import Config
 from .config.needs import needs, places_probes
 from .disk_cache import default_directory
+from .needs import Needs
 from .privileges import Capability, held, without
+from .values import parse_endpoint
 
 LOAD = frozenset({Capability.CAP_BPF, Capability.CAP_PERFMON})
 """To load programs, sample the CPU, and hear of processes that start, map and end."""
@@ -58,7 +60,7 @@ def of_run(config: Config) -> Rights:
         looks = any(found.processes for found in wanted)
         needed = Rights(frozenset(), frozenset(), (_reading() if looks else frozenset()) | _writing(written))
     opened = _opening([path for found in wanted for path in found.read])
-    return replace(needed, kept=needed.kept | opened | _listening(config))
+    return replace(needed, kept=needed.kept | opened | _listening(config, wanted))
 
 
 def of_probes(link: LinkMode = "auto", written: Iterable[str | os.PathLike[str]] = ()) -> Rights:
@@ -124,9 +126,10 @@ def _opening(files: Iterable[str]) -> frozenset[Capability]:
         return frozenset() if all(os.access(f, os.R_OK, effective_ids=True) for f in files) else frozenset({read})
 
 
-def _listening(config: Config) -> frozenset[Capability]:
-    """Return what it takes to listen where health is asked for."""
-    ports = [port for e in config.extensions.values() if (port := e.address[1])]
+def _listening(config: Config, wanted: Iterable[Needs]) -> frozenset[Capability]:
+    """Return what it takes to listen where the agent is asked something."""
+    endpoints = [e.endpoint for e in config.extensions.values()] + [e for one in wanted for e in one.listens]
+    ports = [port for endpoint in endpoints if (port := parse_endpoint(endpoint, endpoint)[1])]
     return (
         frozenset({Capability.CAP_NET_BIND_SERVICE}) if min(ports, default=_FREE_PORTS) < _FREE_PORTS else frozenset()
     )

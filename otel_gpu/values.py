@@ -81,6 +81,16 @@ def parse_pairs(text: str, where: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
+def parse_endpoint(endpoint: str, example: str) -> tuple[str, int]:
+    """Return host, empty for every address, and port of `HOST:PORT`; ConfigError, which shows an example, for what is none."""
+    host, colon, port = endpoint.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535 or "/" in host:
+        raise ConfigError(
+            f"endpoint: {endpoint!r} is no HOST:PORT; write one such as {example} or [::1]:{example.rpartition(':')[2]}"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def nearest(name: str, valid: Collection[str]) -> str:
     """Return what to do about a name that is not valid: the nearest one, or all of them."""
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.6)

@@ -59,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     logs.configure(logging.DEBUG if arguments.debug else _LEVELS[config.log_level], timestamps=True)
     if config.disabled:
+        for notice in config.notices:
+            _log.warning("%s", notice)
         _log.warning("OTEL_SDK_DISABLED is true: nothing is observed")
         return 0
     if not config.discovery.everything:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import ConfigError
+from ..signals import Signal
 from ..values import parse_pairs
 from ..variables import Variables
+from .otel_variables import without_effect
 
 _LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error"}
+_EXPORTERS = ("otlp", "console")
+_OF_METRICS = (*_EXPORTERS, "prometheus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +35,35 @@ class Environment(Variables):
         return self.choice("OTEL_LOG_LEVEL", _LOG_LEVELS)
 
     @property
-    def metrics_exporter(self) -> str | None:
-        """OTEL_METRICS_EXPORTER."""
-        return self.choice("OTEL_METRICS_EXPORTER", {n: n for n in ("otlp", "console", "none")})
+    def exporters(self) -> dict[Signal, tuple[str, ...]]:
+        """The exporters of each signal; of profiles the specification has no variable yet."""
+        found: dict[Signal, tuple[str, ...]] = {"metrics": ("otlp",), "traces": ("otlp",), "profiles": ("otlp",)}
+        metrics = self.listed("OTEL_METRICS_EXPORTER", _OF_METRICS)
+        traces = self.listed("OTEL_TRACES_EXPORTER", _EXPORTERS)
+        if metrics is not None:
+            found["metrics"] = metrics
+        if traces is not None:
+            found["traces"] = traces
+        return found
 
     @property
     def resource_attributes(self) -> tuple[tuple[str, str], ...]:
         """OTEL_RESOURCE_ATTRIBUTES with OTEL_SERVICE_NAME in front of its service.name."""
         name = "OTEL_RESOURCE_ATTRIBUTES"
-        pairs = dict(parse_pairs(self.text(name) or "", name))
+        try:
+            pairs = dict(parse_pairs(self.text(name) or "", name))
+        except ConfigError as e:
+            # The specification: with any error the whole value is discarded.
+            self.ignore(name, str(e).removeprefix(f"{name}: "))
+            pairs = {}
         if (service := self.text("OTEL_SERVICE_NAME")) is not None:
             pairs["service.name"] = service
         return tuple(pairs.items())
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What is to be said of variables that have no effect, or whose value has none; to be asked for last."""
+        if self.text("OTEL_CONFIG_FILE") is not None:
+            return ()  # the file stands in their place
+        ignored = [f"{name} is ignored: {why}" for name, why in self.ignored.items()]
+        return (*ignored, *without_effect(self.values))

@@ -65,7 +65,7 @@ def parse(data: bytes, path: str, environ: Mapping[str, str]) -> dict[str, objec
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: expected receivers, processors, exporters and service at the top level")
+        raise ConfigError(f"{path}: expected keys and values at the top level")
     return _Expansion(path, environ).mapping(document, path)
 
 

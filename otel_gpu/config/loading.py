@@ -11,6 +11,8 @@ from .. import registry
 from ..components import Written
 from ..errors import ConfigError
 from ..values import nearest, parse_duration
+from ..variables import Variables
+from . import declarative
 from .environ import Environment
 from .factories import exporter_settings
 from .file import read
@@ -24,6 +26,7 @@ from .settings import (
     Pipeline,
     component_type,
 )
+from .standard import Standard, from_environment
 
 Made = TypeVar("Made")
 
@@ -43,10 +46,14 @@ def load(
     contents = read(os.fspath(path), environ) if path is not None else {}
     where = f"{os.fspath(path)}: " if path is not None else ""
     file = parse(FileSection, contents, where)
-    declared = _Exporters(environment, where)
-    if file.exporters is not None or output is None:
-        for component, value in _declared_exporters(file, environment).items():
-            declared.add(component, value)
+    standard = _standard(environment, where)
+    declared = _Exporters(standard.variables)
+    if file.exporters is not None:
+        for component, value in file.exporters.items():
+            declared.add(component, value, f"{where}exporters.{component}")
+    elif output is None:
+        for component, (place, value) in standard.exporters.items():
+            declared.add(component, value, place)
     values: dict[str, Any] = {}
     if file.receivers is not None:
         values["receivers"] = _components(file.receivers, f"{where}receivers", "receivers")
@@ -59,19 +66,21 @@ def load(
     discovery = parse(Discovery, file.discovery, f"{where}discovery")
     values |= {
         "extensions": _extensions(file, where),
-        "discovery": Discovery(pids) if pids else discovery,
-        "interval_s": _interval_s(file, environment, where),
+        "discovery": replace(discovery, pids=pids, all=False) if pids else discovery,
+        "interval_s": _interval_s(file, standard, where),
         "duration_s": duration_s,
-        "log_level": file.service.telemetry.logs.level or environment.log_level or "info",
-        "resource_attributes": environment.resource_attributes,
-        "disabled": environment.disabled,
+        "log_level": file.service.telemetry.logs.level or standard.log_level or "info",
+        "resource_attributes": standard.resource_attributes,
+        "disabled": standard.disabled,
     }
-    instead = _Exporters(environment, where)
+    instead = _Exporters(standard.variables)
     if output is not None:
-        instead.add_output(output)
+        instead.add_output(output, where)
+    values["notices"] = (*standard.notices, *environment.notices)
     try:
         if output is None:
-            return make(**values, **declared.values(), pipelines=pipelines)
+            usual = standard.usual_exporters if file.exporters is None else {}
+            return make(**values, **declared.values(), pipelines=pipelines, usual_exporters=usual)
         if file.exporters is not None:
             # What stands in a file is right or wrong, whatever goes before it this time.
             make(**values, **declared.values(), pipelines=pipelines)
@@ -81,17 +90,16 @@ def load(
         raise ConfigError(f"{where}{e}") from e
 
 
-def _declared_exporters(file: FileSection, environment: Environment) -> Mapping[str, object]:
-    if file.exporters is not None:
-        return file.exporters
-    name = environment.metrics_exporter or "otlp"
-    return {} if name == "none" else {name: None}
+def _standard(environment: Environment, where: str) -> Standard:
+    if (path := environment.text("OTEL_CONFIG_FILE")) is not None:
+        return declarative.from_file(path, environment.values)
+    return from_environment(environment, where)
 
 
-def _interval_s(file: FileSection, environment: Environment, where: str) -> float:
+def _interval_s(file: FileSection, standard: Standard, where: str) -> float:
     text = file.service.interval
     if text is None:
-        return environment.interval_s or DEFAULT_INTERVAL_S
+        return standard.interval_s or DEFAULT_INTERVAL_S
     interval_s = parse_duration(text, f"{where}service.interval")
     if interval_s < _SHORTEST_INTERVAL_S:
         raise ConfigError(f"{where}service.interval: {text} is too short; 10ms is the least")
@@ -116,7 +124,11 @@ def _components(
     group: registry.Kind | None = None,
     types: Mapping[str, type[Any]] = {},
 ) -> dict[str, Any]:
-    return {c: parse(_settings_of(c, types, where, group), value, f"{where}.{c}") for c, value in declared.items()}
+    found = {}
+    for component, value in declared.items():
+        place = f"{where}.{component}"
+        found[component] = parse(_settings_of(component, types, place, group), value, place)
+    return found
 
 
 def _settings_of(component: str, types: Mapping[str, type[Any]], where: str, group: registry.Kind | None) -> type[Any]:
@@ -127,7 +139,7 @@ def _settings_of(component: str, types: Mapping[str, type[Any]], where: str, gro
     if group is not None and (factory := registry.find(group, kind)) is not None:
         return factory.settings
     known = [*types, *(registry.names(group) if group is not None else ())]
-    raise ConfigError(f"{where}.{component}: there is no such component; {nearest(kind, known)}")
+    raise ConfigError(f"{where}: there is no such component; {nearest(kind, known)}")
 
 
 def _pipeline(section: object, where: str) -> Pipeline:
@@ -141,9 +153,8 @@ def _pipeline(section: object, where: str) -> Pipeline:
 class _Exporters:
     """The exporters' settings, by id, and by id and signal where those differ."""
 
-    def __init__(self, environment: Environment, where: str) -> None:
-        self._environment = environment
-        self._where = where
+    def __init__(self, variables: Variables) -> None:
+        self._variables = variables
         self.by_id: dict[str, ExporterSettings] = {}
         self.by_signal: dict[tuple[str, str], ExporterSettings] = {}
 
@@ -151,22 +162,21 @@ class _Exporters:
         """Return what a Config takes of them."""
         return {"exporters": self.by_id, "signal_exporters": self.by_signal}
 
-    def add_output(self, output: str) -> None:
+    def add_output(self, output: str, where: str) -> None:
         """Add what `--output` names."""
         kind, _, argument = output.partition(":")
         if output in {"console", "otlp"}:
-            self.add(output, None)
+            self.add(output, None, f"{where}exporters.{output}")
         elif kind == "file" and argument:
-            self.add(kind, {"path": argument})
+            self.add(kind, {"path": argument}, f"{where}exporters.{kind}")
         else:
             shown = f"{kind}:…" if argument else output  # an endpoint, perhaps, with credentials in it
             raise ConfigError(f"--output {shown}: not understood; write file:DIRECTORY, console or otlp")
 
-    def add(self, component: str, value: object) -> None:
-        """Add one of the file's exporters."""
-        where = f"{self._where}exporters"
-        settings: Any = parse(_settings_of(component, {}, where, "exporters"), value, f"{where}.{component}")
+    def add(self, component: str, value: object, where: str) -> None:
+        """Add an exporter whose settings stand at `where`."""
+        settings: Any = parse(_settings_of(component, {}, where, "exporters"), value, where)
         keys = frozenset(value) if isinstance(value, dict) else frozenset()
-        by_signal = exporter_settings(component, settings, Written(keys, f"{where}.{component}", self._environment))
+        by_signal = exporter_settings(component, settings, Written(keys, where, self._variables))
         self.by_id[component] = usual = next(iter(by_signal.values()))
         self.by_signal |= {(component, signal): one for signal, one in by_signal.items() if one != usual}

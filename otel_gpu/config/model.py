@@ -34,9 +34,6 @@ from .settings import (
 
 _SIGNALS: dict[str, Signal] = {signal: signal for signal in SIGNALS}
 _ADD = "add an otlp or a file exporter"
-_OF_THE_AGENT = ("service.", "process.", "telemetry.", "container.", "k8s.")
-"""Attributes that say who and where the agent is: a webhook sets those of its pod, and they hold for no other."""
-_OF_THE_HOST = ("k8s.cluster.", "k8s.node.")
 
 
 def _default_receivers() -> Mapping[str, ReceiverSettings]:
@@ -75,16 +72,28 @@ class Config:
     """Stop after this long; None runs until told to stop."""
     log_level: LogLevel = "info"
     resource_attributes: tuple[tuple[str, str], ...] = ()
-    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME of the agent."""
+    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME: whose they are, the agent's; of what is observed they say nothing."""
     disabled: bool = False
     """OTEL_SDK_DISABLED: nothing is to be observed or sent."""
     signal_exporters: Mapping[tuple[str, str], ExporterSettings] = field(default_factory=dict)
     """By id and signal: where a signal's own variables say otherwise than `exporters`."""
+    usual_exporters: Mapping[Signal, tuple[str, ...]] = field(default_factory=dict)
+    """By signal: where it goes when no pipeline says so; else to all that can carry it."""
+    notices: tuple[str, ...] = field(default=(), compare=False)
+    """What of the variables has no effect, to be said at the start."""
 
     def __post_init__(self) -> None:
         if not self.pipelines:
             object.__setattr__(self, "pipelines", self._everything())
-        for name in ("receivers", "processors", "exporters", "pipelines", "extensions", "signal_exporters"):
+        for name in (
+            "receivers",
+            "processors",
+            "exporters",
+            "pipelines",
+            "extensions",
+            "signal_exporters",
+            "usual_exporters",
+        ):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         for pipeline_id, pipeline in self.pipelines.items():
             self._check(pipeline_id, pipeline)
@@ -121,7 +130,9 @@ class Config:
         return signal in exporter_factory(component).signals
 
     def exporters_of(self, signal: Signal) -> tuple[str, ...]:
-        """Return the exporters that can carry a signal; ConfigError when there are only others."""
+        """Return the exporters that a signal goes to when nothing is said of it; ConfigError when none of them can carry it."""
+        if signal in self.usual_exporters:
+            return self.usual_exporters[signal]
         able = tuple(component for component in self.exporters if self.carries(component, signal))
         if self.exporters and not able:
             raise ConfigError(f"{signal} leave by OTLP or in files, not by {', '.join(self.exporters)}; {_ADD}")
@@ -167,15 +178,6 @@ class Config:
                 check(self.exporter(component, signal), signal)
         except ConfigError as e:
             raise ConfigError(f"exporters.{component}: {e}") from None
-
-    @property
-    def shared_attributes(self) -> dict[str, str]:
-        """What holds for observed processes too: all resource attributes but those that say who the agent is."""
-        return {
-            key: value
-            for key, value in self.resource_attributes
-            if key.startswith(_OF_THE_HOST) or not key.startswith(_OF_THE_AGENT)
-        }
 
     @property
     def signals(self) -> set[str]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import msgspec
 
+from ..discovery.selection import Rule
 from ..errors import ConfigError
+from ..values import parse_endpoint
 
 DEFAULT_INTERVAL_S = 10.0
+_OF_EACH = ("process.", "container.", "telemetry.", "service.instance.")
+"""What tells one process from another."""
 
 LogLevel = Literal["debug", "info", "warn", "error"]
 
@@ -24,19 +28,9 @@ class HealthCheckSettings:
     """What is asked for; liveness and readiness are `live` and `ready` below it."""
 
     def __post_init__(self) -> None:
-        host, colon, port = self.endpoint.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535 or "/" in host:
-            raise ConfigError(
-                f"endpoint: {self.endpoint!r} is no HOST:PORT; write one such as localhost:13133 or [::1]:13133"
-            )
+        parse_endpoint(self.endpoint, "localhost:13133")
         if not self.path.startswith("/") or not self.path.isprintable() or not self.path.isascii() or " " in self.path:
             raise ConfigError(f"path: {self.path!r} is no path; write one such as /health")
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host, empty for every address, and the port."""
-        host, _, port = self.endpoint.rpartition(":")
-        return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +41,21 @@ class Discovery:
     """These; none means all."""
     all: bool = False
     """Every GPU process, whatever `pids` says."""
+    resource_attributes: dict[str, str] = field(default_factory=dict)
+    """What is added to whatever is observed; behind what a process says of itself, but for what holds of the whole host."""
+
+    include: tuple[Rule, ...] = ()
+    """Programs of which one rule or more is so; none: all."""
+    exclude: tuple[Rule, ...] = ()
+    """Programs that are left out of these."""
+
+    def __post_init__(self) -> None:
+        for key in self.resource_attributes:
+            if not key or key.lower().startswith(_OF_EACH):
+                raise ConfigError(
+                    f"resource_attributes: {key!r} cannot be the same of all that is observed; leave it out, or name a cluster, an "
+                    "environment or a team"
+                )
 
     @property
     def everything(self) -> bool:

@@ -79,15 +79,19 @@ class ProcessInfo:
     """Why there may be more arguments and variables."""
     published: tuple[tuple[bytes, Value], ...] = ()
     """What it publishes of itself as its process context, names and values."""
+    user: int | None = None
+    """Who runs it: the real user of the process."""
+    start_ticks: int | None = None
+    """When the process began: clock ticks after boot."""
 
 
 def kernel_info(pid: int) -> ProcessInfo:
     """Return what the kernel knows of a process by itself; of one that is gone only what it still tells."""
-    parent_pid, comm = None, ""
+    parent_pid, comm, start_ticks = None, "", None
     cgroups = b""
     try:
         status = procfs.stat(pid)
-        parent_pid, comm = status.parent, status.comm
+        parent_pid, comm, start_ticks = status.parent, status.comm, status.start_ticks
         cgroups = procfs.read(pid, "cgroup")
     except (ProcessGoneError, OSError):
         pass
@@ -97,6 +101,8 @@ def kernel_info(pid: int) -> ProcessInfo:
         comm,
         procfs.executable(pid) or "",
         cgroups=tuple(os.fsdecode(cgroups).splitlines()),
+        user=procfs.user(pid),
+        start_ticks=start_ticks,
     )
 
 

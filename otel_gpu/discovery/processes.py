@@ -8,6 +8,7 @@ kernel comes with what the kernel knows of it, so that it has its name even if i
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -24,10 +25,12 @@ from .identification import Identification, Known
 from .process_contexts import ProcessContexts
 from .process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from .resource import Identities
+from .selection import EVERYTHING, Selection
 
 _MAX_ENDED = 4096
 _TRIES = 3
 """A program that is another one each time that it is looked at is taken for the last."""
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _HELD_S = 5.0
 """How long the kernel may still be at a program that /proc says has ended."""
 
@@ -40,6 +43,11 @@ class Began:
     """Its process, CLOCK_BOOTTIME."""
     executions: int
     """How often that had called exec."""
+
+    @property
+    def start_ticks(self) -> int:
+        """When its process began as /proc says it: clock ticks after boot."""
+        return self.start_ns * _TICKS_PER_S // 10**9
 
 
 class KernelProgram(Protocol):
@@ -133,9 +141,14 @@ class Process:
 class ProcessTable:
     """The observed processes. Safe to use from several threads."""
 
-    def __init__(self, extra: Mapping[str, str] = {}, parsers: Parsers | None = None) -> None:
+    def __init__(
+        self,
+        extra: Mapping[str, str] = {},
+        parsers: Parsers | None = None,
+        selection: Selection = EVERYTHING,
+    ) -> None:
         """Without `parsers` only what the kernel knows by itself tells who a process is: not its command, not its variables."""
-        self.identities = Identities(extra)
+        self.identities = Identities(extra, selection)
         self._reader = None if parsers is None else ProcessInfoReader(parsers)
         self._contexts = None if parsers is None else ProcessContexts(parsers)
         self._lock = threading.Lock()
@@ -175,6 +188,7 @@ class ProcessTable:
 
     def announced(self, exec_id: int, began: Began, info: ProcessInfo, *, is_whole: bool, late: bool) -> Process:
         """Take in what the kernel said of a program that showed itself; `is_whole` where that is all there is."""
+        info = replace(info, start_ticks=began.start_ticks)
         running = (exec_id, began)
         with self._lock:
             known = self._find(info.pid, exec_id)
@@ -298,7 +312,8 @@ class ProcessTable:
         """Take in a program that is gone, and of which nothing is known but what the kernel keeps of it."""
         info, began = ProcessInfo(program.pid, unread=Unread.ENDED), _BEFORE_ALL
         if state is not None:
-            info, began = replace(info, parent_pid=state.parent or None, comm=state.comm), state.began
+            began = state.began
+            info = replace(info, parent_pid=state.parent or None, comm=state.comm, start_ticks=began.start_ticks)
         process = _made(program.pid, self._known_by(info), (program.exec_id, began), -1)
         process.late = True
         return self._insert(process)

@@ -51,6 +51,15 @@ def stat(pid: int) -> Stat:
     return Stat(comm, fields[0].decode(), int(fields[1]), int(fields[19]), int(fields[45]))
 
 
+def user(pid: int) -> int | None:
+    """Return the real user of a process; None where that is not to know."""
+    try:
+        fields = dict(line.split(b":", 1) for line in read(pid, "status").splitlines() if b":" in line)
+        return int(fields[b"Uid"].split()[0])
+    except (ProcessGoneError, OSError, KeyError, ValueError, IndexError):
+        return None
+
+
 def is_alive(pid: int) -> bool:
     """Say whether any thread of a process still runs, as far as it can be known."""
     try:

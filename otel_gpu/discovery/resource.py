@@ -8,22 +8,22 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..printable import escaped
 from ..signals.metrics import AttributeValue, Resource, attributes
+from .containers import container_id, pod_uid
 from .host import host
+from .instances import instance_of_process
 from .process_info import ProcessInfo, Unread
 from .resource_variables import MAX_VALUE, Cut, own_attributes
+from .selection import EVERYTHING, Selection
 
 _log = logging.getLogger(__name__)
 
-_CONTAINER_ID = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?=/|$)")
-_POD_UID = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*(t|d)?$")
 _MAX_PATH = 1024
 """Characters kept of a path or a command."""
-_MAX_CGROUP = 4096
 _MAX_LOGGED = 100
 """Programs of which the log says what was cut; a host that starts liars all the time must not fill it."""
 _OF_THE_HOST = ("host.", "os.", "cloud.", "k8s.cluster.", "k8s.node.")
@@ -41,15 +41,18 @@ class Identity:
 def identify(info: ProcessInfo, of_host: Mapping[str, AttributeValue], shared: Mapping[str, str] = {}) -> Identity:
     """Return who a program is.
 
-    What was observed goes before what the program says of itself, and that before `shared`, the agent's own
-    OTEL_RESOURCE_ATTRIBUTES, but for what these say of the host. service.name is what the program says, else its
+    What was observed goes before what the program says of itself, and that before `shared`, what the operator says of
+    all that is observed, but for what this says of the host. service.name is what the program says, else its
     executable, else, for an interpreter, the script it runs.
     """
     place = {key: value for key, value in shared.items() if key.startswith(_OF_THE_HOST)}
     observed: dict[str, AttributeValue] = {**of_host, **place, **_observed(info)}
     own = own_attributes(dict(info.variables), observed, info.published)
     name = service_name(info.executable or info.comm, info.arguments)
-    named: dict[str, AttributeValue] = {"service.name": escaped(name, MAX_VALUE) or "unknown_service"}
+    named: dict[str, AttributeValue] = {
+        "service.name": escaped(name, MAX_VALUE) or "unknown_service",
+        "service.instance.id": instance_of_process(info.pid, info.start_ticks),
+    }
     return Identity(Resource(attributes({**named, **shared, **dict(own.attributes), **observed})), own.cuts)
 
 
@@ -75,8 +78,9 @@ def service_name(executable: str, arguments: Sequence[str]) -> str:
 class Identities:
     """Says who programs are, and counts what was cut of their own words. Safe to use from several threads."""
 
-    def __init__(self, shared: Mapping[str, str] = {}) -> None:
+    def __init__(self, shared: Mapping[str, str] = {}, selection: Selection = EVERYTHING) -> None:
         self._shared = dict(shared)
+        self._selection = selection
         self._lock = threading.Lock()
         self._cuts: Counter[Cut] = Counter()
         self._unread: Counter[Unread] = Counter()
@@ -86,6 +90,8 @@ class Identities:
     def of_program(self, info: ProcessInfo) -> Resource:
         """Return the resource of a program; to be asked once for each."""
         identity = identify(info, host(), self._shared)
+        if not self._selection.wants(info):
+            return replace(identity.resource, is_selected=False)
         if identity.cuts:
             self._count(info.pid, identity)
         if info.unread is not None:
@@ -144,15 +150,8 @@ def _observed(info: ProcessInfo) -> dict[str, AttributeValue]:
         found["process.executable.name"] = escaped(name, MAX_VALUE)
     if info.arguments:
         found["process.command"] = escaped(info.arguments[0], _MAX_PATH)
-    return found | _container(info.cgroups)
-
-
-def _container(cgroups: Sequence[str]) -> dict[str, AttributeValue]:
-    found: dict[str, AttributeValue] = {}
-    for line in cgroups:
-        path = line[:_MAX_CGROUP].split(":", 2)[-1]
-        if ids := _CONTAINER_ID.findall(path):
-            found["container.id"] = ids[-1]
-        if uid := _POD_UID.search(path):
-            found["k8s.pod.uid"] = uid.group(1).replace("_", "-")
+    if (container := container_id(info.cgroups)) is not None:
+        found["container.id"] = container
+    if (pod := pod_uid(info.cgroups)) is not None:
+        found["k8s.pod.uid"] = pod
     return found

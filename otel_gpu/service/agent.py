@@ -18,6 +18,7 @@ from ..config.factories import processor_factory
 from ..config.model import Config
 from ..config.settings import Pipeline as PipelineSettings
 from ..discovery.procfs import is_alive
+from ..discovery.selection import Selection
 from ..errors import OtelGpuError
 from ..exporters import PipelineExporter
 from ..exporters.fan_out import FanOut, profiles_to, spans_to
@@ -79,7 +80,8 @@ class Agent:
             config.used_receivers,
             pids=self._pids,
             resource_attributes=dict(config.resource_attributes),
-            shared_attributes=config.shared_attributes,
+            shared_attributes=config.discovery.resource_attributes,
+            selection=Selection(config.discovery.include, config.discovery.exclude),
             readings=self._readings,
             health=self.health,
         )
@@ -108,6 +110,8 @@ class Agent:
             raise OtelGpuError("this agent is started already; stop it first, or make another one")
         if self._finished.is_set():
             self._begin_anew()
+        for notice in self._config.notices:
+            _log.warning("%s", notice)
         if self._config.disabled:
             _log.info("OTEL_SDK_DISABLED is set: nothing is observed")
             self._finished.set()
@@ -171,7 +175,7 @@ class Agent:
         pipelines = [
             BatchPipeline(
                 asked.receivers,
-                [method(processor) for processor in self._processors(asked, signal)],
+                [_selected, *(method(processor) for processor in self._processors(asked, signal))],
                 to(exporters.of(signal, asked.exporters), component).export,
             )
             for asked in self._config.pipelines_of(signal)
@@ -314,3 +318,8 @@ class Agent:
                 attrs = {"otel.component.name": name, "outcome": outcome}
                 yield SelfReading(self_metrics.EXPORT_POINTS, points, attrs)
         yield from self._durations.readings()
+
+
+def _selected(items: list[Any]) -> list[Any]:
+    """Return the spans, or the profiles, of whom the operator wants to hear."""
+    return [item for item in items if item.resource.is_selected]

@@ -122,7 +122,9 @@ class Graph:
             return True
 
     def _take_in(self, receiver: str, measurements: list[Measurement]) -> None:
-        measurements = self._processed(self._completed_by, measurements)
+        # What completes them may need those of all programs, as a device's total does.
+        completed = self._processed(self._completed_by, measurements)
+        measurements = [m for m in completed if m.resource.is_selected]
         for pipeline, lifetimes in self._pipelines:
             if receiver not in pipeline.receivers:
                 continue

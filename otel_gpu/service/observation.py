@@ -14,10 +14,10 @@ from ..components.receivers import LibraryReceiver, Receiver, SelfMeasuring, Sup
 from ..config.factories import receiver_factory
 from ..config.settings import component_type
 from ..counting.shared import Counting
-from ..discovery.host import host
 from ..discovery.libraries import Library
 from ..discovery.process_devices import DeviceTable
 from ..discovery.processes import Process, ProcessTable
+from ..discovery.selection import EVERYTHING, Selection
 from ..discovery.watch import Watcher
 from ..errors import UnsupportedKernelError
 from ..memory_limit import table_share
@@ -27,10 +27,10 @@ from ..process.parsers import Parsers
 from ..registry import COUNTING
 from ..shortage import require_descriptors
 from ..signals import Signal, self_metrics
-from ..signals.metrics import Resource, SelfReading, attributes
+from ..signals.metrics import Resource, SelfReading
 from ..supervision import Component, Health
 from .ending import Ending
-from .identity import agent_resource
+from .identity import agent_resource, hardware_resource
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +55,7 @@ class Observation:
         pids: tuple[int, ...] = (),
         resource_attributes: Mapping[str, str] = {},
         shared_attributes: Mapping[str, str] = {},
+        selection: Selection = EVERYTHING,
         readings: Callable[[], Iterable[SelfReading]] = tuple,
         health: Callable[[], Iterable[Health]] = tuple,
         parsers: Parsers | None = None,
@@ -62,8 +63,8 @@ class Observation:
     ) -> None:
         """`wanted` are settings of receivers by id; nothing is touched before `open`.
 
-        `pids` are the only processes to observe. The agent itself has `resource_attributes`, whatever is observed has
-        `shared_attributes`. `readings` and `health` tell of the parts around the receivers. `counting` are settings of the
+        `pids` are the only processes to observe, and `selection` says which of them. The agent itself has
+        `resource_attributes`, whatever is observed has `shared_attributes`. `readings` and `health` tell of the parts around the receivers. `counting` are settings of the
         receiver that counts for others, where it is not wanted itself.
         """
         self._wanted = dict(wanted)
@@ -74,12 +75,12 @@ class Observation:
         self._readings = readings
         self._health = health
         self.parsers = parsers or Parsers()
-        self.processes = ProcessTable(shared_attributes, self.parsers)
+        self.processes = ProcessTable(shared_attributes, self.parsers, selection)
         self.receivers: dict[str, Receiver] = {}
         """By id, those first that others were made with."""
         self.completed_by: list[Processor] = []
         """What adds to measurements what several receivers know together."""
-        self._host = Resource(attributes({**host(), **shared_attributes}))
+        self._host = hardware_resource(shared_attributes)
         self._context: Context | None = None
         self._refused: dict[str, UnsupportedKernelError] = {}
         self._watcher: Watcher | None = None
@@ -117,7 +118,8 @@ class Observation:
         return ProcessorContext(component, signal, self._host, self._observed)
 
     def _observed(self) -> list[Resource]:
-        return [process.resource for process in self.processes if not process.ended]
+        found = (process.resource for process in self.processes if not process.ended)
+        return [resource for resource in found if resource.is_selected]
 
     @property
     def places_probes(self) -> bool:

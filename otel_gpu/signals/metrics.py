@@ -58,6 +58,8 @@ class Resource:
     """What a series is about: an observed process, a GPU, or the agent itself."""
 
     attributes: Attributes
+    is_selected: bool = field(default=True, compare=False)
+    """Whether the operator wants to hear of it; of what is not selected nothing reaches a pipeline."""
 
 
 class Buckets:

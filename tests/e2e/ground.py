@@ -108,6 +108,11 @@ def promtool() -> Path:
     return _path("prometheus.sh") / "root" / "usr" / "bin" / "promtool"
 
 
+def prometheus() -> Path:
+    """Return Prometheus."""
+    return _path("prometheus.sh") / "root" / "usr" / "bin" / "prometheus"
+
+
 def verbs() -> Path:
     """Return the directory of libibverbs, its headers and its providers."""
     return _path("verbs.sh")

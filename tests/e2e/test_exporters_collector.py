@@ -11,7 +11,7 @@ from otel_gpu.exporters.file.exporter import FileExporter
 from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import Compression, OtlpSettings, Protocol
-from otel_gpu.exporters.settings import Temporality
+from otel_gpu.exporters.settings import Histograms, Temporality
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from tests.e2e.collector import Collector
 
@@ -48,7 +48,7 @@ def _points(path: Path) -> dict[str, object]:
         for of_resource in json.loads(line)["resourceMetrics"]:
             for scope in of_resource["scopeMetrics"]:
                 for metric in scope["metrics"]:
-                    kind = next(k for k in ("sum", "gauge", "exponentialHistogram") if k in metric)
+                    kind = next(k for k in ("sum", "gauge", "histogram", "exponentialHistogram") if k in metric)
                     data = metric.pop(kind)
                     for point in data.pop("dataPoints"):
                         identity = [
@@ -74,14 +74,23 @@ def _simplified(point: object) -> object:
     return [_simplified(v) for v in point] if isinstance(point, list) else point
 
 
-@pytest.mark.parametrize("temporality", ("cumulative", "delta"))
-@pytest.mark.parametrize("compression", ("none", "gzip"))
-@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
+@pytest.mark.parametrize(("temporality", "histograms"), (("cumulative", "exponential"), ("delta", "explicit")))
+@pytest.mark.parametrize(
+    ("protocol", "compression"),
+    (
+        ("grpc", "none"),
+        ("grpc", "gzip"),
+        ("http/protobuf", "none"),
+        ("http/protobuf", "gzip"),
+        ("http/protobuf", "zstd"),
+        ("http/json", "zstd"),
+    ),
+)
 def test_collectors_file_equals_ours(
-    protocol: Protocol, compression: Compression, temporality: Temporality, tmp_path: Path
+    protocol: Protocol, compression: Compression, temporality: Temporality, histograms: Histograms, tmp_path: Path
 ) -> None:
     store = _store(300)
-    ours = FileExporter(FileSettings(str(tmp_path), temporality))
+    ours = FileExporter(FileSettings(str(tmp_path), temporality, histograms))
     ours.export_metrics(store, _NOW_NS)
     ours.shutdown(1)
     with Collector(tmp_path / "collector") as collector:
@@ -92,6 +101,7 @@ def test_collectors_file_equals_ours(
                 protocol=protocol,
                 compression=compression,
                 temporality=temporality,
+                histograms=histograms,
                 max_request_bytes=20_000,
             )
         )

@@ -58,6 +58,8 @@ def test_a_hundred_processes_that_become_other_programs_are_counted_as_each(agen
         pids = list(chains.map(lambda _: run(first, 100, "exec", second, 7, "exec", third, 3), range(CHAINS)))
 
     points = launches(agent)
+    instances = {(w["process.pid"], w["service.instance.id"]) for p in points if (w := dict(p.resource.attributes))}
+    assert len({instance for pid, instance in instances if pid in pids}) == len(pids)
     for pid in pids:
         mine = [p for p in points if dict(p.resource.attributes)["process.pid"] == pid]
         assert {dict(p.resource.attributes)["service.name"]: p.value for p in mine} == {

@@ -70,7 +70,8 @@ def test_every_pipeline_carries_what_it_is_to_carry(tmp_path: Path) -> None:
 
 def test_processes_that_nothing_tells_apart_are_added_up_exactly(tmp_path: Path) -> None:
     config = tmp_path / "agent.yaml"
-    deleted = [{"key": f"process.{key}", "action": "delete"} for key in ("pid", "parent_pid")]
+    apart = ("service.instance.id", "process.pid", "process.parent_pid")
+    deleted = [{"key": key, "action": "delete"} for key in apart]
     config.write_text(
         json.dumps(
             {

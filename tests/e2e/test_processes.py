@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from otel_gpu.discovery import procfs
+from otel_gpu.discovery.instances import instance_of_process
 from otel_gpu.discovery.libraries import Library
 from otel_gpu.discovery.processes import Process, ProcessTable
 from otel_gpu.discovery.watch import Watcher
@@ -222,14 +225,26 @@ def test_a_process_that_says_it_is_another_is_shown_as_what_it_is(tmp_path: Path
     environment = {"OTEL_RESOURCE_ATTRIBUTES": attributes, "OTEL_SERVICE_NAME": "train\x1b[2J\ner"}
     with Program(_storm("--gate", "--launches", "100"), tmp_path, environment) as program:
         program.ready()
-        with Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
+        config = tmp_path / "agent.yaml"
+        config.write_text("discovery: {resource_attributes: {k8s.cluster.name: here, team: another}}")
+        arguments = ["--config", str(config), "--pid", str(program.pid), *_file(tmp_path)]
+        with Agent(
+            arguments, tmp_path, {"OTEL_SERVICE_NAME": "watcher", "OTEL_RESOURCE_ATTRIBUTES": "rack=4"}
+        ) as agent:
             agent.wait_attached()
             program.run_phase()
+            instance = instance_of_process(program.pid, procfs.stat(program.pid).start_ticks)
             truth = program.finish()
             agent.stop()
 
     exported = read_metrics(tmp_path / "out")
     comparison.assert_launches(exported.of(truth.pid), truth)
+    assert {s.resource["service.instance.id"] for s in exported.of(truth.pid).samples} == {instance}
+    assert all(s.resource["service.name"] and s.resource["service.instance.id"] for s in exported.samples)
+    (of_agent,) = {s.resource["rack"] for s in exported.samples if s.resource.get("service.name") == "watcher"}
+    assert of_agent == "4"
+    assert {s.resource.get("rack") for s in exported.of(truth.pid).samples} == {None}
+    assert {s.resource["k8s.cluster.name"] for s in exported.of(truth.pid).samples} == {"here"}
     (resource,) = {tuple(sorted(s.resource.items())) for s in exported.of(truth.pid).samples}
     (host,) = {s.resource["host.name"] for s in exported.samples}
     assert dict(resource)["host.name"] == host == os.uname().nodename
@@ -240,3 +255,30 @@ def test_a_process_that_says_it_is_another_is_shown_as_what_it_is(tmp_path: Path
     assert cuts["reserved"] == 4
     assert cuts["too_many"] > 900
     assert agent.error_text.count("OTEL_RESOURCE_ATTRIBUTES") == 1
+
+
+def test_only_selected_programs_are_exported(tmp_path: Path) -> None:
+    wanted, excluded, other = (shutil.copy(_storm()[0], tmp_path / name) for name in ("wanted", "excluded", "other"))
+    config = tmp_path / "agent.yaml"
+    config.write_text(
+        f"discovery: {{include: [{{executable: '{tmp_path}/wanted'}}, {{executable: '{tmp_path}/ex*', user: '{os.getuid()}'}}], "
+        "exclude: [{command_line: '*--launches 7*'}]}"
+    )
+    with Agent(["--config", str(config), *_file(tmp_path)], tmp_path) as agent:
+        with contextlib.ExitStack() as stack:
+            programs = [
+                stack.enter_context(Program([program, "--launches", launches, "--gate"], tmp_path))
+                for program, launches in ((wanted, "100"), (excluded, "7"), (other, "50"))
+            ]
+            for program in programs:
+                program.ready()
+            agent.wait_attached()
+            for program in programs:
+                program.run_phase()
+            truth, *_ = [program.finish() for program in programs]
+        agent.stop()
+
+    exported = read_metrics(tmp_path / "out")
+    comparison.assert_launches(exported.of(truth.pid), truth)
+    paths = {s.resource.get("process.executable.path") for s in exported.samples} - {None}
+    assert paths == {str(wanted)}

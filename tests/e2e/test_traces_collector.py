@@ -47,7 +47,7 @@ def in_order(spans: Sequence[Span]) -> list[Span]:
 
 @pytest.mark.parametrize("size", [3_500_000, 20_000], ids=["one request", "many requests"])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf", "http/json"])
 def test_the_collectors_file_holds_the_spans_that_were_sent(
     protocol: Protocol, compression: Compression, size: int, tmp_path: Path
 ) -> None:

@@ -25,6 +25,8 @@ class Sink:
     traces: list[trace_service_pb2.ExportTraceServiceRequest] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    """Of requests over HTTP."""
     answers: list[object] = field(default_factory=list)
     """Each is taken once; when none is left, success."""
 
@@ -94,10 +96,12 @@ class HttpSink(http.server.BaseHTTPRequestHandler):
             body = gzip.decompress(body)
         sink.headers.append({k.lower(): v for k, v in self.headers.items()})
         sink.paths.append(self.path)
+        sink.bodies.append(body)
+        is_json = self.headers["Content-Type"] == "application/json"
         status, headers, answer = sink.answers.pop(0) if sink.answers else (200, {}, b"")  # type: ignore[misc]
-        if status == 200 and self.path.endswith("/metrics"):
+        if status == 200 and self.path.endswith("/metrics") and not is_json:
             sink.requests.append(metrics_service_pb2.ExportMetricsServiceRequest.FromString(body))
-        if status == 200 and self.path.endswith("/traces"):
+        if status == 200 and self.path.endswith("/traces") and not is_json:
             sink.traces.append(trace_service_pb2.ExportTraceServiceRequest.FromString(body))
         self.send_response(status)
         for name, value in {"Content-Type": "application/x-protobuf", **headers}.items():

@@ -209,6 +209,20 @@ class TestFile:
         ):
             load("service: {pipelines: {traces: {receivers: [cuda], exporters: [otlp]}}}")
 
+    def test_what_all_that_is_observed_shall_carry(self, load) -> None:
+        config = load(
+            "discovery: {resource_attributes: {k8s.cluster.name: '${env:C}'}, pids: [3]}", {"C": "a"}, pids=(1,)
+        )
+
+        assert config.discovery == Discovery((1,), resource_attributes={"k8s.cluster.name": "a"})
+
+    @pytest.mark.parametrize("key", ["process.pid", "Container.id", "telemetry.sdk.name", "service.instance.id", "''"])
+    def test_what_tells_processes_apart_is_not_for_all(self, load, key: str) -> None:
+        with pytest.raises(
+            ConfigError, match=r"config.yaml: discovery: resource_attributes: .* cannot be the same of all"
+        ):
+            load(f"discovery: {{resource_attributes: {{{key}: x}}}}")
+
     def test_the_pid_option_goes_before_the_file(self, load) -> None:
         assert load(FULL, {"TOKEN": ""}, pids=(1,)).discovery == Discovery((1,))
 
@@ -255,7 +269,7 @@ class TestMistakesInTheFile:
             ("receivers: [\n", "line 2"),
             ("receivers: {}\nreceivers: {}", "line 2, column 1: 'receivers' stands here twice"),
             ("1: 2", "the key 1 is no text"),
-            ("- a", "expected receivers"),
+            ("- a", "expected keys and values at the top level"),
             ("&a a: &b [*b]", "nested too deep"),
             ("a: \x00", "not YAML"),
             ("!!python/object/apply:os.system ['true']", "line 1"),
@@ -309,6 +323,7 @@ class TestVariables:
                     "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/cert.pem",
                     "OTEL_EXPORTER_OTLP_INSECURE": "TRUE",
                     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "Delta",
+                    "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "explicit_bucket_histogram",
                 }
             )
         )
@@ -324,6 +339,7 @@ class TestVariables:
             cert_file="/cert.pem",
             insecure=True,
             temporality="delta",
+            histograms="explicit",
         )
 
     def test_a_signals_own_goes_first(self) -> None:
@@ -387,30 +403,86 @@ class TestVariables:
         )
 
         assert dict(config.resource_attributes) == {"service.name": "watcher", "k8s.cluster.name": "a b"}
-        assert config.shared_attributes == {"k8s.cluster.name": "a b"}
+        assert config.discovery.resource_attributes == {}
         assert (config.interval_s, config.disabled, config.log_level) == (1.5, True, "warn")
 
-    @pytest.mark.parametrize(("name", "exporters"), [("console", {"console"}), ("none", set()), ("otlp", {"otlp"})])
-    def test_the_metrics_exporter_is_chosen(self, name: str, exporters: set[str]) -> None:
-        assert set(Config.load(environ={"OTEL_METRICS_EXPORTER": name}).exporters) == exporters
+    @pytest.mark.parametrize(
+        ("value", "exporters"),
+        [
+            ("console", ("console",)),
+            ("none", ()),
+            ("otlp, Console ,otlp", ("otlp", "console")),
+            ("none,console", ("console",)),
+            ("zipkin,console", ("console",)),
+            ("zipkin", ("otlp",)),
+            (",", ("otlp",)),
+        ],
+    )
+    def test_the_exporters_of_a_signal_are_chosen(self, value: str, exporters: tuple[str, ...]) -> None:
+        of_metrics = Config.load(environ={"OTEL_METRICS_EXPORTER": value}, traces=True, profiles=True).pipelines
+        of_traces = Config.load(environ={"OTEL_TRACES_EXPORTER": value}, traces=True).pipelines
+
+        assert {signal: one.exporters for signal, one in of_metrics.items()} == {
+            "metrics": exporters,
+            "traces": ("otlp",),
+            "profiles": ("otlp",),
+        }
+        assert {signal: one.exporters for signal, one in of_traces.items()} == {
+            "metrics": ("otlp",),
+            "traces": exporters,
+        }
 
     @pytest.mark.parametrize(
         ("name", "value"),
         [
-            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/xml"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "nan"),
-            ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "secret"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "9" * 400),
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:port"),
+            ("OTEL_EXPORTER_OTLP_INSECURE", "1"),
+            ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "none"),
+            ("OTEL_METRICS_EXPORTER", "x\n" * 10_000),
             ("OTEL_METRIC_EXPORT_INTERVAL", "-1"),
             ("OTEL_LOG_LEVEL", "loud"),
-            ("OTEL_RESOURCE_ATTRIBUTES", "a"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a=b,c"),
         ],
+    )
+    def test_one_that_cannot_be_understood_is_said_and_ignored(self, name: str, value: str) -> None:
+        config = Config.load(environ={name: value})
+
+        [notice] = config.notices
+        assert notice.startswith(f"{name} is ignored: ")
+        assert len(notice) < 400
+        assert notice.isprintable()
+        assert config.exporter("otlp", "metrics") in (OtlpSettings(), OtlpSettings(insecure=False))
+        assert dataclasses.replace(config, exporters=Config().exporters, signal_exporters={}) == Config()
+
+    @pytest.mark.parametrize(
+        ("protocol", "compression", "used"),
+        [("http/json", "zstd", ("http/json", "zstd")), ("HTTP/JSON", "gzip", ("http/json", "gzip"))],
+    )
+    def test_what_http_has_is_taken(self, protocol: str, compression: str, used: tuple[str, str]) -> None:
+        config = Config.load(
+            environ={"OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_EXPORTER_OTLP_COMPRESSION": compression}
+        )
+
+        assert (otlp(config).protocol, otlp(config).compression) == used
+        assert otlp(config).endpoint == "http://localhost:4318"
+        assert config.notices == ()
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "secret"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:port")],
     )
     def test_a_wrong_one_is_named(self, name: str, value: str) -> None:
         with pytest.raises(ConfigError, match=name):
             Config.load(environ={name: value})
+
+    def test_one_without_effect_is_said(self) -> None:
+        [notice] = Config.load(environ={"OTEL_BSP_SCHEDULE_DELAY": "1", "OTEL_LOGS_EXPORTER": " "}).notices
+
+        assert notice.startswith("OTEL_BSP_SCHEDULE_DELAY has no effect: ")
 
     def test_an_empty_one_is_unset(self) -> None:
         names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_LOG_LEVEL", "OTEL_SDK_DISABLED")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import ssl
@@ -18,11 +19,14 @@ from otel_gpu import __version__
 from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.delivery.payload import Payload
 from otel_gpu.exporters.delivery.settings import RetrySettings
+from otel_gpu.exporters.fan_out import spans_to
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import OtlpSettings
 from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.supervision import Component
 from tests.fair_clock import fair_s
 from tests.unit.otlp_sinks import Sink, serve_grpc, serve_http
+from tests.unit.span_examples import request
 
 FAST = RetrySettings(initial_interval_s=0.01, max_interval_s=0.02, max_elapsed_time_s=5)
 ONCE = RetrySettings(enabled=False)
@@ -322,3 +326,47 @@ def test_certificate_file_that_cannot_be_read_is_a_configuration_error(protocol,
     for path in ("/nowhere/ca.pem", str(not_pem)):
         with pytest.raises(ConfigError, match=setting):
             OtlpExporter(replace(OtlpSettings(endpoint="https://h", protocol=protocol), **{setting: path}))
+
+
+def test_requests_go_as_json_when_asked_to(http_sink: Sink) -> None:
+    settings = OtlpSettings(endpoint=http_sink.url, protocol="http/json", compression="none")
+    exporter = OtlpExporter(settings)
+    exporter.export_metrics(store_of(3), 2)
+    spans_to([exporter], Component("traces")).export([request(1)])
+    exporter.shutdown(5)
+
+    bodies = {path: json.loads(body) for path, body in zip(http_sink.paths, http_sink.bodies, strict=True)}
+    [metric] = bodies["/v1/metrics"]["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+    assert [point["asInt"] for point in metric["sum"]["dataPoints"]] == ["0", "1", "2"]
+    [span] = bodies["/v1/traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert span["spanId"] == request(1).context.span_id.hex()
+    assert {headers["content-type"] for headers in http_sink.headers} == {"application/json"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "rejected"),
+    [
+        (b'{"partialSuccess": {"rejectedDataPoints": "2", "errorMessage": "too old"}}', 2),
+        (b'{"partialSuccess": {"rejectedDataPoints": 2, "errorMessage": "too old"}}', 2),
+        (b'{"partialSuccess": {"rejectedDataPoints": ' + b"9" * 50 + b"}}", 3),
+        (b'{"partialSuccess": {"rejectedDataPoints": ' + b"9" * 5_000 + b"}}", 0),
+        (b'{"partialSuccess": {"rejectedDataPoints": -1, "errorMessage": ["x"]}}', 0),
+        (b'{"partialSuccess": null}', 0),
+        (b'{"partialSuccess": 5}', 0),
+        (b"[" * 60_000, 0),
+        (b"\xff", 0),
+        (b"{}", 0),
+        (b"", 0),
+    ],
+)
+def test_an_answer_in_json_is_read_with_suspicion(http_sink: Sink, answer: bytes, rejected: int) -> None:
+    http_sink.answers = [(200, {"Content-Type": "application/json"}, answer)]
+
+    stats = export(OtlpSettings(endpoint=http_sink.url, protocol="http/json"), store_of(3)).stats()
+
+    assert (stats.rejected_points, stats.sent_points) == (rejected, 3 - rejected)
+
+
+def test_grpc_has_no_zstandard() -> None:
+    with pytest.raises(ConfigError, match="gRPC has no zstd"):
+        OtlpSettings(compression="zstd")

@@ -17,6 +17,7 @@ from otel_gpu.config.settings import HealthCheckSettings
 from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.service.health_check import HealthCheck, Report
 from otel_gpu.supervision import Health
+from otel_gpu.values import parse_endpoint
 from tests.fair_clock import fair_s
 
 GOOD, BAD = Health("collect", 0), Health("cuda", 3, "MemoryError")
@@ -139,7 +140,7 @@ def test_clients_that_say_nothing_do_not_hold_up_others(make: Make) -> None:
 
 
 def test_a_silent_client_is_sent_away(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otel_gpu.service.health_check._ANSWER_S", 0.2)
+    monkeypatch.setattr("otel_gpu.http_listener._ANSWER_S", 0.2)
     with socket.create_connection(make().address, DEADLINE_S) as client:
         assert client.recv(1) == b""
 
@@ -192,7 +193,7 @@ def test_it_listens_where_it_is_told_to(make: Make) -> None:
     assert make().address[0] == "127.0.0.1"
     assert make(host="").address[0] in {"0.0.0.0", "::"}
     assert make(host="[::1]").address[0] == "::1"
-    assert HealthCheckSettings("[::1]:13133").address == ("::1", 13133)
+    assert parse_endpoint("[::1]:13133", "") == ("::1", 13133)
 
 
 @pytest.mark.parametrize(

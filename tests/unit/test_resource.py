@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_gpu.discovery import procfs
 from otel_gpu.discovery.host import host
 from otel_gpu.discovery.process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from otel_gpu.discovery.resource import Identities, identify, service_name
@@ -116,6 +118,26 @@ def test_a_process_cannot_say_that_it_is_another(start: Start, who: Who, info_of
     assert attributes["k8s.pod.name"] == "stays"
     assert "telemetry.sdk.name" not in attributes
     assert dict(found.cuts) == {Cut.RESERVED: 9}
+
+
+def test_an_instance_is_a_process_from_its_start_to_its_end(who: Who, start: Start) -> None:
+    first, second = start(), start()
+    ids = {pid: who(pid)["service.instance.id"] for pid in (first, second)}
+
+    assert who(first)["service.instance.id"] == ids[first] != ids[second]
+    assert uuid.UUID(str(ids[first])).version == 5
+    by_kernel = dict(
+        identify(replace(ProcessInfo(first), start_ticks=procfs.stat(first).start_ticks), {}).resource.attributes
+    )
+    assert by_kernel["service.instance.id"] == ids[first]
+    later = dict(identify(ProcessInfo(first, start_ticks=procfs.stat(first).start_ticks + 1), {}).resource.attributes)
+    assert later["service.instance.id"] != ids[first]
+
+
+def test_nobody_has_the_instance_of_a_process_of_which_the_start_is_not_known() -> None:
+    one, other = (dict(identify(ProcessInfo(7), {}).resource.attributes)["service.instance.id"] for _ in range(2))
+
+    assert one != other
 
 
 def test_to_repeat_what_was_observed_is_no_lie() -> None:

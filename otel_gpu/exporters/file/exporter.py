@@ -47,7 +47,7 @@ class FileExporter(PipelineExporter):
         """Make the directory; raises OtelGpuError when that cannot be, or when a stranger has prepared a file in it."""
         super().__init__(name)
         self._path = settings.path
-        self._temporality = settings.temporality
+        self._settings = settings
         self._encoders: WeakKeyDictionary[SeriesStore, JsonMetricsEncoder] = WeakKeyDictionary()
         """By pipeline: what was built of the series of each is kept."""
         self._tally = Tally(f"export to {escaped(self._path)}", _log)
@@ -72,7 +72,9 @@ class FileExporter(PipelineExporter):
         """Append the state of every series."""
         encoder = self._encoders.get(store)
         if encoder is None:
-            encoder = self._encoders[store] = JsonMetricsEncoder(self._temporality)
+            encoder = self._encoders[store] = JsonMetricsEncoder(
+                self._settings.temporality, histograms=self._settings.histograms
+            )
         if self._append_lines("metrics", encoder.encode(store, now_ns)):
             # Deltas that could not be written come with the next export, but not when others of this one were.
             encoder.commit()
@@ -86,14 +88,14 @@ class FileExporter(PipelineExporter):
 
     def export_profiles(self, batch: Batch[Profile]) -> None:
         """Append profiles."""
-        from ..wire.request_json import request_type, to_json  # metrics do without protobuf
+        from ..wire.request_json import json_payload  # metrics do without protobuf
 
         encoded = batch.requests(MAX_REQUEST_BYTES)
         if encoded.lost:
             self._tally.add(failed=encoded.lost)
         for payload in encoded.payloads:
-            line = to_json(request_type("profiles").FromString(payload.body)) + "\n"
-            self._write("profiles", line.encode(), payload.points)
+            line = json_payload("profiles", payload)
+            self._write("profiles", line.body, line.points)
 
     def shutdown(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is waiting to be written
         """Close the files."""

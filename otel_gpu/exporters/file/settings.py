@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from ..settings import Temporality
+from ..settings import Histograms, Temporality
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class FileSettings:
     path: str
     """The directory that gets `metrics.jsonl`, `traces.jsonl` and `profiles.jsonl`."""
     temporality: Temporality = "cumulative"
+    histograms: Histograms = "exponential"
     append: bool = True
     """Go on where a file of an earlier run ends, or empty it first."""
     rotation: RotationSettings | None = None

@@ -13,7 +13,7 @@ from ...supervision import Worker
 from .. import ExporterStats, PipelineExporter
 from ..delivery.payload import Encoded, Payload
 from ..delivery.sender import Sender
-from ..wire.metrics_protobuf import MetricsEncoder
+from .encodings import EncodesSeries, encoding
 from .endpoint import Target, target
 from .settings import OtlpSettings
 
@@ -37,7 +37,8 @@ class OtlpExporter(PipelineExporter):
         # What is wrong with an endpoint, a header or a certificate is said now, not at the first export.
         for signal in SIGNALS:
             target(settings, signal)
-        self._encoders: WeakKeyDictionary[SeriesStore, MetricsEncoder] = WeakKeyDictionary()
+        self._encoding = encoding(settings)
+        self._encoders: WeakKeyDictionary[SeriesStore, EncodesSeries] = WeakKeyDictionary()
         """By pipeline: what was built of the series of each is kept."""
         self._lock = threading.Lock()  # signals come from different threads
         self._senders: dict[Signal, Sender[bytes]] = {"metrics": self._sender("metrics")}
@@ -46,22 +47,21 @@ class OtlpExporter(PipelineExporter):
         """Encode the store and queue the requests."""
         encoder = self._encoders.get(store)
         if encoder is None:
-            encoder = MetricsEncoder(self._settings.temporality, max_bytes=self._settings.max_request_bytes)
-            self._encoders[store] = encoder
+            encoder = self._encoders[store] = self._encoding.metrics()
         for payload in encoder.encode(store, now_ns):
             self.submit("metrics", payload)
         encoder.commit()  # in the queue: delivered or counted as lost from here on
 
     def export_spans(self, batch: Batch[Span]) -> None:
         """Queue spans."""
-        self._hand_over("traces", batch.requests(self._settings.max_request_bytes))
+        self._hand_over("traces", self._encoding.spans(batch))
 
     def export_profiles(self, batch: Batch[Profile]) -> None:
         """Queue profiles."""
-        self._hand_over("profiles", batch.requests(self._settings.max_request_bytes))
+        self._hand_over("profiles", self._encoding.profiles(batch))
 
     def submit(self, signal: Signal, payload: Payload[bytes]) -> None:
-        """Queue one serialized `Export…ServiceRequest` of the signal."""
+        """Queue one serialized `Export…ServiceRequest` of the signal, in the protocol's encoding."""
         self._sender_of(signal).submit(payload)
 
     def shutdown(self, timeout_s: float) -> None:

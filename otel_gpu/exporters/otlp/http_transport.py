@@ -1,4 +1,4 @@
-"""How is one OTLP request sent over HTTP? A POST of protobuf, compressed once however often it is tried."""
+"""How is one OTLP request sent over HTTP? A POST of protobuf or JSON, compressed once however often it is tried."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import zlib
 
 import requests
 import urllib3
+import zstandard
 
 from ..delivery.retry import RETRYABLE_HTTP, retry_after_s
 from ..delivery.sender import Accepted, Refused, no_answer
@@ -15,15 +16,17 @@ from ..wire.identity import USER_AGENT
 from .connections import Connections
 from .endpoint import Target
 from .http_connections import Adapter
-from .responses import MAX_RESPONSE_BYTES, accepted
+from .responses import MAX_RESPONSE_BYTES, accepted, accepted_json
 from .rpc_status import read_status
 from .settings import OtlpSettings
 from .tls import check_readable
 
 _GZIP_LEVEL = 1
 """Level 6 takes three times as long to save a tenth: requests repeat the same keys over and over."""
+_ZSTD_LEVEL = 3
 _GZIP_FORMAT = 31
 _PROTOBUF = "application/x-protobuf"
+_JSON = "application/json"
 _CAUSES = re.compile(
     r"\[Errno -?\d+\] ([^'\")\]]+)|(certificate verify failed[^'\")(]*)|Error\(\d+, '([^']+)'|Disconnected\('([^']+)'"
     r"|new connection: ([^'\")\[]+)"
@@ -43,10 +46,12 @@ class HttpTransport:
         # Proxies from the environment are wanted; ~/.netrc, which comes with them, would replace our headers.
         self._session.auth = lambda request: request
         self._session.headers.clear()
-        self._session.headers.update({**dict(target.headers), "Content-Type": _PROTOBUF, "User-Agent": USER_AGENT})
-        self._gzip = settings.compression == "gzip"
-        if self._gzip:
-            self._session.headers["Content-Encoding"] = "gzip"
+        self._is_json = settings.protocol == "http/json"
+        content = _JSON if self._is_json else _PROTOBUF
+        self._session.headers.update({**dict(target.headers), "Content-Type": content, "User-Agent": USER_AGENT})
+        self._compression = settings.compression
+        if self._compression != "none":
+            self._session.headers["Content-Encoding"] = self._compression
         self._verify: bool | str = settings.ca_file or True
         if settings.insecure_skip_verify:
             self._verify = False
@@ -57,9 +62,9 @@ class HttpTransport:
         self._packed = b""
 
     def send(self, body: bytes, timeout_s: float) -> Accepted | Refused:
-        if self._gzip:
+        if self._compression != "none":
             if body is not self._plain:
-                self._plain, self._packed = body, gzip.compress(body, _GZIP_LEVEL, mtime=0)
+                self._plain, self._packed = body, self._compressed(body)
             body = self._packed
         with self._connections.within(timeout_s):
             try:
@@ -83,6 +88,11 @@ class HttpTransport:
         self._connections.cut()
         self._session.close()
 
+    def _compressed(self, body: bytes) -> bytes:
+        if self._compression == "zstd":
+            return zstandard.ZstdCompressor(_ZSTD_LEVEL).compress(body)
+        return gzip.compress(body, _GZIP_LEVEL, mtime=0)
+
     def _post(self, body: bytes, timeout_s: float) -> Accepted | Refused:
         # `verify` is given here because REQUESTS_CA_BUNDLE would override the session's.
         with self._session.post(
@@ -92,6 +102,9 @@ class HttpTransport:
         if response.headers.get("Content-Encoding"):
             answer = _unpacked(answer)
         if response.status_code == requests.codes.ok:
+            # A receiver answers as it was asked; one that does not is believed in what it says of itself.
+            if response.headers.get("Content-Type", _JSON if self._is_json else _PROTOBUF).startswith(_JSON):
+                return accepted_json(answer, self._target.shown)
             return accepted(answer, self._target.shown)
         return self._refused(response, answer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from google.protobuf.message import DecodeError
@@ -10,6 +11,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from ..delivery.sender import Accepted
 
 MAX_RESPONSE_BYTES = 65_536
+_REJECTED = ("rejectedDataPoints", "rejectedSpans", "rejectedProfiles")
+_MAX_DIGITS = 20
 
 
 def accepted(body: bytes, shown: Callable[[str], str]) -> Accepted:
@@ -22,3 +25,20 @@ def accepted(body: bytes, shown: Callable[[str], str]) -> Accepted:
     except DecodeError:
         return Accepted(message="an answer that is not OTLP; is this an OTLP endpoint?")
     return Accepted(partial.rejected_data_points, shown(partial.error_message))
+
+
+def accepted_json(body: bytes, shown: Callable[[str], str]) -> Accepted:
+    """Read the same answer as OTLP/JSON, where the field's name tells the signal, and 64-bit integers are text."""
+    try:
+        answer = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        answer = None
+    partial = answer.get("partialSuccess") or {} if isinstance(answer, dict) else None
+    if not isinstance(partial, dict):
+        return Accepted(message="an answer that is not OTLP; is this an OTLP endpoint?")
+    message = partial.get("errorMessage")
+    rejected = next((partial[key] for key in _REJECTED if key in partial), 0)
+    is_number = str(rejected).isascii() and str(rejected).isdigit()
+    return Accepted(
+        int(str(rejected)[:_MAX_DIGITS]) if is_number else 0, shown(message) if isinstance(message, str) else ""
+    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
+from ...errors import ConfigError
 from ...values import Duration, parse_duration
 from ..delivery.settings import RetrySettings
-from ..settings import MAX_REQUEST_BYTES, Temporality
+from ..settings import MAX_REQUEST_BYTES, Histograms, Temporality
 from .settings import Compression, OtlpSettings
 
 
@@ -55,11 +56,13 @@ class OtlpSection:
     profiles_endpoint: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     compression: Compression = "gzip"
+    encoding: Literal["proto", "json"] = "proto"
     timeout: Duration = "10s"
     tls: TlsSection = field(default_factory=TlsSection)
     retry_on_failure: RetrySection = field(default_factory=RetrySection)
     sending_queue: QueueSection = field(default_factory=QueueSection)
     temporality: Temporality = "cumulative"
+    histograms: Histograms = "exponential"
     max_request_bytes: Annotated[int, msgspec.Meta(ge=4096, le=64 << 20)] = MAX_REQUEST_BYTES
 
     def settings(self, base: OtlpSettings, given: Collection[str], where: str) -> OtlpSettings:
@@ -71,8 +74,14 @@ class OtlpSection:
             "compression": self.compression,
             "timeout_s": parse_duration(self.timeout, f"{where}.timeout"),
             "temporality": self.temporality,
+            "histograms": self.histograms,
         }
         values = {k: v for k, v in values.items() if k.removesuffix("_s") in given}
+        if "encoding" in given:
+            if base.protocol == "grpc" and self.encoding == "json":
+                raise ConfigError(f"{where}.encoding: gRPC has protobuf alone; make it otlp_http, or leave this out")
+            if base.protocol != "grpc":
+                values["protocol"] = "http/json" if self.encoding == "json" else "http/protobuf"
         if self.endpoint is not None:
             values["endpoint"] = self.endpoint
         if "tls" in given:

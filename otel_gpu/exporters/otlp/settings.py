@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...errors import ConfigError
 from ..delivery.settings import RetrySettings
-from ..settings import MAX_REQUEST_BYTES, Temporality
+from ..settings import MAX_REQUEST_BYTES, Histograms, Temporality
 
-Protocol = Literal["grpc", "http/protobuf"]
-Compression = Literal["gzip", "none"]
+Protocol = Literal["grpc", "http/protobuf", "http/json"]
+Compression = Literal["gzip", "zstd", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class OtlpSettings:
     protocol: Protocol = "grpc"
     headers: tuple[tuple[str, str], ...] = ()
     compression: Compression = "gzip"
+    """Zstandard over HTTP alone."""
     timeout_s: float = 10.0
     """For one attempt."""
     ca_file: str | None = None
@@ -31,9 +33,21 @@ class OtlpSettings:
     insecure_skip_verify: bool = False
     """TLS without checking the server's certificate."""
     temporality: Temporality = "cumulative"
+    histograms: Histograms = "exponential"
     max_request_bytes: int = MAX_REQUEST_BYTES
     retry: RetrySettings = field(default_factory=RetrySettings)
     queue_size: int = 1000
     """Requests that wait to be sent, per exporter; the oldest is dropped and counted when it is full."""
     signal_endpoints: tuple[tuple[str, str], ...] = ()
     """(signal, URL) for signals that go elsewhere; over HTTP such a URL is used as it is."""
+
+    def __post_init__(self) -> None:
+        if self.compression not in compressions(self.protocol):
+            raise ConfigError(
+                f"compression: gRPC has no {self.compression}; choose {' or '.join(compressions(self.protocol))}, or otlp_http"
+            )
+
+
+def compressions(protocol: Protocol) -> tuple[Compression, ...]:
+    """Return what requests may be compressed by."""
+    return ("gzip", "none") if protocol == "grpc" else ("gzip", "zstd", "none")

@@ -13,11 +13,20 @@ from ...redaction import endpoint_without_credentials
 from ...signals import Signal
 from ...values import parse_pairs
 from ...variables import Variables
-from ..settings import Temporality
-from .settings import Compression, OtlpSettings, Protocol
+from ..settings import Histograms, Temporality
+from .settings import Compression, OtlpSettings, Protocol, compressions
 
 _TEMPORALITIES: dict[str, Temporality] = {"cumulative": "cumulative", "delta": "delta", "lowmemory": "delta"}
-_DEFAULT_ENDPOINTS: dict[Protocol, str] = {"grpc": "http://localhost:4317", "http/protobuf": "http://localhost:4318"}
+_HISTOGRAMS: dict[str, Histograms] = {
+    "explicit_bucket_histogram": "explicit",
+    "base2_exponential_bucket_histogram": "exponential",
+}
+_PROTOCOLS: dict[str, Protocol] = {"grpc": "grpc", "http/protobuf": "http/protobuf", "http/json": "http/json"}
+_DEFAULT_ENDPOINTS: dict[Protocol, str] = {
+    "grpc": "http://localhost:4317",
+    "http/protobuf": "http://localhost:4318",
+    "http/json": "http://localhost:4318",
+}
 
 
 def from_variables(variables: Variables, signal: Signal, protocol: Protocol | None = None) -> OtlpSettings:
@@ -29,13 +38,13 @@ def from_variables(variables: Variables, signal: Signal, protocol: Protocol | No
 
     own_endpoint = variables.text(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
     endpoint = variables.text("OTEL_EXPORTER_OTLP_ENDPOINT")
-    protocols = {"grpc": "grpc", "http/protobuf": "http/protobuf"}
     chosen = cast(
         "Protocol",
-        protocol or variables.choice(which("PROTOCOL"), protocols) or _usual_protocol(own_endpoint or endpoint),
+        protocol or variables.choice(which("PROTOCOL"), _PROTOCOLS) or _usual_protocol(own_endpoint or endpoint),
     )
     temporality = variables.choice("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", _TEMPORALITIES)
-    compression = variables.choice(which("COMPRESSION"), {"gzip": "gzip", "none": "none"})
+    aggregation = variables.choice("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", _HISTOGRAMS)
+    compression = variables.choice(which("COMPRESSION"), {one: one for one in compressions(chosen)})
     headers = which("HEADERS")
     return OtlpSettings(
         endpoint=endpoint or _DEFAULT_ENDPOINTS[chosen],
@@ -48,6 +57,7 @@ def from_variables(variables: Variables, signal: Signal, protocol: Protocol | No
         key_file=variables.text(which("CLIENT_KEY")),
         insecure=variables.flag(which("INSECURE")),
         temporality=cast("Temporality", temporality or "cumulative"),
+        histograms=cast("Histograms", aggregation or "exponential"),
         signal_endpoints=((signal, own_endpoint),) if own_endpoint else (),
     )
 

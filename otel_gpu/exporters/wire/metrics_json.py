@@ -21,7 +21,8 @@ from ...signals.metrics import (
 )
 from ...version import __version__
 from ..delivery.payload import Payload
-from ..settings import Temporality
+from ..settings import Histograms, Temporality
+from .explicit_bounds import ExplicitBounds, explicit_bounds
 from .identity import SCHEMA_URL, SCOPE_NAME
 from .json_values import attribute, double, json_text
 from .series_requests import Baseline, Baselines, SeriesRequests
@@ -37,8 +38,16 @@ _DATA = {Instrument.GAUGE: "gauge", Instrument.HISTOGRAM: "exponentialHistogram"
 class JsonMetricsEncoder:
     """Encodes a series store into lines, one export request each; `commit` is as in `MetricsEncoder`."""
 
-    def __init__(self, temporality: Temporality = "cumulative", max_bytes: int = _MAX_LINE_BYTES) -> None:
-        self._requests = SeriesRequests(temporality, max_bytes, _ResourceText)
+    def __init__(
+        self,
+        temporality: Temporality = "cumulative",
+        max_bytes: int = _MAX_LINE_BYTES,
+        histograms: Histograms = "exponential",
+    ) -> None:
+        def new_shard(resource: Resource, baselines: Baselines) -> _ResourceText:
+            return _ResourceText(resource, baselines, explicit=histograms == "explicit")
+
+        self._requests = SeriesRequests(temporality, max_bytes, new_shard)
 
     def encode(self, store: Iterable[ResourceSeries], now_ns: int) -> list[Payload[bytes]]:
         """Return lines, each with its newline, that together hold every series once."""
@@ -56,7 +65,8 @@ class JsonMetricsEncoder:
 class _ResourceText:
     """A ResourceMetrics object: some of a resource's series, by metric."""
 
-    def __init__(self, resource: Resource, baselines: Baselines) -> None:
+    def __init__(self, resource: Resource, baselines: Baselines, *, explicit: bool) -> None:
+        self._explicit = explicit
         self.series: list[Series] = []
         self._baselines = baselines
         scope = {"name": SCOPE_NAME, "version": __version__}
@@ -70,7 +80,9 @@ class _ResourceText:
         metric = self._metrics.get(series.metric)
         baseline = self._baselines.get(series)
         if metric is None:
-            metric = self._metrics[series.metric] = _MetricText(series.metric, delta=baseline is not None)
+            metric = self._metrics[series.metric] = _MetricText(
+                series.metric, delta=baseline is not None, explicit=self._explicit
+            )
         metric.add(series, baseline)
         self.series.append(series)
 
@@ -83,7 +95,8 @@ class _ResourceText:
 class _MetricText:
     """A Metric object and the beginnings of its points."""
 
-    def __init__(self, spec: MetricSpec, *, delta: bool) -> None:
+    def __init__(self, spec: MetricSpec, *, delta: bool, explicit: bool) -> None:
+        self._bounds = explicit_bounds(spec) if explicit and spec.instrument is Instrument.HISTOGRAM else None
         declared = {"name": utf8(spec.name), "description": spec.description, "unit": spec.unit}
         about = json_text({key: text for key, text in declared.items() if text})
         qualities: dict[str, Any] = {}
@@ -92,7 +105,8 @@ class _MetricText:
         if spec.instrument is Instrument.COUNTER:
             qualities["isMonotonic"] = True
         kept = json_text(qualities)[1:-1]
-        self._head = f'{about[:-1]},"{_DATA.get(spec.instrument, "sum")}":{{{kept}{"," if kept else ""}"dataPoints":['
+        data = "histogram" if self._bounds is not None else _DATA.get(spec.instrument, "sum")
+        self._head = f'{about[:-1]},"{data}":{{{kept}{"," if kept else ""}"dataPoints":['
         self._gauge = spec.instrument is Instrument.GAUGE
         self._integers = not spec.floating
         self._points: list[tuple[Series, str]] = []
@@ -118,6 +132,8 @@ class _MetricText:
 
     def _number(self, value: Value) -> str:
         if isinstance(value, Buckets):
+            if self._bounds is not None:
+                return _explicit(value, self._bounds, integers=self._integers)
             return _histogram(value, integers=self._integers)
         return _number(value, integers=self._integers)
 
@@ -131,12 +147,13 @@ def _histogram(value: Buckets, *, integers: bool) -> str:
         first = min(counts)
         dense = '","'.join([str(counts.get(i, 0)) for i in range(first, max(counts) + 1)])
         text += f',"positive":{{"offset":{first},"bucketCounts":["{dense}"]}}'
-    if value.exemplars:
-        shown = [
-            _exemplar(exemplar, _number(exemplar.value, integers=integers)) for exemplar in value.exemplars.values()
-        ]
-        text += f',"exemplars":[{",".join(shown)}]'
-    return text
+    return text + _exemplars(value, integers=integers)
+
+
+def _exemplars(value: Buckets, *, integers: bool) -> str:
+    """Return a member with what comes before it, or nothing when there are none."""
+    shown = [_exemplar(exemplar, _number(exemplar.value, integers=integers)) for exemplar in value.exemplars.values()]
+    return f',"exemplars":[{",".join(shown)}]' if shown else ""
 
 
 def _exemplar(exemplar: Exemplar, number: str) -> str:
@@ -150,6 +167,13 @@ def _number(value: float, *, integers: bool) -> str:
     if integers and type(value) is int and value in INT64:
         return f'"asInt":"{value}"'
     return f'"asDouble":{double(value)}'  # a fraction, or beyond 64 bits: a rounded number rather than none
+
+
+def _explicit(value: Buckets, bounds: ExplicitBounds, *, integers: bool) -> str:
+    counts = '","'.join(map(str, bounds.counts(value)))
+    edges = ",".join(map(repr, bounds.values))
+    text = f'"count":"{value.count}","sum":{double(value.sum)},"bucketCounts":["{counts}"],"explicitBounds":[{edges}]'
+    return text + _exemplars(value, integers=integers)
 
 
 def _attributes(attributes: Attributes) -> str:

@@ -17,8 +17,9 @@ from ...signals.exemplars import Exemplars
 from ...signals.metrics import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series
 from ...version import __version__
 from ..delivery.payload import Payload
-from ..settings import MAX_REQUEST_BYTES, Temporality
+from ..settings import MAX_REQUEST_BYTES, Histograms, Temporality
 from .attribute_values import add_attributes
+from .explicit_bounds import explicit_bounds
 from .identity import SCHEMA_URL, SCOPE_NAME
 from .series_requests import Baseline, Baselines, SeriesRequests
 from .utf8 import utf8
@@ -40,9 +41,10 @@ class MetricsEncoder:
         temporality: Temporality = "cumulative",
         scope_version: str = __version__,
         max_bytes: int = MAX_REQUEST_BYTES,
+        histograms: Histograms = "exponential",
     ) -> None:
         def new_shard(resource: Resource, baselines: Baselines) -> _Request:
-            return _Request(resource, scope_version, baselines)
+            return _Request(resource, scope_version, baselines, explicit=histograms == "explicit")
 
         self._requests = SeriesRequests(temporality, max_bytes, new_shard)
 
@@ -65,7 +67,8 @@ class MetricsEncoder:
 class _Request:
     """One request: some of a resource's series and the messages that stand for them."""
 
-    def __init__(self, resource: Resource, scope_version: str, baselines: Baselines) -> None:
+    def __init__(self, resource: Resource, scope_version: str, baselines: Baselines, *, explicit: bool) -> None:
+        self._explicit = explicit
         self.series: list[Series] = []
         self._baselines = baselines
         self._request = ExportMetricsServiceRequest()
@@ -79,14 +82,14 @@ class _Request:
         self._integers: list[tuple[Series, metrics_pb2.NumberDataPoint]] = []
         self._floats: list[tuple[Series, metrics_pb2.NumberDataPoint]] = []
         self._deltas: list[tuple[Series, metrics_pb2.NumberDataPoint, Baseline]] = []
-        self._histograms: list[_HistogramPoint] = []
+        self._histograms: list[_HistogramPoint | _ExplicitPoint] = []
 
     def add(self, series: Series) -> None:
         """Make the message of a series."""
         spec = series.metric
         points = self._points.get(spec)
         if points is None:
-            points = self._points[spec] = _add_metric(self._metrics, spec, series in self._baselines)
+            points = self._points[spec] = _add_metric(self._metrics, spec, series in self._baselines, self._explicit)
         point = points.add(start_time_unix_nano=series.start_ns)
         if spec.instrument is Instrument.GAUGE:
             point.ClearField("start_time_unix_nano")
@@ -94,7 +97,8 @@ class _Request:
         self.series.append(series)
         baseline = self._baselines.get(series)
         if spec.instrument is Instrument.HISTOGRAM:
-            self._histograms.append(_HistogramPoint(series, point, baseline))
+            kind = _ExplicitPoint if self._explicit else _HistogramPoint
+            self._histograms.append(kind(series, point, baseline))
         elif baseline is not None:
             self._deltas.append((series, point, baseline))
         elif spec.floating:
@@ -159,7 +163,7 @@ class _HistogramPoint:
             assert isinstance(value, Buckets)
             self._shown = None
         if value.exemplars or point.exemplars:
-            self._show(value.exemplars)
+            _show(point, value.exemplars, self._series.metric)
         counts = value.counts
         shown, self._shown = self._shown, (value.count, len(counts))
         if shown == self._shown:
@@ -172,22 +176,60 @@ class _HistogramPoint:
         point.zero_count = value.zero_count
         self._counts[:] = list(map(counts.get, self._indexes, repeat(0)))
 
-    def _show(self, exemplars: Exemplars) -> None:
-        del self._point.exemplars[:]
-        for exemplar in exemplars.values():
-            shown = self._point.exemplars.add(
-                time_unix_nano=exemplar.time_ns, trace_id=exemplar.trace_id, span_id=exemplar.span_id
-            )
-            if self._series.metric.floating:
-                shown.as_double = exemplar.value
-                continue
-            try:
-                shown.as_int = exemplar.value  # type: ignore[assignment]
-            except (TypeError, ValueError):
-                shown.as_double = exemplar.value
+
+class _ExplicitPoint:
+    """The same with explicit bounds."""
+
+    __slots__ = ("_baseline", "_bounds", "_point", "_series", "_shown")
+
+    def __init__(self, series: Series, point: metrics_pb2.HistogramDataPoint, baseline: Baseline | None) -> None:
+        self._series = series
+        self._point = point
+        self._baseline = baseline
+        self._bounds = explicit_bounds(series.metric)
+        self._shown: int | None = None
+        """The count that the message shows, when what it shows only grows."""
+        point.explicit_bounds[:] = self._bounds.values
+
+    def update(self, now_ns: int) -> None:
+        value = self._series.value
+        assert isinstance(value, Buckets)
+        point = self._point
+        point.time_unix_nano = now_ns
+        if self._baseline is not None:
+            point.start_time_unix_nano = self._baseline.since_ns
+            value = self._baseline.delta(value)
+            assert isinstance(value, Buckets)
+            self._shown = None
+        if value.exemplars or point.exemplars:
+            _show(point, value.exemplars, self._series.metric)
+        if value.count == self._shown:
+            return
+        self._shown = point.count = value.count
+        point.sum = value.sum
+        point.bucket_counts[:] = self._bounds.counts(value)
 
 
-def _add_metric(scope: metrics_pb2.ScopeMetrics, spec: MetricSpec, delta: bool) -> Any:
+def _show(
+    point: metrics_pb2.ExponentialHistogramDataPoint | metrics_pb2.HistogramDataPoint,
+    exemplars: Exemplars,
+    spec: MetricSpec,
+) -> None:
+    del point.exemplars[:]
+    for exemplar in exemplars.values():
+        shown = point.exemplars.add(
+            time_unix_nano=exemplar.time_ns, trace_id=exemplar.trace_id, span_id=exemplar.span_id
+        )
+        if spec.floating:
+            shown.as_double = exemplar.value
+            continue
+        try:
+            shown.as_int = exemplar.value  # type: ignore[assignment]
+        except (TypeError, ValueError):
+            shown.as_double = exemplar.value
+
+
+def _add_metric(scope: metrics_pb2.ScopeMetrics, spec: MetricSpec, delta: bool, explicit: bool) -> Any:
     """Append a metric without points and return its field of points."""
     metric = scope.metrics.add(name=utf8(spec.name), unit=spec.unit, description=spec.description)
     temporality = _DELTA if delta else _CUMULATIVE
@@ -195,6 +237,9 @@ def _add_metric(scope: metrics_pb2.ScopeMetrics, spec: MetricSpec, delta: bool) 
         case Instrument.GAUGE:
             metric.gauge.SetInParent()
             return metric.gauge.data_points
+        case Instrument.HISTOGRAM if explicit:
+            metric.histogram.aggregation_temporality = temporality
+            return metric.histogram.data_points
         case Instrument.HISTOGRAM:
             metric.exponential_histogram.aggregation_temporality = temporality
             return metric.exponential_histogram.data_points

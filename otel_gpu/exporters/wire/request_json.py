@@ -15,6 +15,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from ...signals import Signal
+from ..delivery.payload import Payload
 
 _IDS = frozenset({"traceId", "spanId", "parentSpanId", "profileId"})
 
@@ -23,6 +24,12 @@ def to_json(message: Message) -> str:
     """Return an Export…ServiceRequest as one line of OTLP/JSON, without the newline."""
     tree = json_format.MessageToDict(message, use_integers_for_enums=True)
     return json.dumps(_with_hex_ids(tree), separators=(",", ":"), ensure_ascii=False)
+
+
+def json_payload(signal: Signal, payload: Payload[bytes]) -> Payload[bytes]:
+    """Return a serialized request as one line of OTLP/JSON, with its newline."""
+    line = f"{to_json(request_type(signal).FromString(payload.body))}\n".encode()
+    return Payload(line, payload.points, len(line))
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""How does Prometheus scrape the agent itself?"""

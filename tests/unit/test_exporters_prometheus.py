@@ -1,0 +1,216 @@
+"""What is scraped says what the series say, whatever stands in them."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from urllib.error import HTTPError
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import exposition, openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from otel_gpu.config.model import Config
+from otel_gpu.errors import ConfigError, OtelGpuError
+from otel_gpu.exporters.prometheus.exporter import PrometheusExporter
+from otel_gpu.exporters.prometheus.families import Families
+from otel_gpu.exporters.prometheus.names import family
+from otel_gpu.exporters.prometheus.settings import PrometheusSettings
+from otel_gpu.privileges import Capability
+from otel_gpu.rights import of_run
+from otel_gpu.signals.exemplars import Exemplar
+from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+
+CALLS = MetricSpec("gpu.cuda.kernel.launch.calls", "{call}", Instrument.COUNTER, "Launches \\ of\nkernels.")
+WAITS = MetricSpec("gpu.cuda.synchronize.duration", "s", Instrument.HISTOGRAM, "Waits.", floating=True)
+POWER = MetricSpec("hw.power", "W", Instrument.GAUGE, "Power.", floating=True)
+TRAIN = Resource(
+    attributes({"service.name": "train", "service.namespace": "ml", "service.instance.id": "1-2", "process.pid": 7})
+)
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def exporter() -> Iterator[PrometheusExporter]:
+    made = PrometheusExporter(PrometheusSettings("localhost:0"))
+    yield made
+    made.shutdown(5)
+
+
+def store_of(*measurements: Measurement) -> SeriesStore:
+    store = SeriesStore()
+    store.fold(measurements, 1)
+    return store
+
+
+def scrape(exporter: PrometheusExporter, accept: str = "text/plain", path: str = "/metrics") -> tuple[str, str]:
+    host, port = exporter.address
+    asked = urllib.request.Request(f"http://{host}:{port}{path}", headers={"Accept": accept})
+    with urllib.request.urlopen(asked, timeout=20) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def samples(text: str, *, is_openmetrics: bool = False) -> Samples:
+    parse = parse_openmetrics if is_openmetrics else parse_text
+    found: Samples = {}
+    for of_name in parse(text):
+        for one in of_name.samples:
+            key = (one.name, frozenset(one.labels.items()))
+            assert key not in found
+            found[key] = one.value
+    return found
+
+
+def sample(found: Samples, name: str, **labels: str) -> float:
+    [value] = [v for (n, have), v in found.items() if n == name and labels.items() <= dict(have).items()]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4; charset=utf-8"),
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ),
+    ],
+)
+def test_every_series_is_scraped_with_job_and_instance(
+    exporter: PrometheusExporter, accept: str, content_type: str
+) -> None:
+    store = store_of(
+        Measurement(TRAIN, CALLS, attributes({"cuda.kernel.name": 'a"b\\c\n<ä>'}), 2**53),
+        Measurement(TRAIN, WAITS, (), Buckets({-11: 3, 30: 1}, 2.5, 2)),
+        Measurement(TRAIN, POWER, attributes({"hw.id": "GPU-1"}), 250.25),
+    )
+    exporter.export_metrics(store, 2)
+
+    said, text = scrape(exporter, accept)
+
+    assert said == content_type
+    found = samples(text, is_openmetrics="openmetrics" in said)
+    of = {"job": "ml/train", "instance": "1-2"}
+    assert sample(found, "gpu_cuda_kernel_launch_calls_total", cuda_kernel_name='a"b\\c\n<ä>', **of) == 2**53
+    assert sample(found, "hw_power_watts", hw_id="GPU-1", **of) == 250.25
+    assert sample(found, "target_info", process_pid="7", **of) == 1
+    name = "gpu_cuda_synchronize_duration_seconds"
+    assert [sample(found, f"{name}_{one}", **of) for one in ("count", "sum")] == [6, 2.5]
+    edges = [sample(found, f"{name}_bucket", le=le, **of) for le in ("0.00048828125", "0.0009765625", "512.0", "+Inf")]
+    assert edges == [2, 5, 5, 6]
+    assert exporter.stats().sent_points == len(store) == 3
+
+
+def test_openmetrics_leads_from_a_bucket_to_its_trace(exporter: PrometheusExporter) -> None:
+    waits = Buckets({-11: 1}, 0.0006)
+    waits.note(-11, Exemplar(0.0006, 2_000_000_000, bytes([1] * 16), bytes([2] * 8)))
+    store = store_of(Measurement(TRAIN, WAITS, (), waits))
+    exporter.export_metrics(store, 2)
+
+    [found] = [
+        (one.labels["le"], one.exemplar)
+        for of_name in parse_openmetrics(scrape(exporter, "application/openmetrics-text")[1])
+        for one in of_name.samples
+        if one.exemplar
+    ]
+
+    assert found[0] == "0.0009765625"
+    assert (found[1].labels, found[1].value) == ({"trace_id": "01" * 16, "span_id": "02" * 8}, 0.0006)
+
+
+def test_pipelines_are_scraped_together(exporter: PrometheusExporter) -> None:
+    first, second = (store_of(Measurement(TRAIN, CALLS, attributes(k=k), 1)) for k in "ab")
+    for store in (first, second, first):
+        exporter.export_metrics(store, 2)
+
+    found = samples(scrape(exporter)[1])
+
+    assert [sample(found, "gpu_cuda_kernel_launch_calls_total", k=k) for k in "ab"] == [1, 1]
+    assert sample(found, "target_info") == 1
+
+
+def test_a_name_that_is_taken_costs_its_metric_alone(
+    exporter: PrometheusExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = MetricSpec("hw_power", "W", Instrument.UPDOWNCOUNTER, "")
+    other = MetricSpec("hw.power.watts", "W", Instrument.HISTOGRAM, "")
+
+    stores = (
+        store_of(Measurement(TRAIN, POWER, (), 1), Measurement(TRAIN, other, (), Buckets({1: 1}, 3))),
+        store_of(Measurement(TRAIN, taken, attributes(a=1), 1)),
+    )
+    for store in stores:
+        exporter.export_metrics(store, 2)
+
+    assert "left out, for another metric has that name in Prometheus: hw.power.watts" in caplog.text
+    assert sample(samples(scrape(exporter)[1]), "hw_power_watts", a="1") == 1
+
+
+def test_nothing_else_is_told(exporter: PrometheusExporter) -> None:
+    assert samples(scrape(exporter)[1]) == {}
+    with pytest.raises(HTTPError, match="404"):
+        scrape(exporter, path="/")
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "instrument", "expected"),
+    [
+        ("gpu.cuda.memory.copies", "By", Instrument.HISTOGRAM, "gpu_cuda_memory_copies_bytes"),
+        ("gpu.cuda.memory.free.bytes", "By", Instrument.COUNTER, "gpu_cuda_memory_free_bytes"),
+        ("hw.gpu.utilization", "1", Instrument.GAUGE, "hw_gpu_utilization_ratio"),
+        ("gpu.cuda.kernel.grid.size", "1", Instrument.HISTOGRAM, "gpu_cuda_kernel_grid_size"),
+        ("hw.gpu.io.rate", "By/s", Instrument.GAUGE, "hw_gpu_io_rate_bytes_per_second"),
+        ("requests.total", "{request}", Instrument.COUNTER, "requests"),
+        ("1up", "1/s", Instrument.GAUGE, "_1up_per_second"),
+        ("..", "", Instrument.GAUGE, "_"),
+    ],
+)
+def test_names_are_those_of_the_specification(name: str, unit: str, instrument: Instrument, expected: str) -> None:
+    assert family(MetricSpec(name, unit, instrument, "")) == expected
+
+
+@given(
+    keys=st.dictionaries(st.text(max_size=6), st.text(max_size=6) | st.booleans() | st.integers(), max_size=4),
+    value=st.floats() | st.integers(),
+)
+def test_whatever_attributes_say_both_formats_can_be_read(keys: dict[str, str | bool | int], value: float) -> None:
+    families = Families()
+    resource = Resource(attributes({**keys, "service.name": "\ud800\n"}))
+    families.add(store_of(Measurement(resource, POWER, attributes(keys), value)))
+
+    for text, is_openmetrics in (
+        (exposition.generate_latest(families), False),
+        (openmetrics.exposition.generate_latest(families), True),
+    ):
+        found = samples(text.decode(), is_openmetrics=is_openmetrics)
+        assert {name for name, _ in found} == {"hw_power_watts", "target_info"}
+
+
+def test_variables_say_where() -> None:
+    environ = {
+        "OTEL_METRICS_EXPORTER": "prometheus",
+        "OTEL_EXPORTER_PROMETHEUS_HOST": "::1",
+        "OTEL_EXPORTER_PROMETHEUS_PORT": "9000",
+    }
+
+    assert Config.load(environ=environ).exporter("prometheus", "metrics") == PrometheusSettings("[::1]:9000")
+    wrong = Config.load(environ={**environ, "OTEL_EXPORTER_PROMETHEUS_PORT": "70000"})
+    assert wrong.exporter("prometheus", "metrics") == PrometheusSettings("[::1]:9464")
+    assert wrong.notices == ("OTEL_EXPORTER_PROMETHEUS_PORT is ignored: '70000' is no number from 1 to 65535",)
+
+
+def test_what_cannot_be_is_said(exporter: PrometheusExporter) -> None:
+    with pytest.raises(ConfigError, match="path: 'x' is no path"):
+        PrometheusSettings(path="x")
+    with pytest.raises(OtelGpuError, match=r"Prometheus cannot be answered at .* set exporters\.prometheus\.endpoint"):
+        PrometheusExporter(PrometheusSettings(f"localhost:{exporter.address[1]}"))
+
+
+def test_a_low_port_needs_a_right_of_its_own() -> None:
+    config = Config(exporters={"prometheus": PrometheusSettings("localhost:80")})
+
+    assert Capability.CAP_NET_BIND_SERVICE in of_run(config).kept
+    assert Capability.CAP_NET_BIND_SERVICE not in of_run(Config(exporters={"prometheus": PrometheusSettings()})).kept
