@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -30,6 +31,8 @@ _TUPLE_ITEMS = (24, 32)
 _MAX_TEXT, _MAX_ENTRIES, _MAX_ITEMS = 512, 1 << 16, 4096
 _LEAST, _MOST = 1 << 12, 1 << 47
 _SCANNED = 1 << 10
+_FIRST_MODULES = 64
+"""Among these are `sys` and `builtins`, which every interpreter has before all others."""
 MODULES_WITHIN = 1 << 19
 """An interpreter's state has its modules within so many bytes."""
 
@@ -250,6 +253,7 @@ class PythonObjects:
     def modules(self) -> int:
         """Return the dict of an interpreter's modules: the one in its state that has `sys` and `builtins`."""
         interpreter = self.word(self.symbols.runtime + self._layout.runtime_interpreters + 8)
+        seen: set[int] = set()
         for start in range(0, MODULES_WITHIN, _SCANNED):
             try:
                 words = np.frombuffer(self._memory.read(interpreter + start, _SCANNED), "<u8")
@@ -257,8 +261,9 @@ class PythonObjects:
                 break
             likely = words[(words > _LEAST) & (words < _MOST) & (words % 8 == 0)]
             for candidate in dict.fromkeys(likely.tolist()):
-                if self.is_modules(candidate):
+                if candidate not in seen and self.is_modules(candidate):
                     return int(candidate)
+                seen.add(candidate)
         raise MemoryFault("the interpreter's modules were not found")
 
     def is_modules(self, candidate: int) -> bool:
@@ -266,7 +271,8 @@ class PythonObjects:
         try:
             if self.type_of(candidate) != self.symbols.dict_type:
                 return False
-            found = self.named(candidate, "sys", "builtins")
+            first = islice(self.items(candidate), _FIRST_MODULES)
+            found = {name: value for name, value in first if name in ("sys", "builtins")}
             return len(found) == 2 and all(self.type_of(m) == self.symbols.module_type for m in found.values())
         except MemoryFault:
             return False
