@@ -17,6 +17,10 @@ first = $(firstword $(foreach c,$(1),$(shell command -v $(c))))
 CLANG ?= $(call first,clang-14 clang)
 LLVM_STRIP ?= $(call first,llvm-strip-14 llvm-strip)
 
+# A test of the agent waits for most of its time; what files share is made once.
+TEST_WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
+
 OBJECTS := otel_gpu/bpf/objects
 LIBBPF := otel_gpu/bpf/lib/libotelgpu_bpf.so
 CONTEXT := otel_gpu/context/lib/libotelgpu_context.so
@@ -99,11 +103,11 @@ torch-ground: setup
 
 .PHONY: test
 test: ground ## run the tests; those of the kernel and end to end need root
-	$(Q)$(BIN)/python -m pytest -m 'not torch' tests
+	$(Q)$(PYTEST) -m 'not torch' tests
 
 .PHONY: test-torch
 test-torch: torch-ground ## run the tests on PyTorch, which is fetched once (several GB)
-	$(Q)$(BIN)/python -m pytest -m torch tests
+	$(Q)$(PYTEST) -m torch tests
 
 .PHONY: test-kernels
 test-kernels: ground ## count, walk, and try rights on Debian's kernels, 5.10 to 7.2, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
@@ -123,7 +127,7 @@ fuzz: setup ## look for inputs that break parsers of what strangers say, for FUZ
 
 .PHONY: test-all
 test-all: torch-ground ## run `test` and `test-torch` in one go
-	$(Q)$(BIN)/python -m pytest tests
+	$(Q)$(PYTEST) tests
 
 .PHONY: check
 check: setup ## lint, types, unit tests; without root
@@ -131,7 +135,7 @@ check: setup ## lint, types, unit tests; without root
 	$(Q)$(BIN)/ruff format --check $(wildcard $(PYTHON_CODE))
 	$(Q)$(BIN)/mypy
 	$(Q)$(if $(C_FORMATTED),$(BIN)/clang-format --dry-run --Werror $(C_FORMATTED))
-	$(Q)$(BIN)/python -m pytest -q tests/unit
+	$(Q)$(PYTEST) -q tests/unit
 
 .PHONY: format
 format: setup ## put code into the house's shape
