@@ -22,9 +22,9 @@ from bench.probing import Rivals, typical
 from bench.results import Result
 from bench.sink import Sink
 from otel_gpu.bpf.links import Placement
-from otel_gpu.elf import ElfFile
 from otel_gpu.probes.sites import SiteRules
-from otel_gpu.receivers.rdma.verbs_work import POST_SEND, sites_of_file
+from otel_gpu.process.work import OpenFile
+from otel_gpu.receivers.rdma.verbs_work import POST_SEND, VerbsImage, VerbsRequest, look_for_verbs
 
 _PROVIDER, _VERSION = "libstandin-rdmav34.so", 44
 _POSTS, _REPEATS = 50_000, 3
@@ -194,9 +194,17 @@ def _built(directory: Path) -> Path:
 
 
 def _place_empty(rivals: Rivals, provider: Path) -> Callable[[], None]:
-    with ElfFile(provider) as elf:
-        sites = sites_of_file(elf, bytes(provider), SiteRules.here("fast"), _VERSION, is_library=False)
-    placements = [Placement(site.offset, 0) for site in sites if site.program == POST_SEND]
+    size = provider.stat().st_size
+    mapped = VerbsImage(0, size, 0, bytes(provider), is_library=False, is_provider=True)
+    request = VerbsRequest(SiteRules.here("fast"), (mapped,), (), scan=False, version=_VERSION)
+    nothing = OpenFile(-1, None, 0, "")
+    with provider.open("rb") as file:
+        # Without the three files that show a process's memory.
+        files = [*[nothing] * 3, OpenFile(file.fileno(), None, size, str(provider))]
+        (answer,) = look_for_verbs.function(files, request)
+    placements = [Placement(site.offset, 0) for site in answer.sites if site.program == POST_SEND]
+    if not placements:
+        raise UnavailableError(f"{provider} has no function that posts: {answer.refused}")
     return rivals.place("empty", provider, placements)
 
 

@@ -69,7 +69,7 @@ def test_the_part_of_a_table_that_a_stack_needs_has_room_where_the_whole_has_not
             file = loader.tables.get(largest.key)
             assert file is not None
             assert loader.tables.lacks_room()
-            assert loader.tables.problems()[largest.path] == NO_ROOM
+            assert file.why_not == NO_ROOM
             assert not file.parts
 
             address = (largest.start + largest.end) // 2
@@ -101,7 +101,7 @@ def test_a_table_with_room_takes_the_place_of_its_parts(tmp_path: Path, *, is_fi
             assert file is not None
             assert file.is_whole
             assert not file.parts
-            assert loader.tables.problems() == {}
+            assert not file.why_not
             loader.close()
 
 

@@ -35,7 +35,7 @@ def sent_through(
     exporter = OtlpExporter(settings)
     spans_to([exporter]).export(spans)
     exporter.shutdown(30)
-    stats = exporter.signal_stats("traces")
+    stats = exporter.stats()
     assert (stats.sent_points, stats.failed_points) == (len(spans), 0), stats
     collector.close()
     return read_spans(collector.out)
