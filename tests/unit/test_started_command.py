@@ -12,7 +12,7 @@ from otel_gpu.cli.started_command import StartedCommand
 from otel_gpu.errors import ConfigError
 
 
-@pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -TERM $$", 128 + signal.SIGTERM), (":", 0)])
+@pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -KILL $$", 128 + signal.SIGKILL), (":", 0)])
 def test_the_status_of_a_command_is_as_a_shell_has_it(script: str, status: int) -> None:
     with StartedCommand(["sh", "-c", script]) as started:
         started.go()
