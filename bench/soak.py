@@ -28,7 +28,7 @@ from otel_gpu.signals import cuda
 _INTERVAL_S = 5.0
 _THREADS, _LAUNCHES, _EXECS, _LIBRARIES = 16, 50, 3, 4
 _PAUSE_S = 0.2
-_POOLED = 6
+_POOLED = 11
 """Threads: a pool starts another one when more is to be done at once than ever before, and has few at most."""
 _LOOK_S, _STILL_S, _DEADLINE_S = 0.5, 6.0, 60.0
 """Libraries stay probed for five seconds after their last use: what has not changed for longer stays."""
