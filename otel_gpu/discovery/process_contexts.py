@@ -90,6 +90,10 @@ class ProcessContexts:
 
     def _look(self, one: _Followed) -> None:
         try:
+            # Of who has ended nothing is read, nor looked for again.
+            one.is_done = start_of(one.pid) != one.start
+            if one.is_done:
+                return
             files = MemoryFiles.of(one.pid)
             found = next(iter(self._parsers.run(read_process_context, files, None, limits=READING_CONTEXT)), None)
             one.is_done = start_of(one.pid) != one.start
