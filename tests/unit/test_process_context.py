@@ -14,18 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from otel_gpu.discovery.identification import Identification
 from otel_gpu.discovery.process_context_work import (
     READING_CONTEXT,
     ProcessContext,
     decode_context,
     read_process_context,
 )
+from otel_gpu.discovery.process_contexts import ProcessContexts
+from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.discovery.resource_variables import Cut, own_attributes
 from otel_gpu.exporters.wire.span_attributes import field
 from otel_gpu.process.memory import MemoryFiles
 from otel_gpu.process.parsers import Parsers
+from otel_gpu.signals.metrics import Resource as OurResource
 from tests.unit.test_context import publishing
+from tests.waiting import until
 
 PLACES = """
 import ctypes, mmap, os, struct, sys
@@ -173,3 +178,15 @@ def test_what_is_published_is_a_strangers_word() -> None:
     assert {k: v for k, v in kept.items() if len(str(v)) < 10} == {"service.name": "mine", "team": "b"}
     assert len(str(kept["deployment.environment.name"])) <= 256
     assert dict(own.cuts) == {Cut.RESERVED: 2, Cut.MALFORMED: 2, Cut.SHORTENED: 1}
+
+
+def test_a_process_that_ended_before_it_was_known_is_looked_at_no_more() -> None:
+    with Parsers() as parsers:
+        contexts = ProcessContexts(parsers)
+        try:
+            with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+                contexts.follow(child.pid, Identification(ProcessInfo(child.pid), lambda _: OurResource(())))
+                assert contexts._followed
+            until(lambda: not contexts._followed, "an ended process is still looked at")
+        finally:
+            contexts.close()
