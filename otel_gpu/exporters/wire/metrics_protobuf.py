@@ -82,7 +82,7 @@ class _Request:
         self._integers: list[tuple[Series, metrics_pb2.NumberDataPoint]] = []
         self._floats: list[tuple[Series, metrics_pb2.NumberDataPoint]] = []
         self._deltas: list[tuple[Series, metrics_pb2.NumberDataPoint, Baseline]] = []
-        self._histograms: list[_HistogramPoint | _ExplicitPoint] = []
+        self._histograms: list[_HistogramPoint] = []
 
     def add(self, series: Series) -> None:
         """Make the message of a series."""
@@ -97,7 +97,7 @@ class _Request:
         self.series.append(series)
         baseline = self._baselines.get(series)
         if spec.instrument is Instrument.HISTOGRAM:
-            kind = _ExplicitPoint if self._explicit else _HistogramPoint
+            kind = _ExplicitPoint if self._explicit else _ExponentialPoint
             self._histograms.append(kind(series, point, baseline))
         elif baseline is not None:
             self._deltas.append((series, point, baseline))
@@ -139,20 +139,15 @@ class _Request:
 class _HistogramPoint:
     """The message of one histogram series."""
 
-    __slots__ = ("_baseline", "_counts", "_indexes", "_point", "_series", "_shown")
+    __slots__ = ("_baseline", "_point", "_series")
 
-    def __init__(
-        self, series: Series, point: metrics_pb2.ExponentialHistogramDataPoint, baseline: Baseline | None
-    ) -> None:
+    def __init__(self, series: Series, point: Any, baseline: Baseline | None) -> None:
         self._series = series
         self._point = point
-        self._counts = point.positive.bucket_counts
         self._baseline = baseline
-        self._indexes = range(0)
-        self._shown: tuple[int, int] | None = None
-        """The count and the number of buckets that the message shows, when what it shows only grows."""
 
     def update(self, now_ns: int) -> None:
+        """Write the value of now into the message."""
         value = self._series.value
         assert isinstance(value, Buckets)
         point = self._point
@@ -161,11 +156,34 @@ class _HistogramPoint:
             point.start_time_unix_nano = self._baseline.since_ns
             value = self._baseline.delta(value)
             assert isinstance(value, Buckets)
-            self._shown = None
         if value.exemplars or point.exemplars:
             _show(point, value.exemplars, self._series.metric)
+        self._fill(value)
+
+    def _fill(self, value: Buckets) -> None:
+        raise NotImplementedError
+
+
+class _ExponentialPoint(_HistogramPoint):
+    """With exponential buckets, as they were counted."""
+
+    __slots__ = ("_counts", "_indexes", "_shown")
+
+    def __init__(
+        self, series: Series, point: metrics_pb2.ExponentialHistogramDataPoint, baseline: Baseline | None
+    ) -> None:
+        super().__init__(series, point, baseline)
+        self._counts = point.positive.bucket_counts
+        self._indexes = range(0)
+        self._shown: tuple[int, int] | None = None
+        """The count and the number of buckets that the message shows, when what it shows only grows."""
+
+    def _fill(self, value: Buckets) -> None:
+        point = self._point
         counts = value.counts
         shown, self._shown = self._shown, (value.count, len(counts))
+        if self._baseline is not None:
+            shown = None
         if shown == self._shown:
             return
         if shown is None or shown[1] != len(counts):
@@ -177,37 +195,24 @@ class _HistogramPoint:
         self._counts[:] = list(map(counts.get, self._indexes, repeat(0)))
 
 
-class _ExplicitPoint:
-    """The same with explicit bounds."""
+class _ExplicitPoint(_HistogramPoint):
+    """With explicit bounds."""
 
-    __slots__ = ("_baseline", "_bounds", "_point", "_series", "_shown")
+    __slots__ = ("_bounds", "_shown")
 
     def __init__(self, series: Series, point: metrics_pb2.HistogramDataPoint, baseline: Baseline | None) -> None:
-        self._series = series
-        self._point = point
-        self._baseline = baseline
+        super().__init__(series, point, baseline)
         self._bounds = explicit_bounds(series.metric)
         self._shown: int | None = None
         """The count that the message shows, when what it shows only grows."""
         point.explicit_bounds[:] = self._bounds.values
 
-    def update(self, now_ns: int) -> None:
-        value = self._series.value
-        assert isinstance(value, Buckets)
-        point = self._point
-        point.time_unix_nano = now_ns
-        if self._baseline is not None:
-            point.start_time_unix_nano = self._baseline.since_ns
-            value = self._baseline.delta(value)
-            assert isinstance(value, Buckets)
-            self._shown = None
-        if value.exemplars or point.exemplars:
-            _show(point, value.exemplars, self._series.metric)
-        if value.count == self._shown:
+    def _fill(self, value: Buckets) -> None:
+        if self._baseline is None and value.count == self._shown:
             return
-        self._shown = point.count = value.count
-        point.sum = value.sum
-        point.bucket_counts[:] = self._bounds.counts(value)
+        self._shown = self._point.count = value.count
+        self._point.sum = value.sum
+        self._point.bucket_counts[:] = self._bounds.counts(value)
 
 
 def _show(
