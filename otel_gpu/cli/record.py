@@ -20,7 +20,7 @@ from ..process.parsers import Parsers
 from ..receivers.cuda.settings import CudaSettings
 from ..reporters.call_sites import top_call_sites
 from ..reporters.output import FORMATS, Output, in_order
-from ..signals.profiles import CHOICES
+from ..signals.profiles import CHOICES, chosen_types
 from .capabilities import keep_only
 from .progress import Bar, bar
 from .run import pid
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Record, or compare, and write the file."""
     names = list(dict.fromkeys(arguments.type)) or ["launch"]
-    types = tuple(dict.fromkeys(kind for name in names for kind in CHOICES[name]))
+    types = chosen_types(names)
     if arguments.diff:
         return _difference(arguments.diff, types[0], Path(arguments.output))
     output = Output.asked(arguments.output, arguments.format)
@@ -150,7 +150,7 @@ def _take(
     parsers.start()
     from ..service.recording import Recording
 
-    kinds = tuple(dict.fromkeys(kind for name in names for kind in CHOICES[name]))
+    kinds = chosen_types(names)
     with (
         LastResort() as last_resort,
         parsers,
@@ -195,10 +195,10 @@ def _record(
     """Record for so long from when the first stack can be taken; a command runs from then on."""
     recorder.prepare(told_to_stop, lambda progress: shown.update(f"preparing: {_reading(progress)}"))
     recorder.start()
-    # Said once it is true: whoever waits for it may begin.
     if duration_s is None:
         duration_s = math.inf if started else _DURATION_S
     how_long = "until it ends" if math.isinf(duration_s) else f"for {duration_s:g} s"
+    # Said once it is true: whoever waits for it may begin.
     print(f"recording {what} {how_long}", file=sys.stderr, flush=True)
     if started:
         started.go()

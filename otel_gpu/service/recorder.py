@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from ..receivers.cuda.settings import CudaSettings
 from ..receivers.profiles.settings import ProfileSettings
-from ..signals.profiles import CHOICES, Profile, ProfileType
+from ..signals.profiles import CHOICES, Profile, ProfileType, chosen_types
 
 if TYPE_CHECKING:
     from .recording import Recording
@@ -100,4 +100,4 @@ def _types_of(names: Sequence[str]) -> tuple[ProfileType, ...]:
             raise ConfigError(f"there is no profile type {name!r}; choose of {', '.join(CHOICES)}")
     if not names:
         raise ConfigError(f"no profile type to record; choose of {', '.join(CHOICES)}")
-    return tuple(dict.fromkeys(kind for name in names for kind in CHOICES[name]))
+    return chosen_types(names)

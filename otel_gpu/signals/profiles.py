@@ -258,6 +258,11 @@ CHOICES: dict[str, tuple[ProfileType, ...]] = {
 """What `record --type` and `receivers.profile.types` can ask for; the first of each is what is asked about."""
 
 
+def chosen_types(choices: Iterable[str]) -> tuple[ProfileType, ...]:
+    """Return the types of some of CHOICES, in their order, each once."""
+    return tuple(dict.fromkeys(kind for choice in choices for kind in CHOICES[choice]))
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """How much of the profile's type happened with one stack."""

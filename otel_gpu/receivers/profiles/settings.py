@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from ...probes.counted import Counted
-from ...signals.profiles import CHOICES, ProfileType, shows_gpu_time
+from ...signals.profiles import ProfileType, chosen_types, shows_gpu_time
 
 ProfileName = Literal["launch", "wait", "alloc", "inuse", "copy", "gputime", "tensor", "cpu", "offcpu"]
 
@@ -39,7 +39,7 @@ def types_of(settings: ProfileSettings) -> tuple[ProfileType, ...]:
     """Return the profile types that the settings ask for."""
     if isinstance(settings, RecordingSettings):
         return settings.only
-    return tuple(dict.fromkeys(kind for choice in settings.types for kind in CHOICES[choice]))
+    return chosen_types(settings.types)
 
 
 def counted(settings: ProfileSettings) -> Counted:
