@@ -19,7 +19,9 @@ LLVM_STRIP ?= $(call first,llvm-strip-14 llvm-strip)
 
 # A test of the agent waits for most of its time; what files share is made once.
 TEST_WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
+# A failure is tried once more, for a host that others use; the summary lists it as RERUN, and RERUNS=0 does without.
+RERUNS ?= 1
+PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --reruns $(RERUNS) -rRfEs
 
 OBJECTS := otel_gpu/bpf/objects
 LIBBPF := otel_gpu/bpf/lib/libotelgpu_bpf.so
@@ -34,7 +36,7 @@ PYTHON_CODE := otel_gpu tests bench examples scripts setup.py
 
 .PHONY: help
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: system $(VENV)/.complete bpf libbpf context bytecode ## make .venv with the command otel-gpu in it; again and again does no harm
@@ -89,7 +91,7 @@ $(CONTEXT): otel_gpu/context/published.c Makefile
 		$(if $(filter x86_64,$(shell uname -m)),-mtls-dialect=gnu2) -o $@ $<
 
 .PHONY: demo
-demo: setup ## a workload, the agent, and what it sees, live; without a GPU on the mock driver
+demo: setup ## a server, training, the agent, and what it sees, in a browser too; without a GPU on the mock driver
 	$(Q)$(MAKE) -s -C tests/standins/cuda
 	$(Q)$(AS_ROOT) $(BIN)/otel-gpu demo
 
@@ -110,13 +112,20 @@ test-torch: torch-ground ## run the tests on PyTorch, which is fetched once (sev
 	$(Q)$(PYTEST) -m torch tests
 
 .PHONY: test-kernels
-test-kernels: ground ## count, walk, and try rights on Debian's kernels, 5.10 to 7.2, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
-	$(Q)tests/ground/kernels.sh | while read -r release image; do \
-		tests/kernels/boot.sh "$$image"; tests/kernels/boot.sh "$$image" rights.py; done
+test-kernels: ground ## load, count, walk, and try rights on Debian's kernels, 5.10 to 7.2, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
+	$(Q)tests/kernels/all.sh
 
 .PHONY: test-rdma
 test-rdma: setup ## see real RDMA between two soft-RoCE devices in QEMU without hardware help (needs what test-kernels needs, iproute2, kmod)
 	$(Q)tests/ground/kernels.sh --modules bookworm | while read -r release image; do tests/soft_roce/boot.sh "$$image"; done
+
+.PHONY: test-image
+test-image: setup ## carry out the Dockerfile without an engine, below a temporary directory (needs root, debootstrap; some minutes)
+	$(Q)directory=$$(mktemp -d) && $(BIN)/python tests/image/build.py $$directory/image; status=$$?; rm -rf --one-file-system $$directory; exit $$status
+
+.PHONY: test-quick-start
+test-quick-start: wheel ## type the README's quick start on a fresh Debian 12 and Ubuntu 24.04, below a temporary directory (needs root, debootstrap; some minutes)
+	$(Q)directory=$$(mktemp -d) && $(BIN)/python -m tests.image.quick_start $$directory; status=$$?; rm -rf --one-file-system $$directory; exit $$status
 
 FUZZ_MINUTES ?= 60
 
@@ -144,9 +153,17 @@ format: setup ## put code into the house's shape
 	$(Q)$(if $(C_FORMATTED),$(BIN)/clang-format -i $(C_FORMATTED))
 
 .PHONY: docs
-docs: $(VENV)/.complete ## write docs/telemetry.md and docs/variables.md from what is declared
+docs: $(VENV)/.complete ## write from what is declared: references of telemetry, variables and configuration, dashboards, completions, the man page
 	$(Q)$(BIN)/python -c "import sys; from otel_gpu.telemetry import render; sys.stdout.write(render())" > docs/telemetry.md.new && mv docs/telemetry.md.new docs/telemetry.md
 	$(Q)$(BIN)/python -c "import sys; from otel_gpu.config.otel_variables import render; sys.stdout.write(render())" > docs/variables.md.new && mv docs/variables.md.new docs/variables.md
+	$(Q)$(BIN)/python -c "import sys; from otel_gpu.config.reference import render; sys.stdout.write(render())" > docs/reference.new && mv docs/reference.new docs/configuration-reference.md
+	$(Q)COLUMNS=100 $(BIN)/python scripts/command_files.py
+	$(Q)if $(BIN)/python -c 'import grafana_foundation_sdk' 2>/dev/null; then $(BIN)/python -m scripts.dashboards >/dev/null; \
+	else echo "collector-config/dashboards is left as it is: grafana-foundation-sdk, which writes it, needs Python 3.11" >&2; fi
+
+.PHONY: site
+site: $(VENV)/.complete ## write the documentation as a site into build/site
+	$(Q)$(BIN)/python -m mkdocs build --quiet --strict
 
 .PHONY: bench
 bench: ground ## measure, and print the table that the README quotes
@@ -157,7 +174,7 @@ wheel: setup ## build dist/*.whl and the source distribution
 	$(Q)rm -rf dist build
 	$(Q)mkdir dist && OTEL_GPU_RELEASE=1 $(BIN)/python -m build -o dist >dist/build.log 2>&1 || { cat dist/build.log; exit 1; }
 	$(Q)rm dist/build.log
-	$(Q)$(BIN)/python scripts/check_wheel.py dist/*.whl
+	$(Q)$(BIN)/python scripts/check_wheel.py dist/*.whl dist/*.tar.gz
 
 .PHONY: clean
 clean: ## remove what was built here; downloads in the cache stay

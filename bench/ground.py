@@ -58,6 +58,12 @@ def driver_program() -> Path:
 
 
 @functools.cache
+def messages_program() -> Path:
+    """Return the program that sends itself messages."""
+    return _built("messages", "messages.c", "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", "{out}", "{in}")
+
+
+@functools.cache
 def deep_helper() -> Path:
     """Return the library of the program with deep stacks."""
     return _built("deep.so", "deep.c", "gcc", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o", "{out}", "{in}")

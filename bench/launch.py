@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import ground
 from bench.ground import UnavailableError
-from bench.probing import Ours, Rivals, interleave, nothing, typical
+from bench.probing import Ours, Rivals, interleave, nothing, side_by_side, typical
 from bench.results import Result, unmeasured
 from bench.target import Target
 
@@ -16,6 +16,8 @@ LAUNCH = ("cuLaunchKernel",)
 _CALLS = 20_000
 _SLOW_CALLS = 5_000
 """Of entry probes, each ten times as long."""
+_TURN, _TURNS = 300, 20
+"""Launches of a turn, and turns for each round."""
 
 
 def measure(rounds: int) -> Iterator[Result]:
@@ -36,23 +38,20 @@ def measure(rounds: int) -> Iterator[Result]:
 
 
 def _through_runtime(ours: Ours, rivals: Rivals, rounds: int) -> Iterator[Result]:
-    library = ground.mock_driver() / "libcuda.so.1"
-    with Target.on_runtime() as target:
-        measured = interleave(
-            target,
-            library,
-            "launch",
-            _CALLS,
-            rounds,
-            {
-                "none": nothing,
-                "empty": lambda: rivals.empty(library, LAUNCH),
-                "reads": lambda: rivals.reads(library, LAUNCH),
-                "ours": lambda: ours.on(library, LAUNCH),
-            },
-        )
-    took = typical(measured, "ours", "empty")
-    least = typical(measured, "reads", "empty")
+    before = ours.counted()
+    took = side_by_side(
+        Target.on_runtime,
+        f"launch {_TURN}",
+        rounds * _TURNS,
+        {
+            "none": lambda _: nothing(),
+            "empty": lambda library: rivals.empty(library, LAUNCH),
+            "reads": lambda library: rivals.reads(library, LAUNCH),
+            "ours": lambda library: ours.on(library, LAUNCH),
+        },
+    )
+    if ours.counted() - before < rounds * _TURNS * _TURN:
+        raise UnavailableError("not every launch was counted")
     added = (took["ours"] - took["none"]) / (took["empty"] - took["none"])
     yield Result(
         "cost per launch, ours / empty probe at the same site, through the runtime",
@@ -62,7 +61,7 @@ def _through_runtime(ours: Ours, rivals: Rivals, rounds: int) -> Iterator[Result
         must=1.30,
         aim=1.15,
         note=f"unprobed {_ns(took['none'])}; what the probe alone adds: {added:.2f}×; "
-        f"a program that reads who calls and the arguments, and counts nothing: {least['reads'] / least['empty']:.2f}×",
+        f"a program that reads who calls and the arguments, and counts nothing: {took['reads'] / took['empty']:.2f}×",
     )
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import shutil
 import struct
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
@@ -33,6 +36,7 @@ from otel_gpu.probes.table import DRIVER
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.receivers.cuda.rows import sums_of
 
 Placed = AbstractContextManager[object]
 RECORD_SIZE = 80 + 8  # and the ring's own header
@@ -40,6 +44,7 @@ _DRAIN_S = 0.002
 _REPEATS = 3
 _FOREIGN_S = 0.2
 _DEADLINE_S = 60.0
+_COPIES = 4
 
 
 @runtime_checkable
@@ -79,6 +84,10 @@ class Ours:
         """The maps that profiles share."""
         return self._receiver.tables
 
+    def counted(self) -> int:
+        """Return how many calls there were."""
+        return _Rows(self._receiver._object.map("rows")).records
+
     @contextmanager
     def on(self, library: Path, functions: Sequence[str], policy: Policy = "fast") -> Iterator[object]:
         """Place our probes of these functions."""
@@ -101,8 +110,8 @@ class _Rows:
     @property
     def records(self) -> int:
         """How many calls it holds."""
-        _, values = self._rows.read(abi.ROW_KEY, abi.ROW)
-        return int(values["count"].sum())
+        _, values = self._rows.read(abi.ROW_KEY, abi.COUNTED_ROW)
+        return int(sums_of(values)[:, 0].sum())
 
 
 class Rivals:
@@ -227,6 +236,38 @@ def interleave(
         if not target.is_probed(library):
             measured.append(times)
     return measured
+
+
+def side_by_side(
+    programs: Callable[[Path], Target], order: str, turns: int, variants: Mapping[str, Callable[[Path], Placed]]
+) -> dict[str, float]:
+    """Return nanoseconds per call by variant, also on a busy machine.
+
+    Each variant is in place all the time, in programs of its own on copies of the driver of their own. They take turns that are
+    shorter than the scheduler's. Of each program the fastest tenth counts, whom nobody disturbed; of a variant's programs
+    the one in the middle, since where their pages lie makes a difference too.
+    """
+    with contextlib.ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        driver = ground.part("mock") / "libcuda.so.1"
+        targets: list[tuple[str, Target]] = []
+        for copy in range(_COPIES):
+            for name, variant in variants.items():
+                library = place / f"{name}-{copy}" / driver.name
+                library.parent.mkdir()
+                shutil.copy(driver, library)
+                target = stack.enter_context(programs(library.parent))
+                stack.enter_context(variant(library))
+                targets.append((name, target))
+                if name == "none" and target.is_probed(library):
+                    raise UnavailableError("another agent's probes are in the measured program: stop that agent")
+        taken: dict[int, list[float]] = {at: [] for at in range(len(targets))}
+        for turn in range(turns):
+            first = turn % len(targets)
+            for at in [*range(first, len(targets)), *range(first)]:
+                taken[at].append(targets[at][1].do(order).ns_per_call)
+        fast = {at: sorted(times)[len(times) // 10] for at, times in taken.items()}
+        return {name: median(fast[at] for at, (of, _) in enumerate(targets) if of == name) for name in variants}
 
 
 def typical(rounds: Sequence[dict[str, float]], of: str, over: str) -> dict[str, float]:

@@ -11,9 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from otel_gpu import heap
 from otel_gpu.exporters.wire.spans_protobuf import span_payloads
 from otel_gpu.receivers.inference.assembly import Assembly, Seen
+from otel_gpu.receivers.inference.engines import Told
+from otel_gpu.receivers.inference.records import HEAD_AT, REQUEST, heads_of, read_request
+from otel_gpu.receivers.inference.records import seen as seen_of
 from otel_gpu.receivers.inference.request import Endpoint, GpuTotals, GpuWork, Request, WorkKind
 from otel_gpu.receivers.inference.server_spans import spans_of
 from otel_gpu.receivers.inference.serving_metrics import ServingMetrics
@@ -36,6 +41,50 @@ _ANSWER = (
     b"HTTP/1.1 200 OK\r\ndate: Sun, 22 Nov 2026 20:00:%02d GMT\r\nserver: uvicorn\r\n"
     b"content-type: application/json\r\ncontent-length: 300\r\n\r\n"
 )
+
+
+class _Process:
+    resource = _RESOURCE
+
+
+def record(number: int, children: int) -> bytes:
+    """Return a request as the kernel tells of it."""
+    request = np.zeros(1, REQUEST)[0]
+    head, answer = _HEAD % (number + 1, number + 1, b""), _ANSWER % (number % 60)
+    for name, value in {
+        "id": number + 1,
+        "tgid": 1,
+        "exec_id": 1,
+        "began_ns": 1,
+        "ended_ns": 10**6,
+        "first_byte_ns": 10**5,
+        "request_body": 120,
+        "response_body": 300,
+        "ending": 1,
+        "works": children,
+        "address_family": 2,
+        "local_port": 8_000,
+        "peer_port": 50_000,
+        "head_size": len(head),
+        "response_size": len(answer),
+    }.items():
+        request[name] = value
+    request["local"][:4] = request["peer"][:4] = [127, 0, 0, 1]
+    request["head"][: len(head)] = np.frombuffer(head, np.uint8)
+    request["response"][: len(answer)] = np.frombuffer(answer, np.uint8)
+    owned = request["owned"]
+    owned["launches"], owned["synchronize_ns"], owned["copied_bytes"] = 7 * children, 100_000, (4096, 64, 0)
+    for n in range(children):
+        work = request["work"][n]
+        work["kind"], work["launches"], work["began_ns"], work["ended_ns"] = 1, 7, n * 10 + 1, n * 10 + 5
+    return request.tobytes()[: HEAD_AT + len(head)]
+
+
+def decoded(records: list[bytes]) -> None:
+    for one in records:
+        request = read_request(one)
+        Told(request, None, None).of(seen_of(request, _Process(), int, {}))  # type: ignore[arg-type]
+        heads_of(request)
 
 
 def seen(children: int) -> Seen:
@@ -77,6 +126,8 @@ def rows(count: int, rounds: int) -> Iterator[tuple[str, float]]:
     heap.share()
     requests, bare = made(count, CHILDREN), made(count, 0)
     spans = list(itertools.chain.from_iterable(map(spans_of, requests)))
+    records = [record(number, CHILDREN) for number in range(count)]
+    yield "what the kernel tells, read", best_us(lambda: decoded(records), count, rounds)
     yield "heads that were seen before, but for trace and date", best_us(lambda: made(count, CHILDREN), count, rounds)
     yield "heads that were not", best_us(lambda: made(count, CHILDREN, new=True), count, rounds)
     yield "measurements", best_us(lambda: counted(requests), count, rounds)
@@ -89,8 +140,8 @@ def measure(rounds: int) -> Iterator[Result]:
     """Yield the rows for the table of all benchmarks."""
     from bench.results import Result
 
-    again, _, metrics, _, spans, encoded = (us for _, us in rows(REQUESTS, rounds))
-    whole = again + metrics + spans + encoded
+    told, again, _, metrics, _, spans, encoded = (us for _, us in rows(REQUESTS, rounds))
+    whole = told + again + metrics + spans + encoded
     what = f"a request with {CHILDREN} children, in Python, CPU"
     yield Result(what, f"{whole:.0f} µs", "", whole, unit="µs", must=MUST_US, aim=MUST_US)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -43,6 +44,14 @@ class Result:
 def unmeasured(what: str, reason: str) -> Result:
     """Return the row of something that cannot be measured here."""
     return Result(what, "", "", None, note=reason)
+
+
+def shown(results: Iterable[Result]) -> Iterator[Result]:
+    """Yield rows as they come, each said on standard error at once: a table is printed when all are there, or never."""
+    for result in results:
+        what, ours, reference, value, limit, _, verdict = _cells(result)
+        print(f"  {what}: {ours} / {reference} = {value} ({limit}) {verdict}".rstrip(), file=sys.stderr, flush=True)
+        yield result
 
 
 def table(results: Sequence[Result]) -> str:

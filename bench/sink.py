@@ -39,9 +39,16 @@ class Sink:
 
     def totals(self, metric: str) -> dict[int, int]:
         """Return a counter's last values, added up by process. A series that starts anew is another one."""
+        totals: dict[int, int] = defaultdict(int)
+        for (pid, _), value in self.totals_by(metric, "").items():
+            totals[pid] += value
+        return totals
+
+    def totals_by(self, metric: str, attribute: str) -> dict[tuple[int, str], int]:
+        """Return the same by process and an attribute's value, which is empty where a point has none."""
         with self._lock:
             requests = list(self._requests)
-        last: dict[tuple[int, bytes, int, bytes], int] = {}
+        last: dict[tuple[int, bytes, int, bytes], tuple[str, int]] = {}
         for body in requests:
             for owner in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 pid = next((a.value.int_value for a in owner.resource.attributes if a.key == "process.pid"), 0)
@@ -50,10 +57,11 @@ class Sink:
                 for one in (m for s in owner.scope_metrics for m in s.metrics if m.name == metric):
                     for point in one.sum.data_points:
                         series = b"".join(a.SerializeToString() for a in point.attributes)
-                        last[pid, who, point.start_time_unix_nano, series] = point.as_int
-        totals: dict[int, int] = defaultdict(int)
-        for (pid, _, _, _), value in last.items():
-            totals[pid] += value
+                        value = next((a.value.string_value for a in point.attributes if a.key == attribute), "")
+                        last[pid, who, point.start_time_unix_nano, series] = value, point.as_int
+        totals: dict[tuple[int, str], int] = defaultdict(int)
+        for (pid, *_), (value, count) in last.items():
+            totals[pid, value] += count
         return totals
 
     def _export(self, body: bytes, _context: grpc.ServicerContext) -> bytes:

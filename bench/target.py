@@ -53,9 +53,9 @@ class Target:
         return cls([ground.driver_program()], [driver or ground.mock_driver()])
 
     @classmethod
-    def on_runtime(cls) -> Target:
+    def on_runtime(cls, driver: Path | None = None) -> Target:
         """Start the program on NVIDIA's runtime."""
-        return cls([ground.runtime_program()], [ground.mock_driver(), ground.runtime_libraries()])
+        return cls([ground.runtime_program()], [driver or ground.mock_driver(), ground.runtime_libraries()])
 
     def do(self, order: str) -> Answer:
         """Give an order and wait for the answer."""

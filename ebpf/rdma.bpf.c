@@ -4,6 +4,7 @@
 #include "rdma/completions.bpf.c"
 #include "rdma/control.bpf.c"
 #include "rdma/extended.bpf.c"
+#include "rdma/extended_completions.bpf.c"
 #include "rdma/posts.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -23,6 +23,9 @@ ROW_KEY = np.dtype(
     ]
 )
 ROW = np.dtype([("count", "<u8"), ("sum_a", "<u8"), ("sum_b", "<u8")])
+COUNTED_ROW = np.dtype([("others", ROW), ("alike", "<u8"), ("usual", "<u8")])
+VALUE_B_BITS = 16
+"""Of the two values in `usual`, those of the second."""
 LIVE_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("address", "<u8")])
 LIVE = np.dtype(
     [
@@ -217,6 +220,7 @@ class Table(enum.IntEnum):
     NCCL_STREAMS = 43
     NCCL_WORKS = 44
     NCCL_RECORDED = 45
+    COMPLETION_QUEUES = 46
 
 
 _KINDS_OF_TOTAL = (
@@ -324,6 +328,17 @@ class SampleType(enum.IntEnum):
     BACKWARD_DONE = 9
     TENSOR = 10
     SUBMISSION = 11
+    THREAD = 12
+
+
+class ThreadActivity(enum.IntEnum):
+    """What a thread did when it was looked at."""
+
+    BLOCKED = 1
+    READY = 2
+    """To run, without a CPU."""
+    RUNNING = 3
+    """Its registers are on a CPU: it comes without a stack."""
 
 
 class Submitted(enum.IntEnum):
@@ -340,8 +355,9 @@ WORK_DEVICE_SHIFT = 56
 """A submission's sample has the device above these bits of its value, and below them the number."""
 
 
-SAMPLE = struct.Struct("<IIIIQQQQHHI")
-"""type, tgid, exec_id, tid, time_ns, value, count, subject, function, stop, frames; then the frames."""
+SAMPLE = struct.Struct("<IIIIQQQQQQQ16s8sHHI")
+"""type, tgid, exec_id, tid, time_ns, value, count, subject, latest; request, holder, trace id, span id of the owner;
+function, stop, frames; then the frames."""
 FRAME_SIZE = 16
 
 ASKED = struct.Struct("<II Q")

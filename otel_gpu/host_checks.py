@@ -15,7 +15,8 @@ from .bpf.features import Features, probe
 from .bpf.link_mode import usable_mode
 from .bpf.perf_event import PARANOID, right
 from .config.model import Config
-from .config.needs import checks, needs
+from .config.needs import checks, endpoints, exporter_checks, needs
+from .discovery.existence import is_first_pid_namespace
 from .errors import LoadError, UnsupportedKernelError
 from .needs import Check, check
 from .privileges import Capability, held
@@ -40,7 +41,14 @@ def check_host(config: Config) -> Iterator[Check]:
     yield _libbpf()
     yield _objects()
     yield from checks(config)
-    yield from _endpoints(config)
+    yield _pid_namespace()
+    for notice in config.notices:
+        yield Check(
+            "variables", ok=False, required=False, detail=notice, fix="unset it, or set it to what is understood"
+        )
+    yield from exporter_checks(config)
+    for component, where in endpoints(config):
+        yield _endpoint(f"endpoint {component.partition('.')[2]}", where)
 
 
 def _architecture() -> Check:
@@ -190,6 +198,22 @@ def _processes_of_others() -> Iterator[Check]:
     )
 
 
+def _pid_namespace() -> Check:
+    try:
+        is_first = is_first_pid_namespace()
+    except OSError as e:
+        return check("pid namespace", False, f"cannot be told: {e.strerror}", "mount /proc", required=False)
+    return check(
+        "pid namespace",
+        is_first,
+        "the host's: every process is seen"
+        if is_first
+        else "a private one: GPU processes outside of it are not observed",
+        "to observe the whole host give the host's: hostPID: true in Kubernetes, --pid=host for Docker and Podman",
+        required=False,
+    )
+
+
 def _libbpf() -> Check:
     try:
         from .bpf.libbpf import libbpf
@@ -208,25 +232,13 @@ def _objects() -> Check:
     return check("bpf objects", bool(names), ", ".join(names) or "none for this machine", fix)
 
 
-def _endpoints(config: Config) -> Iterator[Check]:
-    """Connect to where signals go, once to each place."""
-    tried = set()
-    for component, found in needs(config):
-        for where in found.endpoints:
-            url = urlsplit(where if "://" in where else f"//{where}")
-            port = url.port or (443 if url.scheme == "https" else 80)
-            place = component, url.hostname or where, port
-            if place not in tried:
-                tried.add(place)
-                yield _endpoint(f"endpoint {component.partition('.')[2]}", where, url.hostname, port)
-
-
-def _endpoint(name: str, where: str, host: str | None, port: int) -> Check:
-    if not host:
-        return Check(name, ok=True, required=False, detail=f"{where} is for gRPC to resolve")
+def _endpoint(name: str, where: str) -> Check:
+    """Connect to what is known of nothing but where it is."""
+    url = urlsplit(where if "://" in where else f"//{where}")
+    port = url.port or (443 if url.scheme == "https" else 80)
     try:
-        socket.create_connection((host, port), _CONNECT_S).close()
+        socket.create_connection((url.hostname or "localhost", port), _CONNECT_S).close()
     except OSError as e:
-        fix = "start a collector there, or set OTEL_EXPORTER_OTLP_ENDPOINT; data is retried until it answers"
-        return check(name, ok=False, required=False, detail=f"{where}: {e.strerror or e}", fix=fix)
+        detail, fix = f"{where}: {e.strerror or e}", "start what is to answer there, or name another place"
+        return check(name, ok=False, required=False, detail=detail, fix=fix)
     return Check(name, ok=True, required=False, detail=f"{where} accepts connections")

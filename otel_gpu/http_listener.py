@@ -45,6 +45,8 @@ class Answer:
     status: int
     body: bytes = b""
     content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further ones; neither names nor values are a stranger's."""
 
 
 class HttpListener:
@@ -145,6 +147,7 @@ class HttpListener:
 
 
 def _http(answer: Answer, more: str = "", *, has_body: bool = True) -> bytes:
+    more += "".join(f"{name}: {value}\r\n" for name, value in answer.headers)
     head = (
         f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\n{more}Content-Type: {answer.content_type}\r\n"
         f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"

@@ -27,7 +27,19 @@ def enter(module: str) -> None:
     """Become the same command in isolated mode; return only in that mode, or where Python has no file of its own."""
     if not sys.flags.isolated and sys.executable:
         line = [sys.executable, *_options(), _FILE, *_places(), module, *sys.argv[1:]]
+        _forget_coercion()
         os.execv(sys.executable, line)  # noqa: S606 - without a shell is what is wanted
+
+
+def _forget_coercion() -> None:
+    """Leave the locale as it was found: Python calls a plain one UTF-8 (PEP 538), and a terminal is none the wiser."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            began_with = file.read()
+    except OSError:
+        return
+    if "LC_CTYPE" in os.environ and not any(v.startswith(b"LC_CTYPE=") for v in began_with.split(b"\0")):
+        del os.environ["LC_CTYPE"]
 
 
 def _options() -> list[str]:

@@ -43,6 +43,7 @@ def publish(agent: Agent, provider: MeterProvider) -> None:
     for metric in (
         *telemetry.ALL.values(),
         *(spec for factory in telemetry.installed().values() for spec in factory.metrics),
+        *(spec for factory in telemetry.installed_processors().values() for spec in factory.metrics),
     ):
         if (make := makers.get(metric.instrument)) is not None:
             make(metric.name, [_callback(snapshots, metric)], metric.unit, metric.description)

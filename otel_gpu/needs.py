@@ -54,6 +54,6 @@ def needs_nothing(*_: object) -> Needs:
     return NOTHING
 
 
-def checks_nothing() -> Iterable[Check]:
+def checks_nothing(*_: object) -> Iterable[Check]:
     """Look at nothing."""
     return ()

@@ -82,6 +82,17 @@ def held() -> frozenset[Capability]:
     return frozenset(c for c in Capability if _get().effective >> c & 1)
 
 
+def take_up() -> None:
+    """Make what the calling thread may use what it uses.
+
+    An interpreter whose file has capabilities that are not effective starts with whatever part of them its container grants; one
+    whose are could not even be started without all of them.
+    """
+    sets = _get()
+    if sets.permitted & ~sets.effective:
+        _set(sets._replace(effective=sets.permitted))
+
+
 def limit(kept: Collection[Capability], until_settled: Collection[Capability] = ()) -> None:
     """Let go, for good, of everything but `kept`; of `until_settled` only when `settle` is called.
 

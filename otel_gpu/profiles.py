@@ -50,7 +50,7 @@ __all__ = [
 def read(path: str | os.PathLike[str], type: ProfileType | None = None) -> list[Profile]:
     """Return the profiles of a file in any format that `write` knows, or of an agent's `profiles.jsonl`.
 
-    Each format has room for less than the one before: `.otlp.json` and `profiles.jsonl` hold everything, `.pb.gz` no
+    A picture (`.svg`) is not read. Each format has room for less than the one before: `.otlp.json` and `profiles.jsonl` hold everything, `.pb.gz` no
     resources, `.html` no lines and addresses, `.json` (speedscope) no kinds of frames either, `.folded` names alone. `type` is
     what folded stacks are of, which do not say it. ConfigError where a file is none of these, cannot be read, or holds
     something else than its name says.
@@ -63,8 +63,8 @@ def read(path: str | os.PathLike[str], type: ProfileType | None = None) -> list[
 def write(profiles: Profile | Iterable[Profile], path: str | os.PathLike[str]) -> tuple[ProfileType, ...]:
     """Write profiles to a file, whole or not at all; return the types that its format has no room for.
 
-    The suffix chooses the format: `.pb.gz` pprof, `.html` flame graph, `.folded` (one type), `.json` speedscope,
-    `.otlp.json`. ConfigError for another one, OtelGpuError where the file cannot be written.
+    The suffix chooses the format: `.pb.gz` pprof, `.html` flame graph, `.svg` the same as a picture, `.folded` (one type),
+    `.json` speedscope, `.otlp.json`. ConfigError for another one, OtelGpuError where the file cannot be written.
     """
     from .reporters.files import write_profile
 

@@ -28,8 +28,9 @@ _OWN: dict[Kind, dict[str, str]] = {
         "inference": "inference",
         "rdma": "rdma",
         "nccl": "nccl",
+        "kubernetes": "kubernetes",
     },
-    "processors": {"kernel_names": "kernel_names", "resource": "resource"},
+    "processors": {"kernel_names": "kernel_names", "kubernetes": "kubernetes", "resource": "resource"},
     "exporters": {
         "otlp": "otlp",
         "otlp_grpc": "otlp:GRPC",

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import registry, telemetry_spans
 from .errors import ConfigError
+from .pods import metrics as pod_metrics
 from .receivers.inference import metrics as inference_metrics
 from .receivers.nccl import metrics as nccl_metrics
 from .receivers.rdma import metrics as rdma_metrics
@@ -23,7 +24,7 @@ from .signals.profiles import CHOICES
 from .signals.telemetry import AttributeSpec
 
 if TYPE_CHECKING:
-    from .components import ReceiverFactory
+    from .components import ProcessorFactory, ReceiverFactory
 
 _log = logging.getLogger(__name__)
 
@@ -32,20 +33,21 @@ DECLARED_ATTRIBUTES = (
     *cuda.ATTRIBUTES,
     *hip.ATTRIBUTES,
     *hardware.ATTRIBUTES,
-    *inference_metrics.ATTRIBUTES,
     *rdma_metrics.ATTRIBUTES,
     *nccl_metrics.ATTRIBUTES,
+    *pod_metrics.ATTRIBUTES,
     *self_metrics.ATTRIBUTES,
     AttributeSpec(
         "error.type",
         "Why it failed: the CUDA or HIP error code's name, or the class of the failure; of hardware `corrected`, "
-        "`uncorrected`, `pcie_replay` or `xid`; of a request its status, or how the connection ended.",
+        "`uncorrected`, `pcie_replay` or `xid`; of a request its status, or how the connection ended; of a callback `exception`.",
     ),
     AttributeSpec(
-        "reason",
-        "Why a free had no allocation (`allocated_before`, `implicit`, `untracked`), why a stack was cut short, why an "
-        "attribute was (`reserved`, `malformed`, `too_many`, `shortened`), or why a program could not be looked at "
-        "(`ended`, `not_permitted`, `no_answer`, `too_many`).",
+        "otel_gpu.reason",
+        "Why a request was cut, a launch has no owner, a free had no allocation (`allocated_before`, `implicit`, "
+        "`untracked`), a stack was cut short, an attribute was (`reserved`, `malformed`, `too_many`, `shortened`), a "
+        "program could not be looked at (`ended`, `not_permitted`, `no_answer`, `too_many`), or its probes came late "
+        "(`before_agent`, `delayed`).",
     ),
 )
 ATTRIBUTES: dict[str, AttributeSpec] = {a.name: a for a in DECLARED_ATTRIBUTES}
@@ -57,7 +59,8 @@ GROUPS: dict[str, tuple[MetricSpec, ...]] = {
     "NCCL": nccl_metrics.SPECS,
     "Hardware": hardware.SPECS,
     "RDMA": rdma_metrics.SPECS,
-    "The agent itself": self_metrics.SPECS,
+    "Pods": pod_metrics.SPECS,
+    "The agent itself": (*self_metrics.SPECS, *pod_metrics.SELF_SPECS),
 }
 """The registry, in the order in which the document shows it."""
 
@@ -67,20 +70,27 @@ ALL: dict[str, MetricSpec] = {spec.name: spec for group in GROUPS.values() for s
 
 def installed() -> dict[str, ReceiverFactory]:
     """Return the receivers that other packages have installed, by type: those that can be imported."""
-    found = {}
-    for name in registry.names("receivers"):
+    return dict(_installed("receivers"))
+
+
+def installed_processors() -> dict[str, ProcessorFactory]:
+    """Return the processors of other packages that measure themselves, in the same way."""
+    return {name: factory for name, factory in _installed("processors") if factory.metrics}
+
+
+def _installed(kind: Literal["receivers", "processors"]) -> Iterator[tuple[str, Any]]:
+    for name in registry.names(kind):
         try:
-            factory = registry.find("receivers", name)
+            factory = registry.find(kind, name)
         except ConfigError as e:
             _log.warning("%s", e)
             continue
         if factory is not None:
-            found[name] = factory
-    return found
+            yield name, factory
 
 
-def render(others: Mapping[str, ReceiverFactory] = {}) -> str:
-    """Return docs/telemetry.md, with what the receivers of other packages measure behind it."""
+def render(others: Mapping[str, ReceiverFactory] = {}, processors: Mapping[str, ProcessorFactory] = {}) -> str:
+    """Return docs/telemetry.md, with what the receivers and processors of other packages measure behind it."""
     lines = [
         "# Telemetry",
         "",
@@ -91,6 +101,7 @@ def render(others: Mapping[str, ReceiverFactory] = {}) -> str:
         "scale 0.",
     ]
     groups = {**GROUPS, **{f"`{name}`": factory.metrics for name, factory in others.items()}}
+    groups |= {f"Processor `{name}`": factory.metrics for name, factory in processors.items()}
     for title, specs in groups.items():
         lines += ["", f"## {title}", "", "| metric | instrument | unit | attributes | stability | what it says |"]
         lines += ["|---|---|---|---|---|---|"]
@@ -135,4 +146,4 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render(installed()))
+    sys.stdout.write(render(installed(), installed_processors()))

@@ -32,7 +32,7 @@ _ATTRIBUTION = AttributeSpec(
 _LINKED = AttributeSpec(
     "otel_gpu.linked",
     "Whether the links are the requests that were served, or some more; of `partial` one may be missing, as messages of "
-    "several requests were alike, and then no request has a share.",
+    "several requests were alike, or somebody else was not answered yet, and then no request has a share.",
     ("exact", "superset", "partial"),
 )
 _LINKS_LEFT_OUT = AttributeSpec("otel_gpu.links.left_out", "Requests that a step may have served, beyond 128 links.")
@@ -58,14 +58,14 @@ _REQUEST = (
     AttributeSpec(
         "otel_gpu.cut",
         "Why a span is not whole: the connection closed before the response was, the agent ended, it began before the agent "
-        "saw it, or its end could not be found.",
+        "saw it, or its end could not be found; of a callback its end was not seen.",
         ("connection_closed", "agent_ended", "began_before", "protocol_lost"),
     ),
     AttributeSpec("otel_gpu.spans.left_out", "Pieces of work that are in the totals and have no span."),
     AttributeSpec("rpc.method", "The method, with its service; `_OTHER` for what the server does not have."),
     AttributeSpec("rpc.method_original", "The method that was asked for, where the server does not have it."),
     AttributeSpec("rpc.response.status_code", "The status, by its name."),
-    AttributeSpec("rpc.system.name", "The system of calls.", ("grpc",)),
+    AttributeSpec("rpc.system.name", "The system of calls: `grpc`, of callbacks `ros2`."),
     AttributeSpec("server.address", "The host that was asked for, or where the server listens."),
     AttributeSpec("server.port", "Its port."),
     AttributeSpec("url.path", "The path, without its query, at most 128 bytes."),
@@ -77,7 +77,29 @@ _REQUEST = (
     ),
 )
 
-ATTRIBUTES = (*TOTALS, _ATTRIBUTION, _LINKED, _LINKS_LEFT_OUT, *_REQUEST)
+_OF_ALL_CALLBACKS = (
+    AttributeSpec(
+        "messaging.destination.name",
+        "The topic of a callback's message; of metrics `other` beyond the first 100 of a process.",
+    ),
+    AttributeSpec(
+        "otel_gpu.callback.kind",
+        "What a callback of ROS 2 is for; `client` is the response to what the program asked of a service, `waitable` anything "
+        "else that executors wait for.",
+        ("subscription", "timer", "service", "client", "waitable"),
+    ),
+)
+_OF_CALLBACKS = (
+    AttributeSpec(
+        "messaging.message.id",
+        "Which message a callback of ROS 2 got: the id of who sent it, and its number there. Of topics from Humble on, "
+        "where the middleware numbers messages.",
+    ),
+    AttributeSpec("messaging.operation.name", "What was done with the message.", ("process",)),
+    AttributeSpec("messaging.operation.type", "The same, by its kind.", ("process",)),
+    AttributeSpec("messaging.system", "Whose message it is: `ros2`."),
+)
+ATTRIBUTES = (*TOTALS, _ATTRIBUTION, _LINKED, _LINKS_LEFT_OUT, *_REQUEST, *_OF_ALL_CALLBACKS, *_OF_CALLBACKS)
 """Every attribute of a span, but for `error.type`, which metrics have too."""
 
 
@@ -91,6 +113,31 @@ REQUEST = SpanSpec(
     "A request, from the first byte of its head to the last of the response, with what the GPU did for it; trace id and "
     "parent are those of `traceparent`. `{route}` is `url.template`; a remote call is named by its `rpc.method`.",
     tuple(sorted((*_names(*TOTALS, _ATTRIBUTION, *_REQUEST), "error.type"))),
+)
+_CALLBACK = (
+    *_names(*TOTALS, _ATTRIBUTION),
+    "error.type",
+    "otel_gpu.callback.kind",
+    "otel_gpu.cut",
+    "otel_gpu.spans.left_out",
+)
+MESSAGE = SpanSpec(
+    "process {topic}",
+    SpanKind.CONSUMER,
+    "A callback of ROS 2 that an executor ran for a message of a topic, with what the GPU did for it.",
+    tuple(sorted((*_CALLBACK, *_names(*_OF_CALLBACKS), "messaging.destination.name"))),
+)
+SERVICE_CALL = SpanSpec(
+    "{service}",
+    SpanKind.SERVER,
+    "A callback of ROS 2 that an executor ran for a request to a service, with what the GPU did for it.",
+    tuple(sorted((*_CALLBACK, "messaging.message.id", "rpc.method", "rpc.system.name"))),
+)
+CALLBACK = SpanSpec(
+    "callback {kind}",
+    SpanKind.INTERNAL,
+    "Any other callback of ROS 2 that an executor ran: of a timer, for the response of a service, or of what else it waits for.",
+    tuple(sorted((*_CALLBACK, "messaging.message.id", "rpc.method", "rpc.system.name"))),
 )
 GPU_REQUEST = SpanSpec(
     "gpu request",
@@ -144,14 +191,33 @@ NCCL_COLLECTIVE = SpanSpec(
     ),
 )
 
-SPANS = (REQUEST, GPU_REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY, GPU_STEP, NCCL_COLLECTIVE)
+SPANS = (
+    REQUEST,
+    MESSAGE,
+    SERVICE_CALL,
+    CALLBACK,
+    GPU_REQUEST,
+    GPU_BATCH,
+    GPU_WAIT,
+    GPU_COPY,
+    GPU_STEP,
+    NCCL_COLLECTIVE,
+)
 """Every span, in the order in which the document shows it."""
-_BY_NAME = {spec.name: spec for spec in SPANS if spec is not REQUEST}
+_BY_NAME = {spec.name: spec for spec in SPANS if "{" not in spec.name}
+_OF_KIND = {spec.kind: spec for spec in (MESSAGE, SERVICE_CALL, CALLBACK)}
+
+
+def specification(span: Span) -> SpanSpec | None:
+    """Return which of the declared spans it is; None for none."""
+    if any(key == "otel_gpu.callback.kind" for key, _ in span.attributes):
+        return _OF_KIND.get(span.kind)
+    return REQUEST if span.kind is SpanKind.SERVER else _BY_NAME.get(span.name)
 
 
 def declaration(span: Span) -> SpanSpec | None:
     """Return how a span is declared; None for one that is not, or that carries what its declaration does not name."""
-    spec = REQUEST if span.kind is SpanKind.SERVER else _BY_NAME.get(span.name)
+    spec = specification(span)
     if spec is None or spec.kind is not span.kind:
         return None
     return spec if {key for key, _ in span.attributes} <= set(spec.attributes) else None

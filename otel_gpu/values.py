@@ -13,11 +13,12 @@ from urllib.parse import unquote
 
 from .errors import ConfigError
 
-Duration = str | int
-"""Text with units; the only number without one is 0."""
+Duration = str | int | float
+"""Text with units, or seconds."""
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+")
+_SECONDS = re.compile(r"\d{1,15}(?:\.\d{1,15})?", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _REFERENCE = re.compile(r"\$\$|\$\{(?P<body>[^{}]*)\}")
 _VARIABLE = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
@@ -26,12 +27,14 @@ _MAX_PAIRS = 1_000
 
 
 def parse_duration(duration: Duration, where: str) -> float:
-    """Return the seconds that a duration such as `10s`, `1m30s` or `500ms` says."""
-    text = str(duration)
-    if text == "0":
-        return 0.0
+    """Return the seconds that a duration such as `10s`, `1m30s`, `500ms` or `10` says."""
+    text = "" if isinstance(duration, bool) else str(duration)
+    if _SECONDS.fullmatch(text):
+        return float(text)
     if not _DURATION.fullmatch(text):
-        raise ConfigError(f"{where}: {text!r} is no duration; write it with its unit, such as 10s, 500ms or 1m30s")
+        raise ConfigError(
+            f"{where}: {text!r} is no duration; write seconds, such as 10, or a unit, such as 10s, 500ms or 1m30s"
+        )
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 

@@ -7,7 +7,8 @@ picture=${1:-$root/docs/images/flame-graph.png}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome ||
+    command -v chromium-headless-shell) || {
     echo "no Chromium on PATH: install the package chromium" >&2
     exit 1
 }

@@ -50,9 +50,10 @@ def spans_of_lines(lines: bytes) -> list[Span]:
 
 
 def read_spans(path: Path) -> list[Span]:
-    """Read a traces.jsonl, or the one in a directory."""
+    """Read a traces.jsonl, or the one in a directory; the last line of a running agent may not be whole yet."""
     path = path / "traces.jsonl" if path.is_dir() else path
-    return spans_of_lines(path.read_bytes()) if path.exists() else []
+    data = path.read_bytes() if path.exists() else b""
+    return spans_of_lines(data[: data.rfind(b"\n") + 1])
 
 
 def _spans_of_tree(request: dict) -> Iterator[Span]:

@@ -47,6 +47,7 @@ struct queue_pair {
 	u64 base; /* from where on the ring knows all that was posted */
 	u64 tail; /* up to where it is over */
 	u32 window;
+	u32 unread; /* verbs_program.unread when it was last followed */
 	u32 matches;
 	u32 depth;	 /* the most work requests in its send queue */
 	u32 remote_qpn;	 /* 0 where it is not known, or where there is none */
@@ -63,7 +64,7 @@ struct queue_pair {
 	u8 is_followed; /* which work request is next to complete is known */
 	u8 reuses;	/* it gave a number again before the first with it was over */
 	u8 is_lost;	/* there was no room for its ring */
-	u8 pad[1];
+	u8 pad[5];
 	char device[DEVICE_NAME];
 };
 
@@ -86,6 +87,7 @@ enum rdma_unmatched {
 	RDMA_UNMATCHED_BEFORE,	  /* what it is of was, or may have been, posted before its queue pair was followed */
 	RDMA_UNMATCHED_AMBIGUOUS, /* several requests that may still be under way have its number */
 	RDMA_UNMATCHED_DEEP,	  /* more are under way than are remembered */
+	RDMA_UNMATCHED_UNREAD,	  /* the program did not read which queue pair it is of, or what it was */
 };
 
 /* Of whom a row is: a queue pair by its id, or 0 for the program itself. */
@@ -108,6 +110,7 @@ struct rdma_row {
 enum verbs_event_kind {
 	VERBS_OPENED = 1, /* a device was opened: poll_cq, post_send, post_recv */
 	VERBS_EXTENDED,	  /* a queue pair has functions of its own: struct verbs_event says which */
+	VERBS_QUEUE,	  /* so has a completion queue: from start_poll on, as struct ibv_cq_ex has them */
 	VERBS_POLLED,	  /* it polls more often than it may be looked at */
 };
 
@@ -126,10 +129,12 @@ struct verbs_program {
 	u64 second_ns; /* when the present second of polls began */
 	u64 polls;     /* all that were looked at */
 	u64 extended;  /* the functions that were told last */
+	u64 queues;    /* those of a completion queue */
 	u32 in_second;
 	u32 window; /* in which it polled too often */
 	u32 told;   /* events */
-	u32 pad;
+	u32 unread; /* completions of which is not known what they were of */
+	u64 direct; /* how often it asked for what one needs to work past libibverbs */
 };
 
 /* Whether a program's completions are looked at now, and for which time; written by the agent. */

@@ -50,15 +50,28 @@ struct followed {
 	u32 context_offset;	  /* of the current contextvars.Context in a thread state */
 	u8 threads_have_contexts; /* from 3.14 on threads run in a context of their own */
 	u8 has_loops; /* without a CPython: threads hand requests to each other where nobody sees it; set here too */
-	u8 pad[2];
+	u8 was_there; /* what it did for the GPU before it was followed is not known: until it was quiet once, as is seen here */
+	u8 pad;
 	u64 since_boot_ns; /* threads that began before (CLOCK_BOOTTIME) may be event loops without having been seen as such: */
 	u64 trusted_ns;	 /* what they read before (CLOCK_MONOTONIC) is not charged to them */
 	u32 has_learned; /* set here: the context that uvloop runs callbacks in is known, */
 	u32 learns_anew; /* or there is one that is not */
+	u64 worked_ns;	 /* if it was there, when it did something last that is no request's; set here */
 	u64 grpc;	 /* gRPC's core for Python, from here; 0: it has none */
 	u64 grpc_end;	 /* to here */
+	u64 python;	 /* the code of its CPython, from here */
+	u64 python_end;	 /* to here */
+	/* Where a CPython has its frames, of a program whose rclpy runs callbacks: offsets. */
+	u16 state_frame; /* of the current frame in a thread state; 0: it is in the cframe, which is there: */
+	u16 state_cframe;
+	u16 cframe_frame;
+	u16 frame_previous; /* 0: frames are not looked at */
+	u16 frame_code;
+	u16 frame_owner;     /* a byte that says whether it is a generator's; 0: a pointer to that does: */
+	u16 frame_generator; /* here */
+	u16 pad_frames;
 };
-_Static_assert(sizeof(struct followed) == 88, "followed crosses the border");
+_Static_assert(sizeof(struct followed) == 128, "followed crosses the border");
 
 /* Where a program says which span of its own tracing is current in a thread. Written by the agent. */
 #define SPAN_TYPES 3
@@ -125,7 +138,8 @@ enum ending {
 	ENDING_NONE,
 	ENDING_COMPLETE,
 	ENDING_CLOSED, /* the connection, before the response was whole */
-	ENDING_LOST,   /* bytes were not seen, or not understood */
+	ENDING_LOST,   /* bytes were not seen, or not understood; of a callback: its end was not seen */
+	ENDING_THROWN, /* an exception left the callback */
 };
 
 /* One piece of a request's work. */
@@ -157,6 +171,27 @@ _Static_assert(sizeof(struct gpu_work) == 48, "gpu_work crosses the border");
 #define REQUEST_CLOSED 4    /* nothing is added any more */
 #define REQUEST_ENCRYPTED 8 /* it came over TLS */
 #define REQUEST_HTTP2 16    /* it is a stream, whose header blocks are told apart from it: see abi/frames.h */
+#define REQUEST_CALLBACK 32 /* it is a callback that an executor ran */
+
+/* What a callback is for: the status of such a request. In the order of rclcpp::AnyExecutable. */
+enum callback_kind {
+	CALLBACK_ANY, /* whatever is due */
+	CALLBACK_SUBSCRIPTION,
+	CALLBACK_TIMER,
+	CALLBACK_SERVICE,
+	CALLBACK_CLIENT,
+	CALLBACK_WAITABLE,
+	CALLBACK_KINDS,
+};
+#define CALLBACK_NAME 256   /* bytes of the head: the topic's or the service's name */
+#define CALLBACK_MESSAGE 56 /* bytes of struct rmw_message_info_t or rmw_service_info_t that matter */
+
+/* What is told of a callback's message: the response of such a request. */
+struct callback_told {
+	u64 implementation; /* whose entity it is: where the middleware's name lies in the program's memory */
+	u8 message[CALLBACK_MESSAGE];
+};
+_Static_assert(sizeof(struct callback_told) == 64, "callback_told crosses the border");
 
 /* A request that a program serves. Times are CLOCK_MONOTONIC. */
 struct request {
@@ -185,6 +220,7 @@ struct request {
 	u32 tid; /* who read it */
 	u32 pieces;
 	u32 works_left_out;
+	u64 stacks; /* 0: none was taken of its work */
 	u16 works;
 	u16 status;
 	u16 head_size;

@@ -95,4 +95,17 @@ struct row {
 };
 _Static_assert(sizeof(struct row) == 24, "row crosses the border");
 
+/* A row of the count table, on one CPU. Most kernels are launched with one shape, and an atomic addition takes as long as
+ * all that is looked up: calls with the two values that came first are counted by one, and not in `others`. */
+struct counted_row {
+	struct row others;
+	u64 alike;
+	u64 usual; /* VALUES of those; 0: none yet */
+};
+_Static_assert(sizeof(struct counted_row) == 40, "counted_row crosses the border");
+
+/* Both values of a call in one number, where they fit; 0 where they do not, or are 0. */
+#define VALUE_B_BITS 16
+#define VALUES(a, b) ((a) >> (64 - VALUE_B_BITS) || (b) >> VALUE_B_BITS ? 0 : (a) << VALUE_B_BITS | (b))
+
 #endif

@@ -17,7 +17,15 @@ enum sample_type {
 	SAMPLE_BACKWARD_DONE, /* it has returned from there; no stack */
 	SAMPLE_TENSOR,	      /* value: bytes; subject: the group of tensors that the stack stands for */
 	SAMPLE_SUBMISSION,    /* value: WORK_AT; subject: the kernel's handle, 0 for what is none */
+	SAMPLE_THREAD,	      /* value: enum thread_activity; what the agent asked for */
 	SAMPLE_TYPES,
+};
+
+/* What a thread did when it was looked at. */
+enum thread_activity {
+	THREAD_BLOCKED = 1,
+	THREAD_READY,	/* to run, without a CPU */
+	THREAD_RUNNING, /* its registers are on a CPU: it comes without a stack */
 };
 
 /* Who is asked to look at work that was submitted; what is submitted says where a kernel's handle is. */

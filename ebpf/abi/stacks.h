@@ -90,6 +90,15 @@ struct walk_words {
 	u64 word[WALK_WORDS];
 };
 
+/* Whose the work is that a stack shows, as far as it is known when the stack is taken. Ids are as on the wire. */
+struct sample_owner {
+	u64 request;  /* its number; 0: none */
+	u64 holder;   /* whose end decides whether it was for that request: struct python_context.number; 0: it was */
+	u64 trace[2]; /* of the program's own span that is current, */
+	u64 span;     /* 0: there is none */
+};
+_Static_assert(sizeof(struct sample_owner) == 40, "sample_owner crosses the border");
+
 struct stack_sample {
 	u32 type;
 	u32 tgid;
@@ -99,6 +108,8 @@ struct stack_sample {
 	u64 value;
 	u64 count; /* how many calls it stands for */
 	u64 subject;
+	u64 latest; /* what of the value is the last call's, whose the stack is: the rest is of those before it */
+	struct sample_owner owner; /* of the last call */
 	u16 function;
 	u16 stop; /* enum stop */
 	u32 frames;

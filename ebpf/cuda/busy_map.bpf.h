@@ -17,7 +17,12 @@ struct {
 
 static __always_inline void busy_key_of(struct busy_key *key, const struct caller *who, u32 device)
 {
-	*key = (struct busy_key){ .tgid = who->tgid, .exec_id = who->exec_id, .device = device };
+	union {
+		struct busy_key key;
+		u64 word[2]; /* each written at once, as in launch_key() */
+	} words = { .word = { (u64)who->exec_id << 32 | who->tgid, device } };
+
+	*key = words.key;
 }
 
 #endif

@@ -34,23 +34,20 @@ static __always_inline int launch(struct pt_regs *ctx, const struct caller *who,
 	u64 blocks = (u64)dims->grid[0] * dims->grid[1] * dims->grid[2];
 	u64 threads_per_block = (u64)dims->block[0] * dims->block[1] * dims->block[2];
 	u64 capture = capturing_stream(who, stream, COOKIE_FLAGS(cookie));
-	struct row_key key;
+	u8 bucket_a = bucket_of_count(blocks);
+	u8 bucket_b = threads_per_block ? bucket_of_count(threads_per_block) : BUCKET_NONE;
+	u8 kind = COOKIE_KIND(cookie);
+	union row_words words;
 	struct thread *t;
 
-	start_key(&key, who, FAMILY_LAUNCH, 0);
-	key.kind = COOKIE_KIND(cookie);
-	key.subject = function;
-	key.function = generation_of(who, function);
-	key.bucket_a = bucket(blocks);
-	key.bucket_b = threads_per_block ? bucket(threads_per_block) : BUCKET_NONE;
 	if (capture) {
-		captured_launch(ctx, capture, key.subject, NODE_DETAIL(key.bucket_a, key.bucket_b), key.kind);
+		captured_launch(ctx, capture, function, NODE_DETAIL(bucket_a, bucket_b), kind);
 		return 0;
 	}
 	t = thread_of(who);
-	key.device = device_of_thread(t);
-	if (count_owned(&key, blocks, threads_per_block) && kernel_seen(function))
-		emit_first_launch(ctx, function, key.kind);
+	launch_key(&words, who, function, kind, generation_of(who, function), device_of_thread(t), bucket_a, bucket_b);
+	if (count_owned(&words.key, blocks, threads_per_block) && kernel_seen(function))
+		emit_first_launch(ctx, function, kind);
 	submit(who, t, stream, cookie);
 	return 1;
 }

@@ -65,6 +65,25 @@ int program_begins(u64 *ctx)
 	return 0;
 }
 
+/* A process that is observed makes another, which is observed too; loaded only where children are followed. The agent takes
+ * those out that have ended. */
+SEC("tp_btf/sched_process_fork")
+int child_begins(u64 *ctx)
+{
+	struct task_struct *child = (void *)ctx[1];
+	struct caller who;
+	u32 number;
+	u8 yes = 1;
+
+	/* A thread is its process's. */
+	if (BPF_CORE_READ(child, pid) != BPF_CORE_READ(child, tgid) || !identify(&who))
+		return 0;
+	number = number_of(child);
+	if (number && bpf_map_update_elem(&targets, &number, &yes, BPF_ANY))
+		lose(LOSS_PROGRAMS_FULL);
+	return 0;
+}
+
 /* Tells which programs run under which pids now, to whoever is about to read of one in /proc. */
 SEC("iter/task")
 int who_runs(struct bpf_iter__task *ctx)

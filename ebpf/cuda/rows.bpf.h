@@ -6,8 +6,9 @@
 #include "abi/cookies.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
-#include "inference/owner.bpf.h"
+#include "inference/charges.bpf.h"
 #include "lib/arguments.bpf.h"
+#include "lib/atomics.bpf.h"
 #include "lib/buckets.bpf.h"
 #include "lib/shares.bpf.h"
 
@@ -17,7 +18,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct row_key);
-	__type(value, struct row);
+	__type(value, struct counted_row);
 } rows SEC(".maps");
 
 /* Where counts go when a program has its share of `rows`: the same rows without their subject, so that its totals and
@@ -27,7 +28,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 16384);
 	__type(key, struct row_key);
-	__type(value, struct row);
+	__type(value, struct counted_row);
 } overflow SEC(".maps");
 
 /* Adds to a row. Per-CPU rows still need atomic additions: a program may be preempted by another task's
@@ -41,7 +42,20 @@ static __always_inline void add(struct row *row, u64 count, u64 a, u64 b)
 		__sync_fetch_and_add(&row->sum_b, b);
 }
 
-static const struct row no_row = {};
+/* The same of a row of the count table. */
+static __always_inline void add_call(struct counted_row *row, u64 a, u64 b)
+{
+	u64 values = VALUES(a, b);
+
+	if (values && !row->usual)
+		CHANGES(&row->usual, 0, values);
+	if (values && row->usual == values)
+		__sync_fetch_and_add(&row->alike, 1);
+	else
+		add(&row->others, 1, a, b);
+}
+
+static const struct counted_row no_row = {};
 
 #define PLAIN(family, total) [family] = { total, total + 1 }
 #define BY_KIND(family, total, kinds) [family] = { total, total + (kinds) }
@@ -90,7 +104,7 @@ RARE int count_overflow(u64 first, u64 second, u64 third, u64 a, u64 b)
 {
 	union row_words words = { .word = { first, second, third } };
 	struct row_key *key = &words.key;
-	struct row *row;
+	struct counted_row *row;
 
 	key->subject = 0;
 	if (key->family == FAMILY_LAUNCH)
@@ -102,7 +116,7 @@ RARE int count_overflow(u64 first, u64 second, u64 third, u64 a, u64 b)
 	}
 	if (row) {
 		lose_of(program_numbered(key->tgid, key->exec_id), LOSS_ROWS_FULL);
-		add(row, 1, a, b);
+		add_call(row, a, b);
 	} else {
 		count_total(key, a, b);
 	}
@@ -125,7 +139,7 @@ RARE int meet_and_make_row(u64 first, u64 second, u64 third)
 /* Counts one call of a program; true when it made a new row. */
 static __always_inline int count_of(const struct row_key *key, u64 a, u64 b, int is_met)
 {
-	struct row *row = bpf_map_lookup_elem(&rows, key);
+	struct counted_row *row = bpf_map_lookup_elem(&rows, key);
 	int made = 0;
 	u64 word[3];
 
@@ -138,7 +152,7 @@ static __always_inline int count_of(const struct row_key *key, u64 a, u64 b, int
 			return 0;
 		}
 	}
-	add(row, 1, a, b);
+	add_call(row, a, b);
 	return made;
 }
 
@@ -180,6 +194,16 @@ static __always_inline u64 plausible(u64 size)
 		return size;
 	lose(LOSS_IMPLAUSIBLE);
 	return 0;
+}
+
+/* The same with all that a launch has. Each word is written at once: to read in one piece what was just written in several
+ * has the processor wait for it. */
+static __always_inline void launch_key(union row_words *words, const struct caller *who, u64 subject, u64 kind,
+				       u64 generation, u64 device, u64 bucket_a, u64 bucket_b)
+{
+	words->word[0] = (u64)who->exec_id << 32 | who->tgid;
+	words->word[1] = subject;
+	words->word[2] = generation | FAMILY_LAUNCH << 16 | device << 24 | kind << 32 | bucket_a << 48 | bucket_b << 56;
 }
 
 static __always_inline void start_key(struct row_key *key, const struct caller *who, u8 family, u64 cookie)

@@ -71,11 +71,26 @@ static __always_inline void inherit_thread(struct python_context *child, struct 
 	}
 }
 
+/* A context is made. */
+static __always_inline struct python_context *begin_context(const struct caller *who, u64 address)
+{
+	u64 number = __sync_fetch_and_add(&context_count, 1) + 1;
+	struct python_context *c = meet_context(who, address);
+
+	if (!c)
+		return NULL;
+	/* The end of the one that was here before may have gone unseen. */
+	__builtin_memset(c, 0, sizeof(*c));
+	c->number = number;
+	c->kind = CONTEXT_NONE;
+	return c;
+}
+
 /* PyContext_CopyCurrent() has returned; the thread is still in the context that was copied. */
 SEC("uretprobe")
 int context_copied(struct pt_regs *ctx)
 {
-	u64 address = RETURNED(ctx), number;
+	u64 address = RETURNED(ctx);
 	struct python_context *child, *parent;
 	struct request_thread *t;
 	struct caller who;
@@ -85,14 +100,9 @@ int context_copied(struct pt_regs *ctx)
 	if (!f || !address)
 		return 0;
 	o = owning_of(&who, context_now(f));
-	child = meet_context(&who, address);
+	child = begin_context(&who, address);
 	if (!child)
 		return 0;
-	number = __sync_fetch_and_add(&context_count, 1) + 1;
-	/* The end of the one that was here before may have gone unseen. */
-	__builtin_memset(child, 0, sizeof(*child));
-	child->number = number;
-	child->kind = CONTEXT_NONE;
 	child->parent = o.context;
 	t = known_thread(&who);
 	parent = telling_context(f, &o, t);
@@ -111,8 +121,33 @@ int context_copied(struct pt_regs *ctx)
 	}
 	if (child->kind == CONTEXT_FROZEN && !(child->flags & CONTEXT_ROOT) && !child->holder.number) {
 		child->holder.context = address;
-		child->holder.number = number;
+		child->holder.number = child->number;
 	}
+	return 0;
+}
+
+/* Context.copy() has returned: from 3.15 on asyncio makes a connection's context so, of its server's, which it has since it
+ * listens. Whom other copies are for is not asked. */
+SEC("uretprobe")
+int context_copied_by_method(struct pt_regs *ctx)
+{
+	struct request_thread *t;
+	struct python_context *c;
+	struct caller who;
+	struct followed *f = follow(&who);
+	u64 address = RETURNED(ctx);
+
+	if (!f || !address)
+		return 0;
+	t = known_thread(&who);
+	if (!t || !t->accepted.number || t->accepted_in != context_now(f))
+		return 0;
+	c = begin_context(&who, address);
+	if (!c)
+		return 0;
+	c->kind = CONTEXT_CONNECTION;
+	c->connection = t->accepted;
+	t->accepted.number = 0;
 	return 0;
 }
 
@@ -146,11 +181,13 @@ int context_ends(struct pt_regs *ctx)
 #pragma unroll
 	for (u32 i = 0; i < sizeof(c->held) / sizeof(u64); i++)
 		held |= ((u64 *)&c->held)[i];
-	r = held ? request_numbered(c->request) : NULL;
+	r = held || c->has_stacks ? request_numbered(c->request) : NULL;
 	if (r && !(r->flags & REQUEST_CLOSED)) {
 		add_totals(&r->held, &c->held, -1);
 		add_totals(&r->owned, &c->held, 1);
 		commit_works(r, c->number);
+		if (c->has_stacks)
+			bpf_map_update_elem(&decided_holders, &c->number, &c->request, BPF_ANY);
 	}
 	TAKE_OUT(python_contexts, TABLE_PYTHON_CONTEXTS, &who, &key);
 	return 0;

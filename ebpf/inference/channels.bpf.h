@@ -17,6 +17,15 @@
 
 /* ---- which stream ---- */
 
+/* A socket as a number, which a function takes that is verified by itself. */
+static __always_inline u64 address_of(struct sock *sk)
+{
+	u64 address = 0;
+
+	bpf_probe_read_kernel(&address, sizeof(address), &sk);
+	return address;
+}
+
 /* An address; of IPv6 a sum, as nobody chooses the addresses that a host has for itself. */
 static __always_inline u64 folded(const struct in6_addr *a)
 {
@@ -27,13 +36,14 @@ static __always_inline u64 folded(const struct in6_addr *a)
 	return (halves[0] ^ (halves[1] >> 7)) * 0x9e3779b97f4a7c15ULL ^ halves[1] ^ 1ULL << 63;
 }
 
-static __always_inline int tcp_stream(struct sock *sk, int is_received, struct stream_key *key)
+RARE int tcp_stream(u64 socket, u32 is_received, struct stream_key *key)
 {
+	struct sock *sk = (void *)socket;
 	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family), type = BPF_CORE_READ(sk, sk_type);
 	struct in6_addr address;
 	u64 here, there, port_here, port_there;
 
-	if (type != TYPE_STREAM)
+	if (!key || type != TYPE_STREAM)
 		return 0;
 	if (family == FAMILY_INET) {
 		here = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
@@ -76,15 +86,31 @@ static __always_inline int stream_into(struct sock *sk, u16 family, struct strea
 	if (family == FAMILY_UNIX)
 		return unix_stream(unix_peer(sk), key);
 	if (family == FAMILY_INET || family == FAMILY_INET6)
-		return tcp_stream(sk, 1, key);
+		return tcp_stream(address_of(sk), 1, key);
 	return 0;
+}
+
+/* Whether a socket is one that its program is asked on: it was accepted, or bound. */
+RARE int is_asked_on(u64 socket)
+{
+	struct sock *sk = (void *)socket;
+	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	struct inet_bind_bucket *port;
+
+	if (family == FAMILY_UNIX)
+		return BPF_CORE_READ((struct unix_sock *)sk, addr) != NULL;
+	if ((family != FAMILY_INET && family != FAMILY_INET6) || BPF_CORE_READ(sk, sk_type) != TYPE_STREAM)
+		return 0;
+	port = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_bind_hash);
+	return port && BPF_CORE_READ(port, fastreuse) >= 0;
 }
 
 /* ---- what is on the way ---- */
 
 /* Of a unix socket: bytes that can be read on it, messages where they are kept apart; MANY where that takes too long. */
-static __always_inline u64 queued_on(struct sock *sk, int is_of_bytes)
+RARE u64 queued_on(u64 socket, u32 is_of_bytes)
 {
+	struct sock *sk = (void *)socket;
 	u32 count = BPF_CORE_READ(sk, sk_receive_queue.qlen);
 	struct sk_buff *buffer;
 	u64 bytes = 0;
@@ -108,8 +134,16 @@ static __always_inline u64 queued_on(struct sock *sk, int is_of_bytes)
 
 /* ---- sending ---- */
 
+static __always_inline void tell_delivered(const struct caller *who, const struct stream *s, u64 request)
+{
+	struct program_key sender = { s->tgid, s->exec_id };
+
+	if (request)
+		tell_engine(ENGINE_DELIVERED, who, request, &sender);
+}
+
 /* How much the system call was to send; MANY where that is not known. */
-static __always_inline u64 bytes_asked(void)
+RARE u64 bytes_asked(void)
 {
 	struct message_header header = {};
 	struct system_call call;
@@ -168,11 +202,17 @@ static __always_inline void claim_late(struct stream *s, u64 request)
 {
 	struct connection *c = connection_of(&s->reader);
 	struct request_thread *t = bpf_map_lookup_elem(&request_threads, &s->reading);
+	struct caller reader = {};
 
 	if (!c || !(c->flags & CONNECTION_AWAITS))
 		return;
-	c->flags &= ~CONNECTION_AWAITS;
+	c->flags &= ~(CONNECTION_AWAITS | CONNECTION_UNCLEAR);
 	c->request = request;
+	leave_stranger(c);
+	reader.tgid = c->tgid;
+	reader.exec_id = c->exec_id;
+	if (t && t->is_batch && is_engine(&reader))
+		tell_delivered(&reader, s, request);
 	if (t && t->why == CLAIM_CHANNEL && !t->request && is_connection(&t->connection, &s->reader))
 		t->request = request;
 }
@@ -264,7 +304,7 @@ static __always_inline void sent_on_channel(const struct caller *who, const stru
 		/* By this it is known again where nobody follows who sends. */
 		if (f)
 			bpf_get_socket_cookie(sk);
-	} else if ((family != FAMILY_INET && family != FAMILY_INET6) || !tcp_stream(sk, 0, &key)) {
+	} else if ((family != FAMILY_INET && family != FAMILY_INET6) || !tcp_stream(address_of(sk), 0, &key)) {
 		return;
 	}
 	s = bpf_map_lookup_elem(&streams, &key);
@@ -281,6 +321,7 @@ static __always_inline void sent_on_channel(const struct caller *who, const stru
 	}
 	if (!lock_stream(s))
 		return;
+	s->sender = who->tgid;
 	/* An event loop sends later what could not be sent at once, whoever it runs for then. */
 	if (t && t->is_loop) {
 		asked = bytes_asked();
@@ -289,7 +330,7 @@ static __always_inline void sent_on_channel(const struct caller *who, const stru
 		s->is_late = asked == MANY ? s->is_late : bytes < asked;
 	}
 	if (bytes && family == FAMILY_UNIX)
-		note_sent(s, is_of_bytes ? bytes : 1, queued_on(peer, is_of_bytes), request, who->task);
+		note_sent(s, is_of_bytes ? bytes : 1, queued_on(address_of(peer), is_of_bytes), request, who->task);
 	else if (bytes)
 		note_sent_by_tcp(s, sk, bytes, request);
 	unlock_stream(s);
@@ -314,20 +355,31 @@ static long tell_stream_piece(u32 i, struct telling *t)
 	return 0;
 }
 
-static __always_inline void tell_delivered(const struct caller *who, const struct stream *s, u64 request)
-{
-	struct program_key sender = { s->tgid, s->exec_id };
-
-	if (request)
-		tell_engine(ENGINE_DELIVERED, who, request, &sender);
-}
-
 /* Whether somebody may still work for a request that was handed on: it is not over, or it was left by its client. */
 static __always_inline int may_go_on(u64 id)
 {
 	struct request *r = request_numbered(id);
 
 	return r && (!r->ended_ns || r->ending != ENDING_COMPLETE);
+}
+
+/* Counts what was read, of which so much is on the way still; false where it is not known what that was. */
+static __always_inline int count_read(struct stream *s, u64 size, u64 on_way, struct reading *r)
+{
+	if (s->is_missed)
+		lose_stream(s);
+	s->read += size;
+	/* Less than is known of: somebody else reads as well, or what was sent was lost. */
+	if (!s->is_known || (on_way != MANY && (s64)(s->written - s->read) > (s64)on_way)) {
+		lose_stream(s);
+		if (on_way)
+			return 0;
+		restart_stream(s, 0);
+		s->read += size;
+	}
+	r->to = s->read;
+	r->from = r->to - size;
+	return 1;
 }
 
 /* Notes what was read, and who may wait for it to be seen being sent. */
@@ -338,20 +390,8 @@ static __always_inline void note_read(struct stream *s, struct sock *sk, u16 fam
 
 	r->stream = s;
 	if (family == FAMILY_UNIX) {
-		on_way = queued_on(sk, is_of_bytes);
-		if (s->is_missed)
-			lose_stream(s);
-		s->read += size;
-		/* Less than is known of: somebody else reads as well, or what was sent was lost. */
-		if (!s->is_known || (on_way != MANY && (s64)(s->written - s->read) > (s64)on_way)) {
-			lose_stream(s);
-			if (on_way)
-				return;
-			restart_stream(s, 0);
-			s->read += size;
-		}
-		r->to = s->read;
-		r->from = r->to - size;
+		if (!count_read(s, size, queued_on(address_of(sk), is_of_bytes), r))
+			return;
 	} else {
 		if (!s->is_known) {
 			restart_stream(s, 0);
@@ -436,42 +476,35 @@ static __always_inline void claim_channel(const struct caller *who, const struct
 	t->awaits_enter = t->is_loop && f->context_offset;
 }
 
-/* The calling thread has received bytes that begin no request of its own program; false: on no channel on which requests are
- * handed on. */
-static __always_inline int received_on_channel(const struct caller *who, const struct followed *f,
-					       struct request_thread *t, struct sock *sk, u64 key, struct connection *c,
-					       u32 bytes, u64 word)
+/* The calling thread has read what no request is known to have been sent for: until it has answered, what it does may be for
+ * that, whatever else it reads. */
+static __always_inline void owe_stranger(const struct caller *who, struct connection *c)
 {
-	u16 family = sk->__sk_common.skc_family;
-	int is_channel = c && c->flags & CONNECTION_CHANNEL, is_told = t && (t->is_batch || t->is_loop);
-	struct reading reading = {};
-	struct stream_key stream_key;
-	struct telling telling;
-	struct stream *s = NULL;
-	struct request *r;
-	u64 request, old;
+	struct request_thread *t = meet_request_thread(who);
 
-	if (!is_channel && ((c && c->request) || is_other_protocol(word)))
-		return 0;
-	if (stream_into(sk, family, &stream_key)) {
-		s = bpf_map_lookup_elem(&streams, &stream_key);
-		/* Who sent it may be seen doing so yet. Unix sockets do not number bytes: who reads is to be seen always. */
-		if (!s && (family == FAMILY_UNIX || (!is_taken(t) && (c || !t || !t->is_loop))))
-			s = meet_stream(who, &stream_key);
-	}
-	if (!s || !lock_stream(s)) {
-		/* Whose it is, is not known. */
-		if (is_channel)
-			c->request = 0;
-		return is_channel;
-	}
-	note_read(s, sk, family, bytes, &reading);
-	request = reading.known == reading.to - reading.from ? reading.request : 0;
-	r = request_numbered(reading.request);
+	if (!t || (c->stranger_of == who->task && c->stranger_of_born_ns == who->born_ns))
+		return;
+	leave_stranger(c);
+	c->stranger_of = who->task;
+	c->stranger_of_born_ns = who->born_ns;
+	__sync_fetch_and_add(&t->strangers, 1);
+}
+
+/* The calling thread has read from a stream, which is locked: for whom it works from now on. `is_asked`: its program is asked
+ * on the channel by whoever sends. */
+static __always_inline int take_reading(const struct caller *who, const struct followed *f, struct request_thread *t,
+					u64 key, struct connection *c, struct stream *s, struct reading *reading,
+					int is_asked)
+{
+	int is_channel = c && c->flags & CONNECTION_CHANNEL, is_told = t && (t->is_batch || t->is_loop);
+	u64 request = reading->known == reading->to - reading->from ? reading->request : 0, old;
+	struct request *r = request_numbered(reading->request);
+	struct telling telling;
+
 	/* An answer: who reads it knows whom it works for. Of the rest that is known as well, if there is any. */
 	if ((r && r->tgid == who->tgid && r->exec_id == who->exec_id) ||
 	    (!r && !is_channel && (is_taken(t) || (t && t->is_loop && !c)))) {
-		s->oldest = reading.end;
+		s->oldest = reading->end;
 		unlock_stream(s);
 		return 1;
 	}
@@ -487,33 +520,74 @@ static __always_inline int received_on_channel(const struct caller *who, const s
 	c->flags |= CONNECTION_CHANNEL;
 	old = c->request;
 	c->flags &= ~(CONNECTION_AWAITS | CONNECTION_UNCLEAR);
-	if (reading.others ||
-	    (old && reading.request && old != reading.request && may_go_on(old) && !(c->flags & CONNECTION_BATCH))) {
+	if (reading->others ||
+	    (old && reading->request && old != reading->request && may_go_on(old) && !(c->flags & CONNECTION_BATCH))) {
 		/* What comes next may be for any of them. */
-		if (!(c->flags & CONNECTION_BATCH) && old != reading.request)
+		if (!(c->flags & CONNECTION_BATCH) && old != reading->request)
 			tell_delivered(who, s, old);
 		c->flags |= CONNECTION_BATCH;
 	}
 	is_told |= c->flags & CONNECTION_BATCH;
-	if (is_told && reading.request && meet_engine(who)) {
-		telling = (struct telling){ who, s, reading.end };
+	if (is_told && reading->request && meet_engine(who)) {
+		telling = (struct telling){ who, s, reading->end };
 		/* Also of the last, of which a part was read. */
-		if (reading.end != s->next && reading.known)
+		if (reading->end != s->next && reading->known)
 			telling.end++;
 		bpf_loop(STREAM_PIECES, tell_stream_piece, &telling, 0);
 	}
-	s->oldest = reading.end;
+	s->oldest = reading->end;
 	c->request = request;
-	if (!request && reading.to > reading.from)
+	if (!request && reading->to > reading->from)
 		c->flags |= CONNECTION_UNCLEAR;
-	if (!reading.known && reading.to && (s64)(reading.to - s->written) > 0) {
+	if (!reading->known && reading->to && (s64)(reading->to - s->written) > 0) {
 		c->flags |= CONNECTION_AWAITS;
 		s->reader = (struct connection_id){ key, c->number };
 		s->reading = who->task;
 	}
+	/* What a program sends to itself wakes it up. */
+	if (!request && !reading->others && (is_asked || (s->sender && s->sender != who->tgid)))
+		owe_stranger(who, c);
 	unlock_stream(s);
 	claim_channel(who, f, c, key, s);
 	return 1;
+}
+
+/* The calling thread has received bytes that begin no request of its own program; false: on no channel on which requests are
+ * handed on. */
+static __always_inline int received_on_channel(const struct caller *who, const struct followed *f,
+					       struct request_thread *t, struct sock *sk, u64 key, struct connection *c,
+					       u32 bytes, u64 word)
+{
+	u16 family = sk->__sk_common.skc_family;
+	int is_channel = c && c->flags & CONNECTION_CHANNEL;
+	struct reading reading = {};
+	struct stream_key stream_key;
+	struct stream *s = NULL;
+
+	if (!is_channel && ((c && c->request) || is_other_protocol(word)))
+		return 0;
+	if (stream_into(sk, family, &stream_key)) {
+		s = bpf_map_lookup_elem(&streams, &stream_key);
+		/* Who sent it may be seen doing so yet. Unix sockets do not number bytes: who reads is to be seen always. */
+		if (!s && (family == FAMILY_UNIX || (!is_taken(t) && (c || !t || !t->is_loop))))
+			s = meet_stream(who, &stream_key);
+	}
+	if (!s || !lock_stream(s)) {
+		/* Whose it is, is not known: it may come from another host. */
+		if (!is_channel && t && t->why == CLAIM_CHANNEL && is_asked_on(address_of(sk))) {
+			c = c ? c : meet_connection(who, key);
+			if (c)
+				c->flags |= CONNECTION_CHANNEL;
+			is_channel = c != NULL;
+		}
+		if (is_channel && c) {
+			c->request = 0;
+			owe_stranger(who, c);
+		}
+		return is_channel;
+	}
+	note_read(s, sk, family, bytes, &reading);
+	return take_reading(who, f, t, key, c, s, &reading, is_asked_on(address_of(sk)));
 }
 
 /* What is sent on a channel by who reads it is the answer, or its beginning. */
@@ -522,6 +596,7 @@ static __always_inline void answered_on_channel(struct connection *c)
 	if (!(c->flags & CONNECTION_BATCH))
 		c->request = 0;
 	c->flags &= ~(CONNECTION_AWAITS | CONNECTION_UNCLEAR);
+	leave_stranger(c);
 }
 
 /* A connection over TCP is there, or is no more: who has its ends now sends other bytes. */
@@ -531,7 +606,7 @@ static __always_inline void forget_streams(struct sock *sk, int is_received)
 	struct stream *s;
 	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
 
-	if ((family != FAMILY_INET && family != FAMILY_INET6) || !tcp_stream(sk, is_received, &key))
+	if ((family != FAMILY_INET && family != FAMILY_INET6) || !tcp_stream(address_of(sk), is_received, &key))
 		return;
 	s = bpf_map_lookup_elem(&streams, &key);
 	if (s)

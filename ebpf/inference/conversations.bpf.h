@@ -77,8 +77,49 @@ static __always_inline u64 first_word(const struct given *g, u32 *bytes)
 	return word;
 }
 
+/* The other connection on which the calling thread, as it reads a request, has one that it read before and that is not
+ * answered: it works for several. Threads of a pool have answered; the connection may be another thread's by now. */
+static __always_inline struct connection *reads_several(const struct caller *who, const struct request_thread *t,
+							const struct connection *c)
+{
+	struct connection *before = t->why == CLAIM_READ ? connection_of(&t->connection) : NULL;
+	struct request *r;
+
+	if (!before || before->number == c->number || before->flags & CONNECTION_CHANNEL)
+		return NULL;
+	if (before->flags & CONNECTION_AMBIGUOUS)
+		return before->stranger_of == who->task && before->stranger_of_born_ns == who->born_ns ? before : NULL;
+	r = request_numbered(before->request);
+	return r && !r->ended_ns && r->tid == (u32)who->pid_tgid ? before : NULL;
+}
+
+/* A thread that was there before the agent may be an event loop, which is not known until it waits as one. */
+static __always_inline int may_be_loop(const struct caller *who, const struct followed *f,
+				       const struct request_thread *t)
+{
+	return t->is_loop || (who->born_ns < f->since_boot_ns && bpf_ktime_get_ns() < f->trusted_ns);
+}
+
+/* A thread that works for several requests does so in steps, which are told. Not so event loops, and where threads of
+ * those take work from each other. */
+static __always_inline void note_several(const struct caller *who, const struct followed *f, struct request_thread *t,
+					 const struct connection *c)
+{
+	struct program_key me = { who->tgid, who->exec_id };
+	struct connection *before;
+
+	if (t->is_batch || (f->has_loops && !f->context_offset) || may_be_loop(who, f, t))
+		return;
+	before = reads_several(who, t, c);
+	if (!before)
+		return;
+	t->is_batch = 1;
+	if (!(before->flags & CONNECTION_AMBIGUOUS) && meet_engine(who))
+		tell_engine(ENGINE_DELIVERED, who, before->request, &me);
+}
+
 /* A thread has read bytes of a request. */
-static __always_inline void claim(const struct caller *who, const struct followed *f, const struct connection *c,
+static __always_inline void claim(const struct caller *who, const struct followed *f, struct connection *c,
 				  const struct carried *carried, int is_new)
 {
 	struct request_thread *t = meet_request_thread(who);
@@ -87,14 +128,20 @@ static __always_inline void claim(const struct caller *who, const struct followe
 
 	if (!t)
 		return;
+	note_several(who, f, t, c);
 	t->context = context_now(f);
 	t->request = c->flags & CONNECTION_AMBIGUOUS ? 0 : c->request;
-	if (who->born_ns < f->since_boot_ns && bpf_ktime_get_ns() < f->trusted_ns)
+	if (!t->is_loop && may_be_loop(who, f, t))
 		t->request = 0;
 	t->why = CLAIM_READ;
 	t->connection.key = carried->key;
 	t->connection.number = c->number;
 	t->holder.number = 0;
+	/* It joins those that the thread works for. */
+	if (is_new && t->is_batch && t->request)
+		tell_engine(ENGINE_DELIVERED, who, t->request, &(struct program_key){ who->tgid, who->exec_id });
+	else if (c->flags & CONNECTION_AMBIGUOUS && !t->is_loop)
+		owe_stranger(who, c);
 	if (!f->context_offset)
 		return;
 	is_inside = is_entered(t->context);
@@ -199,6 +246,7 @@ static __always_inline void received(const struct caller *who, const struct foll
 	u64 key = carried->key, word;
 	struct connection *c = bpf_map_lookup_elem(&connections, &key), *begun;
 	struct request *r = NULL, *old;
+	struct request_thread *t;
 	u32 known, is_new = 0;
 	u8 method = 0;
 
@@ -217,8 +265,12 @@ static __always_inline void received(const struct caller *who, const struct foll
 	}
 	if (is_grpc(who, f))
 		call_arrives(who->tgid, who->exec_id, 0);
-	if (c && c->flags & CONNECTION_AMBIGUOUS)
+	if (c && c->flags & CONNECTION_AMBIGUOUS) {
+		t = known_thread(who);
+		if (!t || !t->is_loop)
+			claim(who, f, c, carried, 0);
 		return;
+	}
 	if (!find_carried(&given, carried)) {
 		if (c && !(c->flags & CONNECTION_CHANNEL))
 			lose_track(c);
@@ -294,6 +346,7 @@ static __always_inline void sent(const struct caller *who, const struct followed
 {
 	u64 key = carried->key, now;
 	struct connection *c = bpf_map_lookup_elem(&connections, &key);
+	struct request_thread *t;
 	struct connection_id id;
 	struct given given;
 	struct request *r;
@@ -312,8 +365,15 @@ static __always_inline void sent(const struct caller *who, const struct followed
 		take_http2(who, c, carried, FRAME_SERVER, 0);
 		return;
 	}
-	if (!carried->bytes || c->flags & CONNECTION_AMBIGUOUS)
+	if (!carried->bytes)
 		return;
+	if (c->flags & CONNECTION_AMBIGUOUS) {
+		/* An engine may answer one of several that were asked at once. */
+		t = known_thread(who);
+		if (!t || !t->is_batch)
+			leave_stranger(c);
+		return;
+	}
 	if (is_unheard(c))
 		return;
 	r = request_numbered(c->request);

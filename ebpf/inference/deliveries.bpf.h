@@ -37,11 +37,22 @@ static __always_inline void tell_engine(u32 kind, const struct caller *who, u64 
 	bpf_ringbuf_submit(e, 0);
 }
 
-/* The calling program, as one that works for the requests of others; NULL where there is no room. */
-static __always_inline struct engine *meet_engine(const struct caller *who)
+static __always_inline int is_engine(const struct caller *who)
 {
 	struct program_key program = { who->tgid, who->exec_id };
 	struct engine *engine = bpf_map_lookup_elem(&engines, &program);
+
+	return engine && engine->is_delivered;
+}
+
+/* The calling program, as one that others send messages to; NULL where there is no room. Where it was there before, and was not
+ * quiet since, it may work for requests that nobody knows of: as if strangers had asked for it. */
+static __always_inline struct engine *meet_receiver(const struct caller *who)
+{
+	struct program_key program = { who->tgid, who->exec_id };
+	struct engine *engine = bpf_map_lookup_elem(&engines, &program);
+	struct followed *f;
+	u64 now;
 
 	if (engine)
 		return engine;
@@ -51,7 +62,25 @@ static __always_inline struct engine *meet_engine(const struct caller *who)
 		lose(LOSS_REQUESTS_FULL);
 		return NULL;
 	}
-	return bpf_map_lookup_elem(&engines, &program);
+	engine = bpf_map_lookup_elem(&engines, &program);
+	f = bpf_map_lookup_elem(&followed, &who->tgid);
+	now = bpf_ktime_get_ns();
+	if (engine && f && f->exec_id == who->exec_id && may_have_requests(f, now) &&
+	    CHANGES(&engine->cold_ns, 0, now)) {
+		engine->stranger = STRANGERS;
+		__sync_fetch_and_add(&engine->strangers, 1);
+	}
+	return engine;
+}
+
+/* The calling program, as one that works for the requests of others; NULL where there is no room. */
+static __always_inline struct engine *meet_engine(const struct caller *who)
+{
+	struct engine *engine = meet_receiver(who);
+
+	if (engine)
+		engine->is_delivered = 1;
+	return engine;
 }
 
 #endif

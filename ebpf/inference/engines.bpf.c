@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* What becomes of steps that no next one ends? They are told by the agent, and at the end of their thread. */
-#include "inference/owner.bpf.h"
+#include "inference/charges.bpf.h"
 #include "inference/steps.bpf.h"
 
 struct bpf_for_each {

@@ -29,9 +29,9 @@ struct message_on_way {
 	u64 sent_ns;
 	s32 count; /* how many are on the way */
 	u8 is_ambiguous;
-	u8 is_refused;	/* it was not sent: it may be tried again */
-	u8 is_followed; /* its sender's requests are */
-	u8 pad;
+	u8 is_refused;	 /* it was not sent: it may be tried again */
+	u8 is_followed;	 /* its sender's requests are */
+	u8 is_strangers; /* it is, or may be, for somebody of whom no request is known */
 };
 
 /* Messages on the way, by what they are told by. */
@@ -172,8 +172,10 @@ static __always_inline void put_on_way(const struct caller *who, const struct me
 	is_mine = m->tgid == who->tgid && m->exec_id == who->exec_id;
 	if (m->is_refused && is_mine && m->socket == sent->socket) {
 		/* zmq.asyncio sends from its event loop what it could not send at once. */
-		if (sent->request)
+		if (sent->request) {
 			m->request = sent->request;
+			m->is_strangers = 0;
+		}
 		m->sent_ns = sent->sent_ns;
 		m->is_refused = 0;
 		return;
@@ -190,9 +192,17 @@ static __always_inline void put_on_way(const struct caller *who, const struct me
 		if (sent->request)
 			tell_engine(ENGINE_AMBIGUOUS, who, sent->request, &me);
 		m->is_ambiguous = 1;
+		m->is_strangers |= sent->is_strangers;
 	}
 	m->sent_ns = sent->sent_ns;
 	__sync_fetch_and_add(&m->count, 1);
+}
+
+/* Whether what is sent for no request may be for one that nobody knows of. Not so what a task sends when its request is over, as
+ * it is where a client has gone, or one that was there before the agent. */
+static __always_inline int is_of_stranger(u32 reason)
+{
+	return reason != NO_OWNER_OUTLIVED && reason != NO_OWNER_UNDECIDED && reason != NO_OWNER_UNKNOWN_CONTEXT;
 }
 
 /* It may be received before this call of the library has returned. */
@@ -201,7 +211,7 @@ static __always_inline int sends(const struct data *d, u64 socket)
 	struct message_call *call = call_of_thread();
 	struct message_on_way sent = {};
 	struct caller who;
-	struct owning o;
+	struct owning o = {};
 	struct followed *f;
 
 	if (!call)
@@ -215,6 +225,7 @@ static __always_inline int sends(const struct data *d, u64 socket)
 		own(&o, f);
 		sent.request = o.request;
 	}
+	sent.is_strangers = !f || (!o.request && is_of_stranger(o.reason));
 	sent.tgid = who.tgid;
 	sent.exec_id = who.exec_id;
 	sent.socket = socket;
@@ -240,27 +251,51 @@ static __always_inline void deliver(const struct caller *who, const struct messa
 	tell_engine(ENGINE_DELIVERED, who, m->request, &sender);
 }
 
+/* A stranger's message was received: what the program does from now on may be for it, until the agent says that it has done
+ * nothing for a while. */
+static __always_inline void meet_stranger(const struct caller *who, u64 stranger)
+{
+	struct engine *engine = meet_receiver(who);
+
+	if (!engine)
+		return;
+	engine->stranger_ns = bpf_ktime_get_ns();
+	if (engine->strangers != engine->left && engine->stranger != stranger)
+		stranger = STRANGERS;
+	engine->stranger = stranger;
+	__sync_fetch_and_add(&engine->strangers, 1);
+}
+
 static __always_inline int received_message(struct message_call *call, const struct data *d)
 {
 	struct message_on_way *m, taken;
 	struct program_key sender;
+	struct followed *f;
 	struct caller who;
-	int is_followed;
 	u8 told = 1;
 
 	if (!identify(&who) || !sum_up(call, d))
 		return 0;
+	f = followed_program(&who);
 	m = bpf_map_lookup_elem(&messages, &call->key);
-	if (!m || m->is_refused)
+	if (!m || m->is_refused) {
+		/* Nobody has seen it being sent; at first it may have been before there was anybody to see. */
+		if (f && bpf_ktime_get_ns() > f->trusted_ns)
+			meet_stranger(&who, STRANGERS);
 		return 0;
+	}
 	/* Who works for nobody takes no request's message from who does. */
-	is_followed = followed_program(&who) != NULL;
-	if (!is_followed && (m->is_followed || m->is_ambiguous))
+	if (!f && (m->is_followed || m->is_ambiguous))
 		return 0;
 	taken = *m;
 	if (__sync_fetch_and_add(&m->count, -1) <= 1)
 		take_out(&messages, TABLE_MESSAGES, taken.tgid, taken.exec_id, &call->key);
-	if (taken.is_ambiguous || !is_followed)
+	if (!f)
+		return 0;
+	if (taken.is_strangers && (taken.tgid != who.tgid || taken.exec_id != who.exec_id))
+		meet_stranger(&who, taken.is_followed || taken.is_ambiguous ? STRANGERS
+									    : (u64)taken.tgid << 32 | taken.exec_id);
+	if (taken.is_ambiguous)
 		return 0;
 	if (taken.request) {
 		deliver(&who, &taken);
@@ -361,6 +396,18 @@ int bytes_received(struct pt_regs *ctx)
 	if (call->room < MESSAGE_HEAD && call->room < (u64)bytes)
 		return 0;
 	return received_message(call, &d);
+}
+
+/* (tgid, exec_id, how many): a program is done with so many messages of strangers. Run by the agent. */
+SEC("raw_tp")
+int leave_strangers(u64 *ctx)
+{
+	struct program_key program = { ctx[0], ctx[1] };
+	struct engine *engine = bpf_map_lookup_elem(&engines, &program);
+
+	if (engine)
+		engine->left = ctx[2];
+	return 0;
 }
 
 static long drop_stale(struct bpf_map *map, const struct message_key *key, struct message_on_way *m, u64 *sent_before)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* How does work go from thread to thread? Through _queue.SimpleQueue, as executors hand it on, and by new threads; and when
  * does a thread no longer work for a request? */
+#include "inference/callbacks.bpf.h"
 #include "inference/calls.bpf.h"
 #include "inference/contexts.bpf.h"
 #include "inference/kernel_sockets.h"
@@ -152,6 +153,8 @@ int request_thread_ends(u64 *ctx)
 		return 0;
 	bpf_map_delete_elem(&waiting_loops, &who.pid_tgid);
 	t = bpf_map_lookup_elem(&request_threads, &who.task);
+	if (t && t->callback.stack)
+		leave_callbacks(callbacks_of(&who), t, ~0ULL, ENDING_LOST);
 	if (t)
 		take_out(&request_threads, TABLE_REQUEST_THREADS, t->tgid, t->exec_id, &who.task);
 	return 0;
@@ -175,7 +178,11 @@ static __always_inline void waits_for_descriptors(struct pt_regs *ctx, s32 most)
 	t = meet_request_thread(&who);
 	if (!t)
 		return;
-	t->is_loop = 1;
+	if (!t->is_loop) {
+		/* What it was taken for as it read before it first waited. */
+		t->is_batch = 0;
+		t->is_loop = 1;
+	}
 	if (f->grpc) {
 		from = RETURNS_TO(ctx);
 		t->waits_in_grpc = from >= f->grpc && from < f->grpc_end;
@@ -192,6 +199,13 @@ int loop_waits(struct pt_regs *ctx)
 {
 	waits_for_descriptors(ctx, THIRD_ARGUMENT(ctx));
 	return 0;
+}
+
+/* Whether a CPython waits that has not come to run the thread's function: from 3.13 on a thread that it starts waits for its
+ * maker to have noted it, on a semaphore of its own stack, before it has a state. */
+static __always_inline int is_beginning(const struct followed *f, u64 from)
+{
+	return from >= f->python && from < f->python_end && !thread_state_now(f);
 }
 
 /* sem_wait(semaphore), pthread_cond_wait(condition, ...) and their like: a thread that waits for anything but the
@@ -211,7 +225,7 @@ int thread_waits(struct pt_regs *ctx)
 	if (!t || !t->request)
 		return 0;
 	r = request_numbered(t->request);
-	if (t->why == CLAIM_THREAD || !r || r->ended_ns)
+	if (!r || r->ended_ns || (t->why == CLAIM_THREAD && !is_beginning(f, RETURNS_TO(ctx))))
 		t->request = 0;
 	return 0;
 }

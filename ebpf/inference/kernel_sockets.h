@@ -58,7 +58,17 @@ struct tcp_sock {
 	u32 write_seq;	/* and the next that is sent */
 } CO_RE;
 
+/* A port that is in use. */
+struct inet_bind_bucket {
+	s8 fastreuse; /* below 0: it was chosen for sockets that connect */
+} CO_RE;
+
+struct inet_connection_sock {
+	struct inet_bind_bucket *icsk_bind_hash;
+} CO_RE;
+
 struct unix_sock {
+	struct unix_address *addr; /* where it was bound, or who accepted it; NULL: nowhere */
 	struct sock *peer;
 } CO_RE;
 

@@ -97,10 +97,10 @@ static __always_inline u64 kind_of_node(u64 node)
 #define BITMAP_NODE LETTERS('b', 'i', 't', 'm', 'a', 'p', '_', 'n')
 #define ARRAY_NODE LETTERS('a', 'r', 'r', 'a', 'y', '_', 'n', 'o')
 
-/* What follows are functions of their own, that their stacks do not add up. */
+/* What follows are functions of their own, that their stacks do not add up, nor the paths through them. */
 
 /* The value of a variable in a context; 0 where it has none there, or where two have the same hash. */
-static __noinline u64 value_in_context(u64 context, u64 variable, u32 hash)
+RARE u64 value_in_context(u64 context, u64 variable, u32 hash)
 {
 	u64 node = read_word(read_word(context + CONTEXT_VARS) + HAMT_ROOT), kind, pair[2];
 	u32 bitmap, bit;
@@ -161,7 +161,7 @@ static __always_inline int look_at_keys(u32 minor, u64 keys, struct dict_keys *k
 	return 1;
 }
 
-static __noinline u64 find_key(u32 minor, u64 keys, u64 text, u64 hash)
+RARE u64 find_key(u32 minor, u64 keys, u64 text, u64 hash)
 {
 	struct dict_keys k;
 	u64 perturb = hash, at = hash;
@@ -181,7 +181,7 @@ static __noinline u64 find_key(u32 minor, u64 keys, u64 text, u64 hash)
 }
 
 /* The value that keys hold themselves. */
-static __noinline u64 value_at(u32 minor, u64 keys, u32 number)
+RARE u64 value_at(u32 minor, u64 keys, u32 number)
 {
 	struct dict_keys k;
 
@@ -191,7 +191,7 @@ static __noinline u64 value_at(u32 minor, u64 keys, u32 number)
 }
 
 /* Where an object of a class has the values of its attributes; 0 where they are in a dict. */
-static __noinline u64 values_of(u32 minor, u64 object, s64 place)
+RARE u64 values_of(u32 minor, u64 object, s64 place)
 {
 	u64 word;
 
@@ -246,7 +246,7 @@ static __always_inline u64 digit_pair(u64 object, u32 count, u32 first)
 }
 
 /* The lower, or the higher 64 bits of an int, in the order of the wire. */
-static __noinline u64 id_of(u32 minor, u64 object, u32 is_high)
+RARE u64 id_of(u32 minor, u64 object, u32 is_high)
 {
 	u32 count = digits_of(minor, object);
 	u64 low = digit_pair(object, count, 0), middle = digit_pair(object, count, 2), high;

@@ -9,21 +9,12 @@ static __always_inline struct carried carried_by_socket(struct sock *sk, u64 key
 	return (struct carried){ .key = key, .sk = sk, .scan = scan_of_cpu(), .bytes = bytes > 0 ? bytes : 0 };
 }
 
-/* (sock, bytes or error, flags) */
-SEC("tp_btf/sock_recv_length")
-int socket_received(u64 *ctx)
+/* (exec id, how many more): programs are followed, from before the agent writes them down until they no longer are. Run by
+ * the agent. */
+SEC("raw_tp")
+int mark_followed(u64 *ctx)
 {
-	struct sock *sk = (void *)ctx[0];
-	s32 bytes = ctx[1], flags = ctx[2];
-	struct carried carried;
-	struct caller who;
-	struct followed *f = follow(&who);
-
-	if (!f || flags & PEEK)
-		return 0;
-	carried = carried_by_socket(sk, socket_key(sk), bytes);
-	if (!hides(&who, f, sk, carried.key, carried.bytes, 1))
-		received(&who, f, &carried);
+	__sync_fetch_and_add(place_of_program(followed_places, ctx[0]), (u32)ctx[1]);
 	return 0;
 }
 
@@ -37,7 +28,7 @@ RARE u64 first_word_read(u32 bytes)
 	return first_word(&given, &known);
 }
 
-/* Runs behind the one above, which has more on the stack than there is room for beside this. (sock, bytes or error, flags) */
+/* Goes on where socket_received() ends, which has more on the stack than there is room for beside this. */
 SEC("tp_btf/sock_recv_length")
 int channel_received(u64 *ctx)
 {
@@ -66,6 +57,35 @@ int channel_received(u64 *ctx)
 	return 0;
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__array(values, int(u64 *));
+} received_next SEC(".maps") = { .values = { [0] = (void *)&channel_received } };
+
+/* One program for each message, as every process of the host pays for it. (sock, bytes or error, flags) */
+SEC("tp_btf/sock_recv_length")
+int socket_received(u64 *ctx)
+{
+	struct sock *sk = (void *)ctx[0];
+	s32 bytes = ctx[1], flags = ctx[2];
+	struct carried carried;
+	struct caller who;
+	struct followed *f;
+
+	if (!may_be_followed() || flags & PEEK)
+		return 0;
+	f = follow(&who);
+	if (!f)
+		return 0;
+	carried = carried_by_socket(sk, socket_key(sk), bytes);
+	if (!hides(&who, f, sk, carried.key, carried.bytes, 1))
+		received(&who, f, &carried);
+	bpf_tail_call(ctx, &received_next, 0);
+	return 0;
+}
+
 SEC("tp_btf/sock_send_length")
 int socket_sent(u64 *ctx)
 {
@@ -73,10 +93,12 @@ int socket_sent(u64 *ctx)
 	s32 bytes = ctx[1];
 	struct carried carried;
 	struct caller who;
-	struct followed *f = follow(&who);
+	struct followed *f = NULL;
 
+	if (may_be_followed())
+		f = follow(&who);
 	if (!f) {
-		if (sk->__sk_common.skc_family == FAMILY_UNIX && sk->__sk_common.skc_cookie.counter)
+		if (sk->__sk_common.skc_family == FAMILY_UNIX && sk->__sk_common.skc_cookie.counter && tell_apart(&who))
 			sent_on_channel(&who, NULL, sk, bytes > 0 ? bytes : 0);
 		return 0;
 	}

@@ -8,16 +8,10 @@
 #include "abi/engines.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
-#include "inference/tables.bpf.h"
+#include "inference/owner.bpf.h"
 #include "lib/atomics.bpf.h"
 
-struct engine {
-	u64 request;	      /* that was delivered last */
-	u32 is_sent_messages; /* of ZeroMQ: it hands them on within, so what any of its threads does is for them */
-	u32 pad;
-};
-
-/* Programs that messages of requests were delivered to. Their entries are made by deliveries.bpf.h. */
+/* Programs that messages were delivered to. Their entries are made by deliveries.bpf.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -67,7 +61,8 @@ static __always_inline int tell_step(struct step *s, u64 ended_ns)
 		s->state = STEP_GOES_ON;
 		return 0;
 	}
-	e->kind = ENGINE_STEP;
+	e->kind = s->is_unclear ? ENGINE_UNCLEAR_STEP : ENGINE_STEP;
+	s->is_unclear = 0;
 	e->tgid = s->tgid;
 	e->exec_id = s->exec_id;
 	e->tid = s->tid;
@@ -114,26 +109,29 @@ static __always_inline struct step *new_step(u64 task, u32 tgid, u32 exec_id)
 
 /* Where what the calling thread has just done is added: to its step, where its program is an engine. NULL where it is none, and
  * for what no step has begun. Of programs that get requests on plain channels alone, threads that have read them have steps. */
-static __always_inline struct gpu_totals *totals_of_step(u64 task, u32 tgid, u32 exec_id, u32 family, u32 kind,
-							 int has_read)
+static __always_inline struct gpu_totals *totals_of_step(const struct owning *o, u32 family, u32 kind)
 {
 	int begins = family == FAMILY_LAUNCH || family == FAMILY_GRAPH_LAUNCH ||
 		     (family == FAMILY_COPY && kind == COPY_HOST_TO_DEVICE);
-	struct program_key program = { tgid, exec_id };
+	struct program_key program = { o->tgid, o->exec_id };
 	struct engine *engine = bpf_map_lookup_elem(&engines, &program);
 	struct step *s;
 
-	if (!engine || (!has_read && !engine->is_sent_messages))
+	if (engine && begins)
+		engine->worked_ns = bpf_ktime_get_ns();
+	if (!engine || !engine->is_delivered || (o->reason != NO_OWNER_BATCH && !engine->is_sent_messages))
 		return NULL;
-	s = step_of_thread(task, tgid, exec_id);
+	s = step_of_thread(o->task, o->tgid, o->exec_id);
 	if (!begins)
 		return s && s->state ? &s->totals : NULL;
 	if (!s)
-		s = new_step(task, tgid, exec_id);
+		s = new_step(o->task, o->tgid, o->exec_id);
 	if (!s)
 		return NULL;
 	if (step_changes(s, STEP_SEEN, STEP_TAKEN))
 		tell_step(s, s->seen_ns);
+	if (o->is_unclear || engine->strangers != engine->left)
+		s->is_unclear = 1;
 	s->last_ns = bpf_ktime_get_ns();
 	if (s->state == STEP_NONE) {
 		s->began_ns = s->last_ns;

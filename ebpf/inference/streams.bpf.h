@@ -7,7 +7,7 @@
 
 #include "inference/tables.bpf.h"
 
-/* What a stream is told by: for unix sockets the sender's number, for TCP both ends. */
+/* What a stream is told by: for unix sockets the sender's number, for TCP both ends, for pipes their inode. */
 struct stream_key {
 	u64 from;
 	u64 to;
@@ -18,7 +18,21 @@ struct stream_key {
 enum stream_kind {
 	STREAM_TCP = 1,
 	STREAM_UNIX,
+	STREAM_PIPE,
 };
+
+/* A pipe, by its inode's number and its address: neither alone is only one's for ever. */
+static __always_inline struct stream_key pipe_stream(u64 number, u64 pipe)
+{
+	return (struct stream_key){ .from = number, .to = pipe, .ends = (u64)STREAM_PIPE << 32 };
+}
+
+/* Who reads from it, among connections. No socket_key() is so. */
+#define PIPE_KEY (1ULL << 60)
+static __always_inline u64 pipe_key(u64 number, u64 pipe)
+{
+	return ((number << 20 ^ pipe) & (PIPE_KEY - 1)) | PIPE_KEY;
+}
 
 #define STREAM_PIECES 32	  /* that are on the way at once; what is beyond is not remembered */
 #define STREAM_BEGIN (1ULL << 40) /* where numbers begin: bytes that were there before have lower ones */
@@ -38,14 +52,17 @@ struct stream {
 	u64 last_ns;
 	struct connection_id reader; /* who has read up to `read` before that was seen being sent */
 	u64 reading;		     /* and that thread */
+	u64 writing;		     /* of a pipe: the thread that writes now, */
+	u64 in_flight;		     /* and so many bytes, which are counted already */
 	u32 sequence;		     /* TCP's number of `written` */
+	u32 sender;		     /* tgid of who was seen sending last; 0: nobody was */
 	u32 locked;
 	u32 oldest; /* piece */
 	u32 next;
 	u8 is_known;  /* the numbers are right */
 	u8 is_late;   /* what could not be sent at once is sent by who comes by */
 	u8 is_missed; /* something was sent or read that could not be noted */
-	u8 pad[5];
+	u8 pad;
 	struct stream_piece pieces[STREAM_PIECES];
 };
 
@@ -164,9 +181,20 @@ static __always_inline void look_up_pieces(struct reading *r)
 static long drop_stale_stream(struct bpf_map *map, const struct stream_key *key, struct stream *s, u64 *used_before)
 {
 	struct stream_key copy = *key;
+	struct connection *c;
+	u64 reader;
 
-	if (s->last_ns < *used_before)
-		take_out(&streams, TABLE_STREAMS, s->tgid, s->exec_id, &copy);
+	if (s->last_ns >= *used_before)
+		return 0;
+	if (copy.ends == (u64)STREAM_PIPE << 32) {
+		reader = pipe_key(copy.from, copy.to);
+		c = bpf_map_lookup_elem(&connections, &reader);
+		if (c) {
+			leave_stranger(c);
+			take_out(&connections, TABLE_CONNECTIONS, c->tgid, c->exec_id, &reader);
+		}
+	}
+	take_out(&streams, TABLE_STREAMS, s->tgid, s->exec_id, &copy);
 	return 0;
 }
 

@@ -77,11 +77,14 @@ struct connection {
 	u64 request; /* that is served; 0: none since it began */
 	struct message in;
 	struct message out;
-	u64 session; /* SSL * whose bytes its socket carries; 0: none is known */
-	u8 flags;    /* CONNECTION_* */
-	u8 method;   /* of the request: METHOD_* */
+	u64 session;	 /* SSL * whose bytes its socket carries; 0: none is known */
+	u64 stranger_of; /* the thread that owes an answer to a message which is no known request's; 0: none does */
+	u64 stranger_of_born_ns;
+	u8 flags;  /* CONNECTION_* */
+	u8 method; /* of the request: METHOD_* */
 	u8 is_answered;
-	u8 pad[5];
+	u8 is_stdin; /* a pipe from which a program has its standard input */
+	u8 pad[4];
 };
 #define CONNECTION_AMBIGUOUS 1
 #define CONNECTION_ENCRYPTED 2 /* what goes through its socket is TLS: its messages are seen where they are in clear */
@@ -124,6 +127,13 @@ struct holder {
 	u64 number; /* 0: there is none */
 };
 
+/* A call of a function that runs a callback. */
+struct callback_frame {
+	u64 request;	/* which the callback is; 0: there was no room for it */
+	u64 stack;	/* the stack pointer as the function was called: it lies below; 0: there is none */
+	u64 returns_to; /* to where it returns: on x86-64 it is at `stack` as long as the call goes on */
+};
+
 /* A thread that has to do with requests. */
 struct request_thread {
 	u64 born_ns;
@@ -133,6 +143,8 @@ struct request_thread {
 	struct connection_id connection; /* on which it read that */
 	u64 context;			 /* its contextvars.Context then */
 	struct holder holder;
+	u32 strangers; /* connections on which it owes such an answer */
+	u32 unused;
 	struct connection_id accepted; /* a connection that it just accepted, */
 	u64 accepted_in;	       /* in this context: the next copy of that is the connection's */
 	u64 copied_bytes;	       /* of the copy that it counted last, */
@@ -143,6 +155,7 @@ struct request_thread {
 	u8 is_batch; /* it read requests of others before it had answered those before: what it does is for several */
 	u8 waits_in_grpc; /* it waits for descriptors in gRPC's core */
 	u8 pad[2];
+	struct callback_frame callback; /* of an executor, the innermost that the thread is in */
 };
 
 /* Threads by caller.task. */
@@ -173,7 +186,8 @@ struct python_context {
 	struct gpu_totals held;
 	u8 kind;
 	u8 flags;
-	u8 pad[6];
+	u8 has_stacks; /* stacks of its work were taken: whose they are is told when it ends */
+	u8 pad[5];
 };
 
 /* Contexts, from their birth to their end. */
@@ -184,6 +198,15 @@ struct {
 	__type(key, struct live_key);
 	__type(value, struct python_context);
 } python_contexts SEC(".maps");
+
+/* Contexts that ended in time, by number: what they held was for this request. Of those alone of whose work stacks were taken.
+ * Read by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u64);
+} decided_holders SEC(".maps");
 
 /* Work that is no request's, by program and reason. Read by the agent, which removes it. */
 struct {
@@ -232,6 +255,16 @@ static __always_inline struct connection *connection_of(const struct connection_
 	struct connection *c = id->number ? bpf_map_lookup_elem(&connections, &key) : NULL;
 
 	return c && c->number == id->number ? c : NULL;
+}
+
+/* The message of a stranger that came on a connection is answered, or will not be. */
+static __always_inline void leave_stranger(struct connection *c)
+{
+	struct request_thread *t = c->stranger_of ? request_thread_of(c->stranger_of, c->tgid, c->exec_id) : NULL;
+
+	if (t && t->born_ns == c->stranger_of_born_ns && t->strangers)
+		__sync_fetch_and_add(&t->strangers, -1);
+	c->stranger_of = 0;
 }
 
 static __always_inline int is_connection(const struct connection_id *a, const struct connection_id *b)

@@ -32,6 +32,29 @@ static __always_inline u8 bucket(u64 value)
 	return (bits + rest) * is_set(value);
 }
 
+#define LOOKED_UP_BITS 10
+#define LOOKED_UP (1 << LOOKED_UP_BITS)
+
+static const u8 bucket_up_to[LOOKED_UP + 1] = {
+	[0] = 0,	 [1] = 1,	  [2] = 2,	    [3 ... 4] = 3,     [5 ... 8] = 4,	   [9 ... 16] = 5,
+	[17 ... 32] = 6, [33 ... 64] = 7, [65 ... 128] = 8, [129 ... 256] = 9, [257 ... 512] = 10, [513 ... 1024] = 11,
+};
+
+static __noinline u32 bucket_of_large(u64 value)
+{
+	return bucket(value);
+}
+
+/* The same of a value that is seldom above 2^20: looked up, in a tenth of the time, for two branches. */
+static __always_inline u8 bucket_of_count(u64 value)
+{
+	u64 rest = (value - 1) >> LOOKED_UP_BITS;
+
+	if (value <= LOOKED_UP)
+		return bucket_up_to[value];
+	return rest < LOOKED_UP ? bucket_up_to[rest + 1] + LOOKED_UP_BITS : bucket_of_large(value);
+}
+
 /* The bucket of a duration, in units of 2^-30 s, so that its edges are powers of two of a second: OTLP's bucket
  * is 30 lower. 2^22 * 2^30 / 10^9 = 4503599.6; longer than 36 minutes, precision gives way to range. */
 static __always_inline u8 duration_bucket(u64 ns)

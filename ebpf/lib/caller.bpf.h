@@ -105,4 +105,11 @@ static __always_inline int identify(struct caller *who)
  * Those that take registers are none of these: kernels before 6.8 do not know them there. */
 #define RARE __attribute__((noinline))
 
+/* The same for functions that take pointers: kernels before 5.12 do not know them there. */
+#ifdef BEFORE_5_17
+#define RARE_OF_POINTERS static __noinline
+#else
+#define RARE_OF_POINTERS RARE
+#endif
+
 #endif

@@ -6,6 +6,7 @@
 #include "abi/samples.h"
 #include "abi/stacks.h"
 #include "abi/unwinding.h"
+#include "lib/announce.bpf.h"
 #include "lib/arguments.bpf.h"
 #include "profile/calls.bpf.h"
 #include "profile/heads.bpf.h"
@@ -104,7 +105,7 @@ int blocked_off_cpu(struct bpf_iter__task *ctx)
 		wait->start_ns = now;
 	} else if (now > since && now - since >= a->min_ns && wait->start_ns == since) {
 		wait->sample.time_ns = now;
-		wait->sample.value = now - since;
+		wait->sample.value = wait->sample.latest = now - since;
 		wait->sample.count = 1;
 		tell(ctx, &wait->sample);
 		wait->start_ns = now;
@@ -168,6 +169,51 @@ int blocked_wait(struct bpf_iter__task *ctx)
 	s->time_ns = now;
 	s->value = now - call.start_ns;
 	e->start_ns = now;
+	tell(ctx, s);
+	return 0;
+}
+
+static __always_inline int is_on_cpu(struct task_struct *task)
+{
+	return *(volatile unsigned int *)&task->on_cpu;
+}
+
+/* Tells what a thread does now, and its stack, where it does not move: it waits, or is ready to run and does not get to. */
+SEC("iter.s/task")
+int thread_stack(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct unwind_process *process;
+	struct stack_sample *s;
+	struct pt_regs *user;
+	struct caller who;
+	struct asked *a;
+	u32 zero = 0, state;
+
+	a = bpf_map_lookup_elem(&asked, &zero);
+	s = bpf_map_lookup_elem(&scratch, &zero);
+	if (!task || !a || !s || task->exit_state)
+		return 0;
+	process = bpf_map_lookup_elem(&unwind_processes, &a->tgid);
+	who = (struct caller){ .tgid = a->tgid, .exec_id = exec_id_of(task) };
+	who.pid_tgid = pidns_ino ? number_of(task) : (u32)task->pid;
+	fill_head(s, &who, SAMPLE_THREAD, 0, bpf_ktime_get_ns(), 0);
+	state = *(volatile unsigned int *)&task->__state ? THREAD_BLOCKED : THREAD_READY;
+	if (is_on_cpu(task)) {
+		state = THREAD_RUNNING;
+	} else if (!process) {
+		s->stop = STOP_UNKNOWN_PROCESS;
+	} else {
+		user = (void *)bpf_task_pt_regs(task);
+		moves_before = moves_of(task);
+		unwind(task, s, process, INSTRUCTION(user), STACK_POINTER(user), FRAME_POINTER(user), 0);
+		if (is_on_cpu(task) || moves_of(task) != moves_before) {
+			s->frames = 0;
+			s->stop = STOP_NONE;
+			state = THREAD_RUNNING;
+		}
+	}
+	s->value = state;
 	tell(ctx, s);
 	return 0;
 }

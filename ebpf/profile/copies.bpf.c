@@ -11,17 +11,19 @@
 #define PROFILE_COPY(shape)                                                                                            \
 	static __always_inline int take_copy_##shape(struct pt_regs *ctx)                                              \
 	{                                                                                                              \
-		u64 cookie = attach_cookie(ctx), calls = 1;                                                            \
+		u64 cookie = attach_cookie(ctx);                                                                       \
 		struct copy copy = {};                                                                                 \
 		struct caller who;                                                                                     \
+		struct weight w;                                                                                       \
 		if (!identify(&who) || is_inner(&who, cookie) || !copy_##shape##_of(ctx, cookie, &copy))               \
 			return 0;                                                                                      \
 		if (COOKIE_STREAM(cookie) != ARGUMENT_NONE &&                                                          \
 		    capturing_stream(&who, argument(ctx, COOKIE_STREAM(cookie)), COOKIE_FLAGS(cookie)))                \
 			return 0;                                                                                      \
-		if (is_due(&who, SAMPLE_COPY, &copy.bytes, &calls) &&                                                  \
-		    !take_at_entry(ctx, &who, SAMPLE_COPY, cookie, copy.bytes, calls, COOKIE_FUNCTION(cookie)))        \
-			keep(sampler_of(&who, SAMPLE_COPY), copy.bytes, calls);                                        \
+		w = weight_of(copy.bytes);                                                                             \
+		if (is_due(&who, SAMPLE_COPY, &w) &&                                                                   \
+		    !take_at_entry(ctx, &who, SAMPLE_COPY, cookie, &w, COOKIE_FUNCTION(cookie)))                       \
+			keep(sampler_of(&who, SAMPLE_COPY), w.value, w.calls);                                         \
 		return 0;                                                                                              \
 	}                                                                                                              \
 	SEC("uprobe") int profile_copy_##shape##_async(struct pt_regs *ctx)                                            \
@@ -81,16 +83,18 @@ int profile_copy_outer_done(struct pt_regs *ctx)
 SEC("uretprobe")
 int profile_copy_done(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx), calls = 1, more = 1, ns;
+	u64 cookie = attach_cookie(ctx);
 	struct caller who;
 	struct entered e;
+	struct weight w;
 
 	if (!identify(&who) || !leave(&who, cookie, &e))
 		return 0;
-	ns = bpf_ktime_get_ns() - e.start_ns;
-	if (is_due(&who, SAMPLE_WAIT, &ns, &calls))
-		take_at_return(ctx, &who, SAMPLE_WAIT, cookie, ns, calls, COOKIE_FUNCTION(cookie));
-	if (!RESULT(ctx) && is_due(&who, SAMPLE_COPY, &e.size, &more))
-		take_at_return(ctx, &who, SAMPLE_COPY, cookie, e.size, more, COOKIE_FUNCTION(cookie));
+	w = weight_of(bpf_ktime_get_ns() - e.start_ns);
+	if (is_due(&who, SAMPLE_WAIT, &w))
+		take_at_return(ctx, &who, SAMPLE_WAIT, cookie, &w, COOKIE_FUNCTION(cookie));
+	w = weight_of(e.size);
+	if (!RESULT(ctx) && is_due(&who, SAMPLE_COPY, &w))
+		take_at_return(ctx, &who, SAMPLE_COPY, cookie, &w, COOKIE_FUNCTION(cookie));
 	return 0;
 }

@@ -22,6 +22,8 @@ static __always_inline void fill_head(struct stack_sample *s, const struct calle
 	s->value = 0;
 	s->count = 1;
 	s->subject = subject;
+	s->latest = 0;
+	s->owner = (struct sample_owner){};
 }
 
 #endif

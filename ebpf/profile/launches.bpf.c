@@ -12,7 +12,8 @@
 SEC("uprobe")
 int profile_launch(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx), value = 1, calls = 1, stream = 0;
+	u64 cookie = attach_cookie(ctx), stream = 0;
+	struct weight w = weight_of(1);
 	u32 at = COOKIE_STREAM(cookie);
 	struct caller who;
 
@@ -24,8 +25,8 @@ int profile_launch(struct pt_regs *ctx)
 		bpf_probe_read_user(&stream, sizeof(stream), (void *)(argument(ctx, 0) + LAUNCH_CONFIG_STREAM));
 	if (capturing_stream(&who, stream, COOKIE_FLAGS(cookie)))
 		return 0;
-	if (is_due(&who, SAMPLE_LAUNCH, &value, &calls) &&
-	    !take_at_entry(ctx, &who, SAMPLE_LAUNCH, cookie, value, calls, argument(ctx, COOKIE_OUT(cookie))))
-		keep(sampler_of(&who, SAMPLE_LAUNCH), value, calls);
+	if (is_due(&who, SAMPLE_LAUNCH, &w) &&
+	    !take_at_entry(ctx, &who, SAMPLE_LAUNCH, cookie, &w, argument(ctx, COOKIE_OUT(cookie))))
+		keep(sampler_of(&who, SAMPLE_LAUNCH), w.value, w.calls);
 	return 0;
 }

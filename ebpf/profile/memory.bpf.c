@@ -48,6 +48,7 @@ int profile_alloc_done(struct pt_regs *ctx)
 	u64 cookie = attach_cookie(ctx), pitch = 0;
 	struct caller who;
 	struct entered e;
+	struct weight w;
 
 	if (!identify(&who) || !leave(&who, cookie, &e) || RESULT(ctx))
 		return 0;
@@ -57,7 +58,8 @@ int profile_alloc_done(struct pt_regs *ctx)
 		read_user(&pitch, sizeof(pitch), e.pitch_at);
 		e.size *= pitch;
 	}
-	take_at_return(ctx, &who, SAMPLE_ALLOC, cookie, e.size, 1, e.address);
+	w = weight_of(e.size);
+	take_at_return(ctx, &who, SAMPLE_ALLOC, cookie, &w, e.address);
 	return 0;
 }
 

@@ -46,6 +46,7 @@ int profile_switch(u64 *ctx)
 	if (!sampler || count_down(sampler, OFF_CPU_BUDGET)) {
 		user = (void *)bpf_task_pt_regs((void *)task);
 		fill_head(&wait->sample, &who, SAMPLE_OFF_CPU, 0, bpf_ktime_get_ns(), 0);
+		note_owner(&wait->sample, 0);
 		unwind(&wait->sample, process, INSTRUCTION(user), STACK_POINTER(user), FRAME_POINTER(user), 0);
 		wait->is_taken = 1;
 	}
@@ -94,6 +95,7 @@ int profile_wakeup(u64 *ctx)
 	bpf_probe_read_kernel(s, sizeof(*s), &wait->sample);
 	s->time_ns = bpf_ktime_get_ns();
 	s->value = value;
+	s->latest = ns;
 	s->count = calls;
 	submit_sample(s);
 	return 0;

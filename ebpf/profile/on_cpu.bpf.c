@@ -14,8 +14,7 @@ struct bpf_perf_event_data {
 
 #define USER_SPACE_END 0x0000800000000000ULL
 
-SEC("perf_event")
-int profile_cpu(struct bpf_perf_event_data *ctx)
+static __always_inline int take_running(struct bpf_perf_event_data *ctx, int has_owner)
 {
 	struct unwind_process *process;
 	struct stack_sample *s;
@@ -54,7 +53,22 @@ int profile_cpu(struct bpf_perf_event_data *ctx)
 	}
 	fill_head(s, &who, SAMPLE_CPU, 0, bpf_ktime_get_ns(), kernel);
 	s->value = 1;
+	if (has_owner)
+		note_owner(s, 1);
 	unwind(s, process, pc, sp, fp, 0);
 	submit_sample(s);
 	return 0;
+}
+
+SEC("perf_event")
+int profile_cpu(struct bpf_perf_event_data *ctx)
+{
+	return take_running(ctx, 0);
+}
+
+/* Where requests are followed. Apart, as kernels before 6.1, which cannot follow them, let the timer into none of their tables. */
+SEC("perf_event")
+int profile_cpu_of_requests(struct bpf_perf_event_data *ctx)
+{
+	return take_running(ctx, 1);
 }

@@ -148,25 +148,38 @@ static __always_inline int count_down(struct sampler *s, u32 budget)
 
 #define BUDGET (stacks_per_second / WINDOWS_PER_SECOND)
 
-/* True when this call's stack is to be taken; then `value` and `calls` are what it stands for. */
-static __always_inline int is_due_within(struct sampler *s, u64 *value, u64 *calls, u32 budget)
+/* What a stack stands for. */
+struct weight {
+	u64 value;
+	u64 calls;
+	u64 latest; /* of the value, what the call does whose stack is taken */
+};
+
+/* What a call does. */
+static __always_inline struct weight weight_of(u64 value)
+{
+	return (struct weight){ value, 1, value };
+}
+
+/* True when this call's stack is to be taken; then `w` is what it stands for. */
+static __always_inline int is_due_within(struct sampler *s, struct weight *w, u32 budget)
 {
 	if (!s)
 		return 1;
-	s->value += *value;
-	s->calls += *calls;
+	s->value += w->value;
+	s->calls += w->calls;
 	if (!count_down(s, budget))
 		return 0;
-	*value = s->value;
-	*calls = s->calls;
+	w->value = s->value;
+	w->calls = s->calls;
 	s->value = 0;
 	s->calls = 0;
 	return 1;
 }
 
-static __always_inline int is_due(const struct caller *who, u32 type, u64 *value, u64 *calls)
+static __always_inline int is_due(const struct caller *who, u32 type, struct weight *w)
 {
-	return is_due_within(sampler_of(who, type), value, calls, BUDGET);
+	return is_due_within(sampler_of(who, type), w, BUDGET);
 }
 
 /* Keeps what a stack that found no room was to stand for: the thread's next one stands for it, or the total alone. */

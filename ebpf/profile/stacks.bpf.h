@@ -6,6 +6,7 @@
 #include "abi/stacks.h"
 #include "abi/unwinding.h"
 #include "lib/arguments.bpf.h"
+#include "profile/owners.bpf.h"
 #include "profile/samplers.bpf.h"
 #include "profile/samples.bpf.h"
 #include "unwind/unwind.bpf.h"
@@ -17,8 +18,8 @@ static __always_inline struct unwind_process *unwindable(const struct caller *wh
 
 /* Takes the stack at a probe on a function's entry, or on the instruction that returns from it; 0 when there is no room
  * for it. */
-static __always_inline int take_at_entry(struct pt_regs *ctx, const struct caller *who, u32 type, u64 cookie, u64 value,
-					 u64 count, u64 subject)
+static __always_inline int take_at_entry(struct pt_regs *ctx, const struct caller *who, u32 type, u64 cookie,
+					 const struct weight *w, u64 subject)
 {
 	struct unwind_process *process = unwindable(who);
 	struct stack_sample *s = start_sample(who, type, cookie);
@@ -26,9 +27,10 @@ static __always_inline int take_at_entry(struct pt_regs *ctx, const struct calle
 
 	if (!s)
 		return 0;
-	s->value = value;
-	s->count = count;
+	s->value = w->value;
+	s->count = w->calls;
 	s->subject = subject;
+	note_owner(s, w->latest);
 	s->frame[0].a = INSTRUCTION(ctx);
 	s->frame[0].b = (u64)FRAME_EXACT << FRAME_KIND_SHIFT;
 	s->frames = 1;
@@ -46,18 +48,19 @@ static __always_inline int take_at_entry(struct pt_regs *ctx, const struct calle
 /* Takes the stack at a return probe: the function is gone, its caller is at the return address. Without room for it the
  * thread's next stack stands for its call as well. */
 static __always_inline void take_at_return(struct pt_regs *ctx, const struct caller *who, u32 type, u64 cookie,
-					   u64 value, u64 count, u64 subject)
+					   const struct weight *w, u64 subject)
 {
 	struct unwind_process *process = unwindable(who);
 	struct stack_sample *s = start_sample(who, type, cookie);
 
 	if (!s) {
-		keep(sampler_of(who, type), value, count);
+		keep(sampler_of(who, type), w->value, w->calls);
 		return;
 	}
-	s->value = value;
-	s->count = count;
+	s->value = w->value;
+	s->count = w->calls;
 	s->subject = subject;
+	note_owner(s, w->latest);
 	if (!process)
 		s->stop = STOP_UNKNOWN_PROCESS;
 	else

@@ -90,7 +90,8 @@ static __always_inline void note_part(struct busy *b, u64 subject)
 
 static __always_inline int profile_submission(struct pt_regs *ctx, u64 subject)
 {
-	u64 cookie = attach_cookie(ctx), number, value = 1, calls = 1;
+	u64 cookie = attach_cookie(ctx), number;
+	struct weight w = weight_of(1);
 	struct sampler *sampler;
 	struct busy_key key;
 	struct caller who;
@@ -107,12 +108,13 @@ static __always_inline int profile_submission(struct pt_regs *ctx, u64 subject)
 	note_part(b, PART_OF(subject, COOKIE_FUNCTION(cookie)));
 	number = *(volatile u64 *)&b->submissions;
 	sampler = submission_sampler_of(&who, device);
-	if (!is_of_whole_period(&key, b) && !is_due_within(sampler, &value, &calls, PERIOD_BUDGET))
+	if (!is_of_whole_period(&key, b) && !is_due_within(sampler, &w, PERIOD_BUDGET))
 		return 0;
 	if (number > b->sampled)
 		b->sampled = number;
-	if (!take_at_entry(ctx, &who, SAMPLE_SUBMISSION, cookie, WORK_AT(device, number), calls, subject))
-		keep(submission_sampler_of(&who, device), calls, calls);
+	w.value = WORK_AT(device, number);
+	if (!take_at_entry(ctx, &who, SAMPLE_SUBMISSION, cookie, &w, subject))
+		keep(submission_sampler_of(&who, device), w.calls, w.calls);
 	return 0;
 }
 

@@ -13,10 +13,11 @@
 SEC("uprobe")
 int profile_backward(struct pt_regs *ctx)
 {
+	struct weight w = weight_of(0);
 	struct caller who;
 
 	if (identify(&who) && unwindable(&who))
-		take_at_entry(ctx, &who, SAMPLE_BACKWARD, attach_cookie(ctx), 0, 1, 0);
+		take_at_entry(ctx, &who, SAMPLE_BACKWARD, attach_cookie(ctx), &w, 0);
 	return 0;
 }
 
@@ -132,10 +133,11 @@ int profile_tensor(struct pt_regs *ctx)
 SEC("uprobe")
 int profile_tensor_made(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx), calls = 1, group;
+	u64 cookie = attach_cookie(ctx), group;
 	struct live_key key = {};
 	struct caller who;
 	struct entered e;
+	struct weight w;
 
 	if (!identify(&who) || !leave(&who, cookie, &e))
 		return 0;
@@ -144,11 +146,12 @@ int profile_tensor_made(struct pt_regs *ctx)
 	if (!read_user(&key.address, sizeof(key.address), e.address) || !key.address)
 		return 0;
 	group = join_group(&who, &key, e.size);
-	if (is_due(&who, SAMPLE_TENSOR, &e.size, &calls)) {
-		if (take_at_entry(ctx, &who, SAMPLE_TENSOR, cookie, e.size, calls, group))
+	w = weight_of(e.size);
+	if (is_due(&who, SAMPLE_TENSOR, &w)) {
+		if (take_at_entry(ctx, &who, SAMPLE_TENSOR, cookie, &w, group))
 			close_group(&who, group);
 		else
-			keep(sampler_of(&who, SAMPLE_TENSOR), e.size, calls);
+			keep(sampler_of(&who, SAMPLE_TENSOR), w.value, w.calls);
 	}
 	return 0;
 }

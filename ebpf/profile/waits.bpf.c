@@ -23,14 +23,15 @@ int profile_wait(struct pt_regs *ctx)
 SEC("uretprobe")
 int profile_wait_done(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx), calls = 1, ns;
+	u64 cookie = attach_cookie(ctx);
+	struct weight w;
 	struct caller who;
 	struct entered e;
 
 	if (!identify(&who) || !leave(&who, cookie, &e))
 		return 0;
-	ns = bpf_ktime_get_ns() - e.start_ns;
-	if (is_due(&who, SAMPLE_WAIT, &ns, &calls))
-		take_at_return(ctx, &who, SAMPLE_WAIT, cookie, ns, calls, COOKIE_FUNCTION(cookie));
+	w = weight_of(bpf_ktime_get_ns() - e.start_ns);
+	if (is_due(&who, SAMPLE_WAIT, &w))
+		take_at_return(ctx, &who, SAMPLE_WAIT, cookie, &w, COOKIE_FUNCTION(cookie));
 	return 0;
 }

@@ -10,12 +10,27 @@ struct verbs_call_key {
 	u64 function;
 };
 
+/* What of a completion a program has read. */
+struct verbs_read {
+	u32 known; /* a bit for each of enum verbs_reading */
+	u32 opcode;
+	u32 bytes;
+	u32 qpn;
+};
+
+enum verbs_reading {
+	READ_OPCODE,
+	READ_BYTES,
+	READ_QP_NUM,
+};
+
 struct verbs_call {
 	u32 tgid;
 	u32 exec_id;
 	u64 born_ns;
 	u64 a, b, c;
 	u64 start_ns;
+	struct verbs_read read;
 };
 
 struct {
@@ -35,12 +50,16 @@ enum verbs_function {
 	VERBS_REGISTER,
 	VERBS_DEREGISTER,
 	VERBS_GET_EVENT,
+	VERBS_START_POLL,
+	VERBS_NEXT_POLL,
+	VERBS_READ,
+	VERBS_CREATE_QUEUE,
 };
 
 static __always_inline void begin_call(const struct caller *who, u64 function, u64 a, u64 b, u64 c)
 {
 	struct verbs_call_key key = { who->task, function };
-	struct verbs_call call = { who->tgid, who->exec_id, who->born_ns, a, b, c, bpf_ktime_get_ns() };
+	struct verbs_call call = { who->tgid, who->exec_id, who->born_ns, a, b, c, bpf_ktime_get_ns(), {} };
 	struct verbs_call *left = bpf_map_lookup_elem(&verbs_calls, &key);
 
 	if (left && left->tgid == call.tgid && left->exec_id == call.exec_id) {

@@ -3,6 +3,7 @@
 #include "lib/buckets.bpf.h"
 #include "rdma/calls.bpf.h"
 #include "rdma/nccl_pairs.bpf.h"
+#include "rdma/queues.bpf.h"
 
 struct memory_region_key {
 	u32 tgid;
@@ -47,6 +48,8 @@ static __always_inline void note_made(const struct caller *who, u64 context, u32
 {
 	struct queue_pair *pair = pair_of(who, context, qpn);
 
+	note_queue(who, init->send_cq, qpn);
+	note_queue(who, init->recv_cq, qpn);
 	if (!pair)
 		return;
 	if (comm)
@@ -116,6 +119,21 @@ int command_create_qp_done(struct pt_regs *ctx)
 	return 0;
 }
 
+/* A provider's own function by which a program gets what it needs to work past libibverbs: a queue's memory, a doorbell. */
+SEC("uprobe")
+int go_direct(struct pt_regs *ctx)
+{
+	struct verbs_program *program;
+	struct caller who;
+
+	if (!identify(&who))
+		return 0;
+	program = verbs_of(&who);
+	if (program)
+		__sync_fetch_and_add(&program->direct, 1);
+	return 0;
+}
+
 /* int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) */
 SEC("uprobe")
 int modify_qp(struct pt_regs *ctx)
@@ -153,6 +171,30 @@ static __noinline int tell_extended(const struct caller *who, u64 qp)
 	return 0;
 }
 
+/* Says once which functions completion queues have of their own; true where it is news. */
+static __noinline int tell_queue(const struct caller *who, u64 queue)
+{
+	struct verbs_program *program = verbs_of(who);
+	u64 functions[CQ_EX_COUNT], sum = 0;
+	struct verbs_event *event;
+
+	if (!program || bpf_probe_read_user(functions, sizeof(functions), (void *)(queue + CQ_EX_FUNCTIONS)))
+		return 0;
+#pragma unroll
+	for (int i = 0; i < CQ_EX_COUNT; i++)
+		sum = sum * 31 + functions[i];
+	/* Whatever has functions of its own has the first four. */
+	if (!functions[0] || !functions[1] || !functions[2] || !functions[3] || program->queues == sum)
+		return 0;
+	event = event_of(who, program, VERBS_QUEUE);
+	if (!event)
+		return 0;
+	__builtin_memcpy(event->functions, functions, sizeof(functions));
+	program->queues = sum;
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+	return 1;
+}
+
 static __always_inline void note_address(struct queue_pair *pair, u64 attr, u32 mask)
 {
 	u8 port = 0;
@@ -186,6 +228,8 @@ int modify_qp_done(struct pt_regs *ctx)
 	if (!read_user(&qp, sizeof(qp), call.a) || !read_user(&attr, sizeof(attr), call.b))
 		return 0;
 	mask = call.c;
+	note_queue(&who, qp.send_cq, qp.qp_num);
+	note_queue(&who, qp.recv_cq, qp.qp_num);
 	pair = pair_of(&who, qp.context, qp.qp_num);
 	if (!pair)
 		return 0;
@@ -201,8 +245,14 @@ int modify_qp_done(struct pt_regs *ctx)
 	ADD_ROW(&who, pair->id, RDMA_ROW_STATE, 0, pair->state, 0);
 	if (attr.qp_state == QP_RESET || attr.qp_state == QP_INIT) {
 		begin_anew(&who, pair);
-		if (attr.qp_state == QP_INIT)
+		if (attr.qp_state == QP_INIT) {
 			tell_extended(&who, call.a);
+			/* Its completions are seen once these are probed. */
+			if (tell_queue(&who, qp.send_cq))
+				pair->is_followed = 0;
+			if (qp.recv_cq != qp.send_cq)
+				tell_queue(&who, qp.recv_cq);
+		}
 	}
 	return 0;
 }

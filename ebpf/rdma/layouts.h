@@ -39,6 +39,18 @@ _Static_assert(__builtin_offsetof(struct verbs_qp, qp_num) == 52, "struct ibv_qp
 #define QP_EX_START 17
 #define QP_EX_COMPLETE 18
 
+/* struct ibv_cq_ex: from its status on, */
+#define CQ_EX_STATUS 132
+struct verbs_cq_ex_head {
+	u32 status;
+	u64 wr_id; /* 136 */
+} __attribute__((packed));
+_Static_assert(__builtin_offsetof(struct verbs_cq_ex_head, wr_id) == 4, "struct ibv_cq_ex");
+
+/* and its functions: start_poll, next_poll, end_poll, read_opcode, read_vendor_err, read_byte_len, read_imm_data, read_qp_num. */
+#define CQ_EX_FUNCTIONS 144
+#define CQ_EX_COUNT 8
+
 struct verbs_wr {
 	u64 wr_id;
 	u64 next;

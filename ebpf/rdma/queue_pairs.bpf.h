@@ -262,12 +262,14 @@ static __always_inline struct work_ring *ring_of(const struct queue_pair *pair)
 /* Nothing is under way in a queue pair that was just made, or set back. */
 static __always_inline void begin_anew(const struct caller *who, struct queue_pair *pair)
 {
+	struct verbs_program *program = verbs_of(who);
 	struct poll_window *window = window_of(who);
 
 	pair->from_start = 1;
 	pair->base = pair->tail = pair->posted;
 	pair->is_followed = window && window->is_open;
 	pair->window = window ? window->number : 0;
+	pair->unread = program ? program->unread : 0;
 	pair->last_done_ns = 0;
 }
 

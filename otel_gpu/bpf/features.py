@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ctypes import c_char, c_uint32, c_uint64
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import AttachError
 from ..privileges import Capability, perform, without
@@ -17,12 +18,16 @@ from . import libbpf as lib
 from .links import BPF_TRACE_UPROBE_MULTI, LINK_CREATE, MultiLink, open_uprobe
 from .perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_perf_event
 
+if TYPE_CHECKING:
+    from .function_types import FunctionTypes  # which costs NumPy
+
 _MAP_CREATE, _MAP_LOOKUP, _PROG_LOAD = 0, 1, 5
 _HASH, _RINGBUF = 1, 27
 _NO_PREALLOC = 1
 _ENTRY_BYTES = 1024
 _KPROBE, _SOCKET_FILTER = 2, 1
 _COOKIE_HELPER, _LOOP_HELPER = 174, 181
+_TYPES, _SOCKET_MESSAGES = Path("/sys/kernel/btf/vmlinux"), b"\0btf_trace_sock_recv_length\0"
 _NO_DESCRIPTOR = 0xFFFFFFFF
 _EXIT = bytes.fromhex("b7000000000000009500000000000000")
 
@@ -84,6 +89,10 @@ class _ProgLoad(ctypes.Structure):
         ("name", c_char * 16),
         ("ifindex", c_uint32),
         ("expected_attach_type", c_uint32),
+        ("btf", c_uint32),
+        ("function_bytes", c_uint32),
+        ("functions", c_uint64),
+        ("function_count", c_uint32),
     )
 
 
@@ -92,7 +101,7 @@ def probe() -> Features:
     """Ask the kernel; cached, since it does not change."""
     return Features(
         permitted=_loads(_EXIT),
-        btf=Path("/sys/kernel/btf/vmlinux").exists(),
+        btf=_TYPES.exists(),
         uprobes=Path("/sys/bus/event_source/devices/uprobe/type").exists(),
         ring_buffer=_map(_RINGBUF, 0, 0, os.sysconf("SC_PAGE_SIZE")),
         attach_cookie=_loads(_call(_COOKIE_HELPER)),
@@ -105,7 +114,21 @@ def probe() -> Features:
     )
 
 
-def load_program(instructions: bytes, *, attach_type: int = 0, name: bytes = b"", log: int = 0) -> int:
+@functools.cache
+def tells_of_socket_messages() -> bool:
+    """Say whether this kernel has the tracepoints of what is received and sent on sockets (6.3), which requests need.
+
+    Its types are read whole for that: who follows no requests does not ask.
+    """
+    try:
+        return _SOCKET_MESSAGES in _TYPES.read_bytes()
+    except OSError:
+        return False
+
+
+def load_program(
+    instructions: bytes, *, attach_type: int = 0, name: bytes = b"", types: FunctionTypes | None = None, log: int = 0
+) -> int:
     """Load a uprobe program from raw instructions and return its descriptor; OSError when refused."""
     code = ctypes.create_string_buffer(instructions, len(instructions))
     license_text = ctypes.create_string_buffer(b"Dual BSD/GPL")
@@ -121,6 +144,9 @@ def load_program(instructions: bytes, *, attach_type: int = 0, name: bytes = b""
         name=name[:15],
         expected_attach_type=attach_type,
     )
+    if types is not None:
+        request.btf, request.functions = types.btf, types.functions.ctypes.data
+        request.function_bytes, request.function_count = types.functions.itemsize, len(types.functions)
     try:
         return perform(lib.bpf, _PROG_LOAD, request)
     except OSError as e:

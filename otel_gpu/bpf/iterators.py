@@ -50,6 +50,11 @@ def ask_leader(program: int, pid: int) -> bytes:
     except OSError as e:
         if e.errno not in _CHOOSES_NOT:
             raise
+    return ask_all(program)
+
+
+def ask_all(program: int) -> bytes:
+    """Run a program over every thread that there is."""
     return _said(_IteratorLink(program, 0, _TRACE_ITER))
 
 

@@ -17,6 +17,7 @@ _SYSTEM = "libbpf.so.1"
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "bpf_object__open_file": (c_void_p, [c_char_p, c_void_p]),
     "bpf_object__load": (c_int, [c_void_p]),
+    "bpf_object__btf_fd": (c_int, [c_void_p]),
     "bpf_object__close": (None, [c_void_p]),
     "bpf_object__next_program": (c_void_p, [c_void_p, c_void_p]),
     "bpf_object__next_map": (c_void_p, [c_void_p, c_void_p]),

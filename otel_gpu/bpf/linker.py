@@ -6,9 +6,10 @@ import os
 from collections.abc import Sequence
 
 from ..abi import COOKIE_PLACEHOLDER
-from ..errors import AttachError
+from ..errors import AttachError, UnsupportedKernelError
 from ..privileges import perform
 from .features import load_program, probe
+from .function_types import FunctionTypes
 from .link_mode import LinkMode, usable_mode
 from .links import BPF_TRACE_UPROBE_MULTI, Link, Placement, attach_multi, attach_perf
 from .object import BpfObject
@@ -24,6 +25,16 @@ class ObjectLinker:
         self.mode: LinkMode = usable_mode(mode, probe())
         self._object = bpf_object
         self._programs: dict[str, int] = {}
+        self._known_types: dict[str, FunctionTypes | None] = {}
+        """Of programs of which copies were loaded."""
+
+    def need_loops(self, what: str) -> None:
+        """UnsupportedKernelError where the programs of `what` cannot be placed, because they use bpf_loop."""
+        if self.mode == "copies":
+            raise UnsupportedKernelError(
+                f"{what} cannot be had where each probe is a copy of its program, which has no bpf_loop; leave "
+                "receivers.cuda.link at auto"
+            )
 
     @property
     def descriptors_per_site(self) -> int:
@@ -56,13 +67,19 @@ class ObjectLinker:
         if self.mode == "perf":
             return attach_perf(self._programs[program], path, site, at_return=at_return, cookies=True, pid=pid)
         try:
-            fd = load_program(with_cookie(self._object.instructions(program), site.cookie), name=program.encode())
+            instructions = with_cookie(self._object.instructions(program), site.cookie)
+            fd = load_program(instructions, name=program.encode(), types=self._types(program))
         except OSError as e:
             raise AttachError(f"cannot probe {path} at offset {site.offset:#x}: {program}: {e.strerror}") from e
         try:
             return attach_perf(fd, path, site, at_return=at_return, cookies=False, pid=pid)
         finally:
             os.close(fd)
+
+    def _types(self, program: str) -> FunctionTypes | None:
+        if program not in self._known_types:
+            self._known_types[program] = self._object.types(program)
+        return self._known_types[program]
 
 
 class Links(Link):

@@ -16,6 +16,7 @@ from ..errors import LoadError
 from ..memory_limit import SMALLEST
 from ..privileges import Capability, held, perform
 from . import libbpf as lib
+from .function_types import FunctionTypes, ObjectFunctions
 from .maps import BpfMap
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class BpfObject:
         self.name = name
         self._path = path
         self._lib = lib.libbpf()
+        self._functions: ObjectFunctions | None = None
         self._messages: list[str] = []
         self._print = lib.PRINT_FUNCTION(self._on_print)
         self._object: int | None = self._opened()
@@ -74,6 +76,10 @@ class BpfObject:
                 size = ctypes.c_size_t()
                 at = self._lib.bpf_map__initial_value(self._map_pointer(section), ctypes.byref(size))
                 ctypes.memmove(at + variable.value, value.to_bytes(variable.size, "little"), variable.size)
+
+    def has_map(self, name: str) -> bool:
+        """Say whether its programs have a map of that name."""
+        return bool(self._object and self._lib.bpf_object__find_map_by_name(self._object, name.encode()))
 
     def share_map(self, name: str, other: BpfMap) -> None:
         """Use another object's map in place of one of this object's, before loading."""
@@ -143,6 +149,12 @@ class BpfObject:
         """Return a loaded program's relocated instructions."""
         pointer = self._programs()[program]
         return ctypes.string_at(self._lib.bpf_program__insns(pointer), 8 * self._lib.bpf_program__insn_cnt(pointer))
+
+    def types(self, program: str) -> FunctionTypes | None:
+        """Return the types of a loaded program's functions, with which a copy of it is loaded; None where they are not known."""
+        if self._functions is None:
+            self._functions = ObjectFunctions(self._path)
+        return self._functions.types(program, self.instructions(program), self._lib.bpf_object__btf_fd(self._object))
 
     def map(self, name: str) -> BpfMap:
         """Return a loaded map by name."""

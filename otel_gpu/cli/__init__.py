@@ -18,11 +18,13 @@ from typing import NoReturn, Protocol, cast
 
 from ..errors import ConfigError, LoadError, OtelGpuError
 from ..printable import one_line
+from ..privileges import take_up
 from ..redaction import without_credentials
 from ..shortage import raise_descriptor_limit
-from . import logs
+from . import logs, terminals
+from .help_text import HelpFormatter
 
-VERBS = ("run", "record", "demo", "doctor", "inspect", "stragglers")
+VERBS = ("run", "record", "dump", "top", "view", "demo", "doctor", "inspect", "stragglers", "completion")
 _MAX_COMPLAINT = 2_000
 
 
@@ -52,9 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     # Also when the options themselves cannot be understood.
     debug = "--debug" in argv
+    if is_command:
+        terminals.encode_for_terminal()
     try:
         verb, arguments = _parse(argv, argparse.Namespace(debug=False, is_command=is_command))
         logs.configure(logging.DEBUG if debug else logging.WARNING)
+        if is_command:
+            take_up()
         arguments.descriptors = raise_descriptor_limit()
         return verb.run(arguments)
     except OtelGpuError as e:
@@ -88,14 +94,31 @@ def _complain(message: str, debug: bool) -> None:
 
 
 def _parse(argv: Sequence[str], known: argparse.Namespace) -> tuple[Verb, argparse.Namespace]:
+    parser, modules = _parser(argv)
+    arguments, left = parser.parse_known_args(argv, known)
+    if left:
+        # What is left over is said by the parser of all; it is the command's own help that shows what there is.
+        raise ConfigError(f"unrecognized arguments: {' '.join(left)}; see otel-gpu {arguments.verb} --help")
+    return modules[arguments.verb], arguments
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Return the parser of every verb, for whoever writes of them."""
+    return _parser(())[0]
+
+
+def _parser(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, dict[str, Verb]]:
+    """Return the parser, and the verbs that it knows: the one that is asked for, or all."""
     common = _Parser(add_help=False)
     common.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="log more, and show a traceback on failure"
     )
     parser = _Parser(
         prog="otel-gpu",
-        description="Observes CUDA programs with eBPF and speaks OpenTelemetry.",
+        description="Sees what programs ask of the GPU, from outside and while they run, by eBPF; speaks OpenTelemetry.",
+        epilog="otel-gpu COMMAND --help says what each takes; begin with otel-gpu doctor. Durations are seconds, or 5s, 500ms, 2m.",
         parents=[common],
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(metavar="COMMAND", dest="verb", required=True, parser_class=_Parser)
@@ -103,10 +126,16 @@ def _parse(argv: Sequence[str], known: argparse.Namespace) -> tuple[Verb, argpar
     modules = {name: _load(name) for name in VERBS if asked not in VERBS or asked == name}
     for module in modules.values():
         module.add_arguments(
-            verbs.add_parser(module.NAME, help=module.HELP, description=_sentence(module.HELP), parents=[common])
+            verbs.add_parser(
+                module.NAME,
+                help=module.HELP,
+                description=_sentence(module.HELP),
+                epilog=getattr(module, "EXAMPLES", None),
+                parents=[common],
+                formatter_class=HelpFormatter,
+            )
         )
-    arguments = parser.parse_args(argv, known)
-    return modules[arguments.verb], arguments
+    return parser, modules
 
 
 def _load(name: str) -> Verb:

@@ -1,4 +1,4 @@
-"""What does otel-gpu see? A workload, the agent, and its figures live; in a checkout also without a GPU."""
+"""What does otel-gpu see? A server and a training loop, the agent, its figures live, and the view; in a checkout also without a GPU."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from pathlib import Path
 
 from .. import rights
 from .capabilities import keep_only
+from .durations import duration
 from .signals import stop_signals
-from .times import duration
 
 NAME = "demo"
-HELP = "run a workload, observe it, and show what is seen"
+HELP = "run a server and a training loop, observe them, and show what is seen, in the terminal and in a browser"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
-    parser.add_argument("--duration", metavar="SECONDS", type=duration, default=20.0, help="how long (default 20)")
+    parser.add_argument(
+        "--duration",
+        metavar="SECONDS",
+        type=duration,
+        help="how long (default: until q or Ctrl-C; without a terminal 20 s)",
+    )
     parser.add_argument(
         "-o",
         "--output",

@@ -10,6 +10,7 @@ from ..config.model import Config
 from ..host_checks import check_host
 from ..needs import Check
 from ..printable import escaped
+from .progress import bar
 
 NAME = "doctor"
 HELP = "say whether this host can run the agent, and what to mend"
@@ -18,12 +19,22 @@ HELP = "say whether this host can run the agent, and what to mend"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
     parser.add_argument("--config", metavar="FILE", help="check this file, and the endpoints that it names")
+    parser.add_argument(
+        "--output", metavar="WHERE", help="check this place, as `run` takes it, in place of the configured"
+    )
+    parser.add_argument("--profiles", action="store_true", help="check what `run --profiles` needs, too")
+    parser.add_argument("--traces", action="store_true", help="check what `run --traces` needs, too")
     parser.add_argument("--json", action="store_true", help="print a list of {check, ok, required, detail, fix}")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print every check; 1 when a required one fails."""
-    checks = list(check_host(Config.load(arguments.config)))
+    config = Config.load(
+        arguments.config, output=arguments.output, profiles=arguments.profiles, traces=arguments.traces
+    )
+    with bar() as shown:
+        shown.update("trying what the agent does")
+        checks = list(check_host(config))
     if arguments.json:
         print(json.dumps([dataclasses.asdict(c) for c in checks], indent=2))
     else:

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ NAME = "inspect"
 HELP = "show what is probed in a process, where, and why not"
 
 _UNTOLD = "the kernel does not tell what is attached, which takes CAP_SYS_ADMIN, and Linux 6.8"
+_MAX_REASONS = 5
 _HEAD = ("symbol", "at", "offset", "instruction", "cost", "state")
 
 
@@ -45,10 +47,45 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not probes:
         print(f"process {arguments.pid} maps no CUDA library; one that it loads later is attached to then")
+    for line in summary(arguments.pid, probes):
+        print(line)
     for (library, kind), group in itertools.groupby(probes, lambda p: (p.library, p.kind)):
         for line in render(library, kind, list(group)):
             print(line)
     return 0
+
+
+def summary(pid: int, probes: list[InspectedProbe]) -> Iterator[str]:
+    """Yield what it all comes to, before every function is listed."""
+    functions = [p for p in probes if p.symbol is not None]
+    if not functions:
+        return
+    libraries = len({p.library for p in functions})
+    placed = [p for p in functions if p.offset is not None]
+    costs = Counter((p.cost or "unknown").replace("_", "-") for p in placed)
+    said = ", ".join(f"{count} {cost}" for cost, count in costs.most_common())
+    yield (
+        f"process {pid}: {len(placed)} of {len(functions)} functions of {_counted(libraries, 'library', 'libraries')} can be "
+        f"probed{f' ({said})' if said else ''}"
+    )
+    if any(p.attached is not None for p in placed):
+        attached = sum(bool(p.attached) for p in placed)
+        if attached == len(placed):
+            yield "observed now: every one of them is attached"
+        elif attached:
+            yield f"observed now in part: {attached} of them are attached"
+        else:
+            yield f"not observed now: run `otel-gpu run --pid {pid}`"
+    else:
+        yield f"whether it is observed now, {_UNTOLD}"
+    reasons = Counter(p.why or "unknown" for p in functions if p.offset is None)
+    for why, count in reasons.most_common(_MAX_REASONS):
+        yield f"not probed: {_counted(count, 'function', 'functions')}: {escaped(why)}"
+    yield ""
+
+
+def _counted(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
 
 
 def render(library: str, kind: str, probes: list[InspectedProbe]) -> Iterator[str]:

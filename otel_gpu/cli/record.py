@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import privileges, rights
 from ..config.model import Config
+from ..discovery.descendants import descendants
 from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
 from ..printable import escaped
@@ -22,11 +23,12 @@ from ..reporters.call_sites import top_call_sites
 from ..reporters.output import FORMATS, Output, in_order
 from ..signals.profiles import CHOICES, chosen_types
 from .capabilities import keep_only
+from .difference import Comparison
+from .durations import duration
 from .progress import Bar, bar
 from .run import pid
 from .signals import LastResort, stop_signals
 from .started_command import StartedCommand
-from .times import duration
 
 if TYPE_CHECKING:
     from ..receivers.profiles.receiver import Progress
@@ -36,10 +38,15 @@ if TYPE_CHECKING:
 _DURATION_S = 10.0
 _TOLD_NAMES_S = 3.0
 """How long names are waited for by a recording that is told to stop."""
+_MAX_PIDS = 8
+_HOLDS = {"inuse": "holds", "tensor": "holds", "peak": "has held", "leak": "has left"}
 NAME = "record"
 HELP = "take one profile of a live process, or draw the difference of two"
-
-_MAX_LINE = 2_000
+EXAMPLES = """examples:
+  otel-gpu record 4711 -o launches.html                  which code launches kernels, for 10 s
+  otel-gpu record --type alloc,wait -o a.html -- python train.py
+  otel-gpu record -s 4711 --type cpu -o cpu.pb.gz        with the processes that come of it
+  otel-gpu record --diff before.html after.html -o difference.html"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the process to record, or several",
     )
     parser.add_argument(
-        "--duration", metavar="SECONDS", type=duration, help="how long (default 10, or until the command ends)"
+        "--subprocesses",
+        "-s",
+        action="store_true",
+        help="record what comes of the processes as well, now and later; of a command that is recorded always",
+    )
+    parser.add_argument(
+        "-d", "--duration", metavar="SECONDS", type=duration, help="how long (default 10, or until the command ends)"
     )
     parser.add_argument(
         "--type",
@@ -77,15 +90,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="OUT",
         required=True,
-        help="the file, or - for the standard output; a suffix chooses the format: .html, .pb.gz (pprof), .folded, "
-        ".json (speedscope), .otlp.json",
+        help="the file, or - for the standard output (what a command says goes to standard error then); a suffix chooses "
+        "the format: .html, .svg, .pb.gz (pprof), .folded, .json (speedscope), .otlp.json",
     )
     parser.add_argument("--format", choices=FORMATS, help="the format, where OUT does not say it")
+    parser.add_argument("--lines", action="store_true", help="folded stacks with file and line: function (file:line)")
     parser.add_argument(
         "--diff",
-        nargs=2,
+        nargs="+",
         metavar=("BEFORE", "AFTER"),
-        help="record nothing: write the difference of two recordings, in any formats; folded stacks are taken for the --type",
+        help="write the difference of two recordings, in any formats, and record nothing; or of BEFORE alone and what is "
+        "recorded now. By rate where one took longer; folded stacks are taken for the --type",
     )
     parser.add_argument("--config", metavar="FILE", help="the agent's file, for how it chooses sites")
 
@@ -94,18 +109,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Record, or compare, and write the file."""
     names = list(dict.fromkeys(arguments.type)) or ["launch"]
     types = chosen_types(names)
-    if arguments.diff:
-        return _difference(arguments.diff, types[0], Path(arguments.output))
-    output = Output.asked(arguments.output, arguments.format)
-    output.check(types)
+    output = Output.asked(arguments.output, arguments.format, lines=arguments.lines)
+    compared = Comparison.asked(arguments.diff, types[0], output) if arguments.diff else None
+    if compared is not None and compared.after is not None:
+        compared.write(compared.after)
+        return 0
+    if compared is None:
+        output.check(types)
     pids, command = _targets(arguments)
     receivers = Config.load(arguments.config).receivers.values()
     cuda = next((s for s in receivers if isinstance(s, CudaSettings)), None)
     if not command:
-        _take(arguments, names, pids, cuda, output, None)
+        _take(arguments, names, pids, cuda, compared or output, None)
         return 0
-    with StartedCommand(command, arguments.descriptors) as started:
-        _take(arguments, names, [started.pid], cuda, output, started)
+    with StartedCommand(command, arguments.descriptors, says_to_stderr=arguments.output == "-") as started:
+        _take(arguments, names, [started.pid], cuda, compared or output, started)
+        if not started.has_ended():
+            print(f"the command goes on (process {started.pid}); its end is waited for", file=sys.stderr, flush=True)
         return started.wait()
 
 
@@ -138,7 +158,7 @@ def _take(
     names: Sequence[str],
     pids: list[int],
     cuda: CudaSettings | None,
-    output: Output,
+    output: Output | Comparison,
     started: StartedCommand | None,
 ) -> None:
     """Take one recording, and write it."""
@@ -154,17 +174,34 @@ def _take(
     with (
         LastResort() as last_resort,
         parsers,
-        Recording(pids, kinds, cuda, parsers=parsers) as recorder,
+        Recording(
+            pids, kinds, cuda, parsers=parsers, follows_children=started is not None or arguments.subprocesses
+        ) as recorder,
         stop_signals(last_resort.arm) as told_to_stop,
     ):
         privileges.settle(needed.placing)
         with bar() as shown:
-            _record(recorder, f"{', '.join(names)} of {who}", arguments.duration, told_to_stop, shown, started)
+            what = f"{', '.join(names)} of {who}" + (" and what comes of it" if arguments.subprocesses else "")
+            _record(recorder, what, arguments.duration, told_to_stop, shown, started)
             shown.update("looking up names")
             profiles = recorder.finish(_TOLD_NAMES_S) if told_to_stop.is_set() else recorder.finish()
+        if started and told_to_stop.is_set():
+            started.pass_on(told_to_stop.number)
         if not profiles:
-            raise OtelGpuError(_nothing(names, pids, who, is_command=started is not None))
+            raise OtelGpuError(
+                _nothing(
+                    names,
+                    pids,
+                    who,
+                    is_command=started is not None,
+                    is_alone=not started and not arguments.subprocesses,
+                )
+            )
         # While the probes are still in place: who waits for the file does not wait for them to be taken away.
+        if isinstance(output, Comparison):
+            output.write(profiles)
+            print(_stacks(recorder), file=sys.stderr)
+            return
         written = output.write(profiles, kinds)
         _report(written, sorted(profiles, key=in_order(kinds)), _stacks(recorder))
 
@@ -204,11 +241,27 @@ def _record(
         started.go()
     began = time.monotonic()
 
+    told_of: set[int] = set()
+
     def show(progress: Progress) -> None:
+        if started and not told_of and not is_alive(started.pid):
+            told_of.update(recorder.awaited())
+            _tell_of_others(sorted(told_of))
         text = f"recording, and {_reading(progress)}" if progress.files else "recording"
         shown.update(text, time.monotonic() - began, None if math.isinf(duration_s) else duration_s)
 
     recorder.wait(duration_s, told_to_stop, show)
+
+
+def _tell_of_others(pids: Sequence[int]) -> None:
+    """Say for whom a recording waits whose command has ended."""
+    if pids:
+        shown = ", ".join(map(str, pids[:_MAX_PIDS])) + (", …" if len(pids) > _MAX_PIDS else "")
+        print(
+            f"the command has ended; recording goes on until what it has started ends as well (process {shown}); "
+            "Ctrl-C stops it",
+            file=sys.stderr,
+        )
 
 
 def _stacks(recorder: Recording) -> str:
@@ -220,6 +273,8 @@ def _stacks(recorder: Recording) -> str:
         said += f", {truncated} of them cut short" if truncated else ", all complete"
     if taken and (unread := recorder.cut_for_tables):
         said += f" ({unread} while unwinding tables were read)"
+        if 2 * unread > taken:
+            said += "; what is recorded was over before it could be walked: its totals are whole, a longer run shows its stacks"
     if dropped := recorder.dropped:
         said += f"; {dropped} more came faster than they could be read, and are in the totals only"
     return said
@@ -231,31 +286,15 @@ def _reading(progress: Progress) -> str:
     return f"reading unwinding tables of {progress.files} files{file}"
 
 
-def _nothing(names: Sequence[str], pids: list[int], who: str, *, is_command: bool) -> str:
+def _nothing(names: Sequence[str], pids: list[int], who: str, *, is_command: bool, is_alone: bool) -> str:
     """Say why there is no profile, and what to do."""
     kinds = f"type {names[0]}" if len(names) == 1 else f"types {', '.join(names)}"
     did = f"nothing that a profile of the {kinds} shows happened in {who}"
-    if set(names) <= {"inuse", "tensor"}:
-        did = f"{who} holds no memory that was allocated while recording"
+    if set(names) <= {"inuse", "tensor", "peak", "leak"}:
+        did = f"{who} {_HOLDS[names[0]]} no memory that was allocated while recording"
     if not any(map(is_alive, pids)):
-        return f"{did}, and it has ended; {'see that it uses a GPU' if is_command else 'record earlier'}"
+        earlier = "record earlier, or what it starts as well by --subprocesses" if is_alone else "record earlier"
+        return f"{did}, and it has ended; {'see that it uses a GPU' if is_command else earlier}"
+    if is_alone and (below := descendants(pids)):
+        return f"{did}; it has started others ({len(below)}): record them as well by --subprocesses, or record longer"
     return f"{did}; record longer, or see what is attached with `otel-gpu inspect {pids[0]}`"
-
-
-def _difference(paths: list[str], type_of_folded: ProfileType, output: Path) -> int:
-    from ..reporters.files import check_output, write_difference
-    from ..reporters.reading import read_profiles
-
-    check_output(output)
-    before, after = (read_profiles(Path(p), type_of_folded) for p in paths)
-    for path, profiles in zip(paths, (before, after)):
-        if not profiles:
-            raise ConfigError(f"{path} holds no profile; give a file that otel-gpu record wrote")
-    if not {p.type.name for p in before} & {p.type.name for p in after}:
-        types = (", ".join(dict.fromkeys(p.type.title for p in profiles)) for profiles in (before, after))
-        raise ConfigError(
-            "{0} ({2}) and {1} ({3}) have no type in common".format(*paths, *types) + "; record both alike"
-        )
-    write_difference(before, after, output)
-    print(escaped(f"wrote {output}: what changed from {paths[0]} to {paths[1]}", _MAX_LINE), file=sys.stderr)
-    return 0

@@ -15,8 +15,8 @@ from ..config.model import Config
 from ..errors import ConfigError, OtelGpuError
 from . import logs
 from .capabilities import keep_only
+from .durations import duration
 from .signals import LastResort, stop_signals
-from .times import duration
 
 if TYPE_CHECKING:
     from ..service.agent import Agent
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pid", metavar="PID", type=pid, nargs="+", action="extend", default=[], help="observe only these processes"
     )
-    parser.add_argument("--duration", metavar="SECONDS", type=duration, help="stop after this long")
+    parser.add_argument("-d", "--duration", metavar="SECONDS", type=duration, help="stop after this long")
     parser.add_argument("--output", metavar="WHERE", help="file:DIRECTORY, console or otlp, in place of the configured")
     parser.add_argument("--profiles", action="store_true", help="take profiles too, and not only when configured")
     parser.add_argument(
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         _log.warning("OTEL_SDK_DISABLED is true: nothing is observed")
         return 0
     if not config.discovery.everything:
-        _require_processes(config.discovery.pids)
+        require_processes(config.discovery.pids)
     pids = () if config.discovery.everything else config.discovery.pids
     needed = keep_only(rights.of_run(config), arguments, pids)
     # The heavy half of the program, which starts threads; --help and mistakes in the configuration do without it.
@@ -75,6 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             agent.start()
             privileges.settle(needed.placing)
+            for idle in agent.without_gpu():
+                _log.warning(
+                    "process %d has mapped no library of CUDA or HIP: it is observed once it does; see `otel-gpu inspect %d`",
+                    idle,
+                    idle,
+                )
             if "profiles" in config.signals and pids:
                 _wait_until_ready(agent, told_to_stop)
             deadline = math.inf if config.duration_s is None else time.monotonic() + config.duration_s
@@ -86,6 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
             last_resort.arm()
             # Flushes the last interval.
             is_complete = agent.stop()
+    if agent.delivered_nothing:
+        _log.error("nothing could be delivered to anybody: the reasons are above; see `otel-gpu doctor`")
+        return 1
     return 0 if is_complete else 1
 
 
@@ -98,7 +107,8 @@ def _wait_until_ready(agent: Agent, told_to_stop: threading.Event) -> None:
     _log.info("stacks are being taken")
 
 
-def _require_processes(pids: tuple[int, ...]) -> None:
+def require_processes(pids: tuple[int, ...]) -> None:
+    """Raise OtelGpuError where one of them is not there."""
     missing = [p for p in pids if not os.path.exists(f"/proc/{p}")]
     if missing:
         names = ", ".join(map(str, missing))
@@ -110,5 +120,5 @@ def _require_processes(pids: tuple[int, ...]) -> None:
 def pid(text: str) -> int:
     """Return the pid that an option says."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:20]) <= 1 << 22:
-        raise ConfigError(f"--pid {text}: no pid; give a number such as 4711")
+        raise ConfigError(f"{text} is no pid; give a number such as 4711")
     return int(text)

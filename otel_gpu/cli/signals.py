@@ -24,19 +24,30 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
+class Told(threading.Event):
+    """Set by the first signal that tells the command to stop, which it names."""
+
+    number: int = 0
+
+    def by(self, number: int) -> None:
+        """A signal came."""
+        self.number = self.number or number
+        self.set()
+
+
 @contextmanager
 def stop_signals(
     on_first: Callable[[], None] = lambda: None, wake: Callable[[], None] = lambda: None
-) -> Iterator[threading.Event]:
+) -> Iterator[Told]:
     """Set an event on the first SIGTERM or SIGINT; the second one ends the process as usual.
 
     A thread hears of them as well: the main thread handles none while it is in a call that does not return. That thread
     calls `wake` too, which may take locks: what handles a signal may not, as the thread that it interrupts may hold them.
     """
-    told = threading.Event()
+    told = Told()
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        told.set()
+        told.by(number)
         on_first()
         signal.signal(number, signal.SIG_DFL)
 
@@ -59,7 +70,7 @@ def stop_signals(
         os.close(writer)
 
 
-def _listen(reader: int, told: threading.Event, on_first: Callable[[], None], wake: Callable[[], None]) -> None:
+def _listen(reader: int, told: Told, on_first: Callable[[], None], wake: Callable[[], None]) -> None:
     heard = 0
     while data := os.read(reader, 64):
         for number in data:
@@ -68,7 +79,7 @@ def _listen(reader: int, told: threading.Event, on_first: Callable[[], None], wa
             heard += 1
             if heard > 1:
                 os._exit(128 + number)
-            told.set()
+            told.by(number)
             on_first()
             wake()
     os.close(reader)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
 from collections.abc import Sequence
-from types import TracebackType
-from typing import NoReturn
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
 
 from ..errors import ConfigError
 from ..printable import escaped
@@ -15,6 +16,7 @@ from ..printable import escaped
 _NOT_RUN = 127
 """The exit status of shells where a command cannot be run."""
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 
 
 class StartedCommand:
@@ -23,22 +25,30 @@ class StartedCommand:
     A context manager, which waits for its end; a child that was never told to go ends at once.
     """
 
-    def __init__(self, command: Sequence[str], descriptors: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], descriptors: tuple[int, int] | None = None, *, says_to_stderr: bool = False
+    ) -> None:
         """Make the child, with the rights of this process; to be called before any thread is started.
 
         `descriptors` are the soft and the hard limit that it shall have of them, where this process has changed its own.
+        `says_to_stderr` keeps what it says out of this process's standard output, as `perf record -o -` does.
         """
+        if not command[0]:
+            raise ConfigError("the command has no name; give one as a shell finds it")
         self._name = command[0]
         told, self._tell = os.pipe()
         self._failed, failing = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            _become(command, told, self._tell, failing, descriptors)
+            _become(command, told, self._tell, failing, descriptors, says_to_stderr=says_to_stderr)
         os.close(told)
         os.close(failing)
         self._status: int | None = None
+        self._earlier: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StartedCommand:
+        """Pass on what this process is told, from when the command runs until it has ended, where nobody else handles it."""
+        self._earlier = {number: signal.signal(number, self._handle) for number in _PASSED_ON}
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -61,12 +71,59 @@ class StartedCommand:
     def wait(self) -> int:
         """Wait for the end of the command, and return its exit status as a shell does: 128 and the signal where one ended it."""
         if self._status is None:
+            # It keeps its number until its status is fetched, and nobody else can have what is passed on.
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            self._restore()
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._status if self._status >= 0 else 128 - self._status
 
+    def has_ended(self) -> bool:
+        """Say whether the command has ended."""
+        if self._status is not None:
+            return True
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def pass_on(self, number: int) -> None:
+        """Tell the command what this process was told, unless it was a terminal, which tells both."""
+        if self._status is None and not (number == signal.SIGINT and _is_at_terminal()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self._tell < 0:
+            self.pass_on(number)
+            return
+        self._restore()
+        os.kill(os.getpid(), number)
+
+    def _restore(self) -> None:
+        for number, handler in self._earlier.items():
+            signal.signal(number, handler)
+        self._earlier.clear()
+
+
+def _is_at_terminal() -> bool:
+    """Say whether Ctrl-C on a terminal reaches this process, and whatever it has started."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
 
 def _become(
-    command: Sequence[str], told: int, tell: int, failing: int, descriptors: tuple[int, int] | None
+    command: Sequence[str],
+    told: int,
+    tell: int,
+    failing: int,
+    descriptors: tuple[int, int] | None,
+    *,
+    says_to_stderr: bool,
 ) -> NoReturn:
     try:
         os.close(tell)
@@ -75,6 +132,8 @@ def _become(
                 signal.signal(number, signal.SIG_DFL)
             if descriptors is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
+            if says_to_stderr:
+                os.dup2(2, 1)
             os.execvpe(command[0], list(command), _environment())  # noqa: S606 - without a shell is what is wanted
     except OSError as e:
         os.write(failing, str(e.errno).encode())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..printable import escaped
 from ..stragglers import Communicator, HangKind, Member, Rules, find, read
-from .times import seconds
+from .durations import seconds_of
 
 NAME = "stragglers"
 HELP = "say which ranks of NCCL jobs keep the others waiting, and where they hang"
@@ -32,14 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-lateness",
         metavar="SECONDS",
-        type=seconds,
+        type=seconds_of("--min-lateness"),
         default=rules.min_lateness_s,
         help=f"how late a straggler is at least (default {rules.min_lateness_s})",
     )
     parser.add_argument(
         "--clock-error",
         metavar="SECONDS",
-        type=seconds,
+        type=seconds_of("--clock-error"),
         default=rules.clock_error_s,
         help="by how much clocks of hosts may differ: so much later a straggler has to be where a job has several "
         f"(default {rules.clock_error_s})",
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hang",
         metavar="SECONDS",
-        type=seconds,
+        type=seconds_of("--hang"),
         default=rules.hang_s,
         help=f"how long a rank is waited for before it is missing (default {rules.hang_s:g})",
     )

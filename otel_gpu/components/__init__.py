@@ -33,7 +33,7 @@ from ..signals.telemetry import AttributeSpec
 from ..supervision import Health
 from ..variables import Variables
 from .exporters import ExporterContext, ExporterFactory, Written
-from .processors import ChangesResources, Processor, ProcessorContext, ProcessorFactory
+from .processors import ChangesResources, Learning, Processor, ProcessorContext, ProcessorFactory
 from .receivers import (
     Context,
     GivesMetrics,
@@ -62,6 +62,7 @@ __all__ = [
     "GivesSpans",
     "Health",
     "Instrument",
+    "Learning",
     "LibraryReceiver",
     "Link",
     "Measurement",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..needs import Needs, needs_nothing
+from ..needs import Check, Needs, checks_nothing, needs_nothing
 from ..signals import Signal
 from ..variables import Variables
 
@@ -49,3 +49,5 @@ class ExporterFactory:
     """Raises ConfigError for what `create` cannot be given for a signal."""
     needs: Callable[[Any, Signal], Needs] = needs_nothing
     """What it needs of the host with the settings of a signal."""
+    checks: Callable[[str, Any, Signal], Iterable[Check]] = checks_nothing
+    """What `otel-gpu doctor` tries of the exporter of an id, with the settings of a signal."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..needs import Needs, needs_nothing
 from ..signals import Signal
-from ..signals.metrics import Measurement, Resource
+from ..signals.metrics import Measurement, MetricSpec, Resource
 
 if TYPE_CHECKING:
+    from ..pods.pods import Pods
     from ..signals.profiles import Profile
     from ..signals.spans import Span
 
@@ -42,7 +43,15 @@ class ChangesResources(Protocol):
     """A processor that hands on other resources than it gets. Without this word of it, their series would never end."""
 
     def resource(self, resource: Resource) -> Resource:
-        """Return what stands for a resource behind this processor: always the same for the same."""
+        """Return what stands for a resource behind this processor: always the same for the same, but for what it has `learnt`."""
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A processor that learns, as time goes by, more of what it says of resources."""
+
+    def learnt(self) -> Collection[Resource]:
+        """Return the resources, of those that it was asked for, that it hands on otherwise from now on; each once."""
 
 
 def kept_none(_settings: object) -> int:
@@ -62,6 +71,8 @@ class ProcessorContext:
     """What every series of this host carries."""
     observed: Callable[[], Iterable[Resource]]
     """The observed processes that run, as their series carry them."""
+    pods: Callable[[], Pods]
+    """What Kubernetes says of the pods of this node, where the factory's `needs_pods` says that it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +86,10 @@ class ProcessorFactory:
     """In pipelines of which it may stand."""
     needs: Callable[[Any], Needs] = needs_nothing
     """What it needs of the host with these settings."""
+    needs_pods: bool = False
+    """Whether it wants to know the pods of this node."""
     kernels_kept: Callable[[Any], int] = kept_none
     """How many kernels of a process keep their names with these settings: there is to be room for their series."""
+    metrics: tuple[MetricSpec, ...] = ()
+    """What it measures of itself: what has `readings`, as receivers may have it, is asked for them. Those of counters are added
+    up over the pipelines that it stands in."""

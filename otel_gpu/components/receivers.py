@@ -15,10 +15,12 @@ from ..supervision import Health
 from .processors import Processor
 
 if TYPE_CHECKING:
+    from ..counting.request_spans import RequestSpans
     from ..counting.shared import Counting
     from ..discovery.libraries import Library
     from ..discovery.process_devices import DeviceTable
     from ..discovery.processes import ProcessTable
+    from ..pods.pods import Pods
     from ..probes.counted import Counted
     from ..process.files import File
     from ..process.parsers import Parsers
@@ -134,6 +136,8 @@ class Context:
     """Children without rights, in which what comes from other processes is read."""
     pids: tuple[int, ...]
     """The only processes that are observed; empty for all."""
+    follows_children: bool
+    """Whether those are observed as well that come of them."""
     devices: DeviceTable
     """Which GPUs are theirs."""
     table_share: float
@@ -142,8 +146,12 @@ class Context:
     """Of all receivers that the configuration uses."""
     counting: Callable[[], Counting]
     """What counts in the kernel, at least what the factory's `counted` says; UnsupportedKernelError where it cannot."""
+    request_spans: RequestSpans
+    """Which spans requests have, told by who follows them."""
     complete: Callable[[Processor], None]
     """Has what every receiver measured pass a processor, before any pipeline."""
+    pods: Callable[[], Pods]
+    """What Kubernetes says of the pods of this node, where the factory's `needs_pods` says that it is wanted."""
     readings: Callable[[], Iterable[SelfReading]]
     """What all parts of the agent measure of themselves,"""
     health: Callable[[], Iterable[Health]]
@@ -174,6 +182,8 @@ class ReceiverFactory:
     """All spans that it may give."""
     profiles: tuple[ProfileType, ...] = ()
     """All types of profiles that it may give."""
+    needs_pods: bool = False
+    """Whether it wants to know the pods of this node."""
     places_probes: bool = False
     """Whether it loads programs into the kernel, which takes rights, descriptors and memory."""
     needs: Callable[[Any], Needs] = needs_nothing

@@ -185,6 +185,17 @@ class Config:
         return {component_type(pipeline) for pipeline in self.pipelines}
 
     @property
+    def needs_pods(self) -> bool:
+        """Whether any part that is used wants to know pods."""
+        discovery = self.discovery
+        processors = {component for pipeline in self.pipelines.values() for component in pipeline.processors}
+        return (
+            any(rule.needs_pods for rule in (*discovery.include, *discovery.exclude))
+            or any(receiver_factory(component).needs_pods for component in self.used_receivers)
+            or any(processor_factory(component).needs_pods for component in processors)
+        )
+
+    @property
     def used_receivers(self) -> dict[str, ReceiverSettings]:
         """Return the receivers that stand in a pipeline, by id; as in the Collector, others are not started."""
         used = {component for pipeline in self.pipelines.values() for component in pipeline.receivers}

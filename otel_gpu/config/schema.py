@@ -22,6 +22,7 @@ from ..values import Duration, nearest
 
 _Section = TypeVar("_Section")
 _KINDS = {str: "text", list: "a list", bool: "true or false", int: "a number", float: "a number"}
+_STEP = re.compile(r"\.?(?P<key>[^.\[\]]+)|\[[^\]]*\]")
 _AT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 
 
@@ -36,10 +37,27 @@ def parse(schema: type[_Section], data: object, where: str) -> _Section:
         assert found
         what = found["what"].replace("`", "")
         path = _join(where, (found["path"] or "").removeprefix("."))
+        if choices := _choices(schema, found["path"] or ""):
+            what = f"{what}; choose of {', '.join(choices)}"
         raise ConfigError(f"{path}: {what[:1].lower()}{what[1:]}") from None
     except ConfigError as e:
         # What a section says of its keys together.
         raise ConfigError(f"{where}: {e}") from None
+
+
+def _choices(schema: type, path: str) -> list[str]:
+    """Return what may stand at a path such as `.types[0]`, where that is one of a few words."""
+    hint: object = schema
+    for step in _STEP.finditer(path):
+        kinds = kinds_of(hint)
+        if (key := step["key"]) is None:
+            of_lists = [typing.get_args(kind) for kind in kinds if typing.get_origin(kind) in (tuple, list, dict)]
+            hint = next((of[-1] if of[-1] is not Ellipsis else of[0] for of in of_lists if of), None)
+        else:
+            section = section_of(hint)
+            hint = hints_of(section).get(key) if section is not None else None
+    literals = (kind for kind in kinds_of(hint) if typing.get_origin(kind) is Literal)
+    return [str(word) for kind in literals for word in typing.get_args(kind)]
 
 
 def _join(where: str, key: object) -> str:
@@ -48,22 +66,24 @@ def _join(where: str, key: object) -> str:
 
 
 @functools.cache
-def _hints(schema: type) -> Mapping[str, object]:
+def hints_of(schema: type) -> Mapping[str, object]:
+    """Return the type of each key, without its bounds."""
     return typing.get_type_hints(schema)
 
 
-def _section_of(hint: object) -> type | None:
+def section_of(hint: object) -> type | None:
     """Return the dataclass that a key holds, or may hold."""
-    return next((k for k in _kinds(hint) if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
+    return next((k for k in kinds_of(hint) if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
 
 
-def _listed_section_of(hint: object) -> type | None:
+def listed_section_of(hint: object) -> type | None:
     """Return the dataclass of which a key holds, or may hold, a list."""
-    lists = (kind for kind in _kinds(hint) if typing.get_origin(kind) in (tuple, list))
-    return next((_section_of(typing.get_args(kind)[0]) for kind in lists), None)
+    lists = (kind for kind in kinds_of(hint) if typing.get_origin(kind) in (tuple, list))
+    return next((section_of(typing.get_args(kind)[0]) for kind in lists), None)
 
 
-def _kinds(hint: object) -> tuple[object, ...]:
+def kinds_of(hint: object) -> tuple[object, ...]:
+    """Return the types of which a key may have one."""
     return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
 
@@ -72,17 +92,17 @@ def _checked(schema: type, data: object, where: str) -> dict[str, object]:
         return {}
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: expected keys and values, found {_KINDS.get(type(data), 'a value')}")
-    hints = _hints(schema)
+    hints = hints_of(schema)
     cleaned: dict[str, object] = {}
     for key, value in data.items():
         if key not in hints:
             raise ConfigError(f"{_join(where, key)}: there is no such key; {nearest(str(key), hints)}")
         hint = hints[key]
-        section = _section_of(hint)
+        section = section_of(hint)
         if section is not None:
             # Also where it may be left out: a section that is there, with nothing in it, has its defaults.
             cleaned[key] = _checked(section, value, _join(where, key))
-        elif isinstance(value, list) and (each := _listed_section_of(hint)) is not None:
+        elif isinstance(value, list) and (each := listed_section_of(hint)) is not None:
             cleaned[key] = [_checked(each, one, f"{_join(where, key)}[{i}]") for i, one in enumerate(value)]
         elif value is False and "off" in typing.get_args(hint):
             # YAML 1.1 takes the word for a boolean.
@@ -94,11 +114,14 @@ def _checked(schema: type, data: object, where: str) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSection:
-    """One of `service.pipelines`."""
+    """One of `service.pipelines`, whose id is a signal, or `signal/name`."""
 
     receivers: tuple[str, ...] = ()
+    """Who gives."""
     processors: tuple[str, ...] = ()
+    """What it goes through, in this order."""
     exporters: tuple[str, ...] = ()
+    """Where it goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +129,7 @@ class LogsSection:
     """`service.telemetry.logs`."""
 
     level: Literal["debug", "info", "warn", "error"] | None = None
+    """What of its log is written: this and what is worse; left out: `info`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +137,7 @@ class TelemetrySection:
     """`service.telemetry`."""
 
     logs: LogsSection = field(default_factory=LogsSection)
+    """Its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +145,13 @@ class ServiceSection:
     """`service`."""
 
     extensions: tuple[str, ...] = ()
+    """Which are started."""
     pipelines: dict[str, object] = field(default_factory=dict)
+    """By id, `metrics`, `profiles` or `traces`, or one with a name such as `metrics/near`; left out: one for each signal that receivers give."""
     telemetry: TelemetrySection = field(default_factory=TelemetrySection)
+    """What the agent says of itself."""
     interval: Duration | None = None
+    """From one export to the next; left out: as `OTEL_METRIC_EXPORT_INTERVAL` says, else 10s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import msgspec
 
 from ..discovery.selection import Rule
 from ..errors import ConfigError
+from ..pods.settings import KubernetesSettings
 from ..values import parse_endpoint
 
 DEFAULT_INTERVAL_S = 10.0
@@ -20,7 +21,7 @@ LogLevel = Literal["debug", "info", "warn", "error"]
 
 @dataclass(frozen=True, slots=True)
 class HealthCheckSettings:
-    """`extensions.health_check`."""
+    """Says over HTTP whether the agent lives and is ready; not started unless `service.extensions` names it."""
 
     endpoint: str = "localhost:13133"
     """Where it listens: `HOST:PORT`; without a host, on every address of this machine."""
@@ -48,6 +49,8 @@ class Discovery:
     """Programs of which one rule or more is so; none: all."""
     exclude: tuple[Rule, ...] = ()
     """Programs that are left out of these."""
+    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
+    """Where it is asked which pods there are, once a rule or a component needs to know."""
 
     def __post_init__(self) -> None:
         for key in self.resource_attributes:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..abi import PROGRAM, PROGRAM_KEY, RUNNING, Table
-from ..bpf.iterators import ask_leader
+from ..bpf.iterators import ask_all, ask_leader
 from ..bpf.maps import NO_EXIST
 from ..bpf.object import BpfObject
 from ..bpf.run_once import run_once
@@ -53,6 +53,10 @@ class Programs:
                 return exec_id, Began(*began)
         return None
 
+    def all_running(self) -> dict[int, int]:
+        """Return the exec id of the program that each process runs now, by pid."""
+        return {pid: exec_id for pid, exec_id, *_ in RUNNING.iter_unpack(ask_all(self._who_runs))}
+
     def meet(self, pid: int) -> None:
         """Have the kernel keep an entry of the program that a process runs, though it has asked nothing of a GPU yet."""
         if (running := self.running(pid)) is None:
@@ -70,6 +74,11 @@ class Programs:
         """Return what is known of one program."""
         value = self._programs.get(np.array([program], PROGRAM_KEY).tobytes())
         return None if value is None else next(_states(np.frombuffer(value, PROGRAM)))
+
+    def entries(self, table: Table, program: ProgramId) -> int:
+        """Return how many entries of a table a program has."""
+        state = self.state(program)
+        return 0 if state is None else state.used[table]
 
     def states(self) -> Mapping[ProgramId, ProgramState]:
         """Return what is known of each program, as of now."""

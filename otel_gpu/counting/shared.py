@@ -13,6 +13,25 @@ from ..probes.sites import SiteRules
 from .device_time import DeviceTime
 from .programs import Programs
 
+REQUEST_TABLES = (
+    "followed",
+    "requests",
+    "connections",
+    "request_threads",
+    "python_contexts",
+    "python_callbacks",
+    "no_owners",
+    "going_on",
+    "engines",
+    "steps",
+    "span_sources",
+    "decided_holders",
+)
+"""Where those look who charge work to requests; without rows where no requests are followed. Every object that has one shares it."""
+REQUEST_RINGS = ("engine_events",)
+REQUEST_MAPS = (*REQUEST_TABLES, *REQUEST_RINGS, "programs", "used_by_all", "events", "losses", "obi_map")
+"""What the programs which follow requests take from those that count."""
+
 
 class StackTables(NamedTuple):
     """What the programs which take stacks share with those that count: maps, by their names."""
@@ -31,6 +50,8 @@ class StackTables(NamedTuple):
     """and all have together."""
     events: BpfMap
     """Where programs show themselves."""
+    targets: BpfMap
+    """The only processes that are observed, unless all are."""
     kernel: Programs
     ends: TracepointLinks
     """What says that a program has ended: the last to hear of it."""

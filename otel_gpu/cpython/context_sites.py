@@ -21,6 +21,11 @@ SYMBOLS = (COPY_CURRENT, ENTER, TYPE)
 
 _DEALLOC_AT = 48
 """`PyTypeObject.tp_dealloc`: Include/cpython/object.h."""
+_METHODS_AT = 232
+"""`PyTypeObject.tp_methods`: the same."""
+_METHOD = struct.Struct("<QQQQ")
+"""`PyMethodDef`: name, function, flags, documentation: Include/methodobject.h."""
+_MOST_METHODS = 64
 _LOOKED_AT = 256
 _CALLS = 3
 """That are followed to the load, as 3.11 calls a function of its own."""
@@ -72,6 +77,21 @@ def dealloc_of(memory: Memory, context_type: int) -> int:
     """Return the address of the function that frees a Context, of the type at an address of the process."""
     address: int = struct.unpack("<Q", memory.read(context_type + _DEALLOC_AT, 8))[0]
     return address
+
+
+def method_of(memory: Memory, of_type: int, name: str) -> int:
+    """Return the address of the C function that is a method of a type of CPython's own; 0 where it has none of that name."""
+    try:
+        at: int = struct.unpack("<Q", memory.read(of_type + _METHODS_AT, 8))[0]
+        for n in range(_MOST_METHODS):
+            name_at, function, _, _ = _METHOD.unpack(memory.read(at + n * _METHOD.size, _METHOD.size))
+            if not name_at:
+                break
+            if memory.read(name_at, _MAX_NAME).split(b"\0")[0] == name.encode():
+                return int(function)
+    except MemoryFault:
+        pass
+    return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import OtelGpuError
 from ..process.memory import Memory
+from .gil_place import GilPlace, gil_place
 from .layout import PythonLayout, TssKind, UnsupportedPythonError
 from .text import PythonBinary
 
@@ -32,6 +33,7 @@ class PythonProcess:
     """Where the pointers to the newest and, behind it, to the main interpreter are."""
     code_type: int
     """Address of PyCode_Type, 0 where unknown."""
+    gil: GilPlace | None = None
 
 
 class NotStartedError(OtelGpuError):
@@ -47,7 +49,9 @@ def locate(binary: PythonBinary, bias: int, memory: Memory, code_type: int = 0) 
     ranges = tuple((start + bias, end + bias) for start, end in binary.eval_ranges)
     state, offset, module = thread_state_place(layout, binary.runtime + bias, bias, memory)
     interpreters = binary.runtime + bias + layout.runtime_interpreters
-    return PythonProcess(layout, ranges, state, offset, module, interpreters, code_type + bias if code_type else 0)
+    gil = gil_place(layout.minor, binary.debug_offsets)
+    code_type = code_type + bias if code_type else 0
+    return PythonProcess(layout, ranges, state, offset, module, interpreters, code_type, gil)
 
 
 def thread_state_place(layout: PythonLayout, runtime: int, bias: int, memory: Memory) -> tuple[int, int, int]:

@@ -14,6 +14,7 @@ from ..errors import OtelGpuError
 _CHECKOUT = Path(__file__).parent.parent.parent
 _MOCK = _CHECKOUT / "tests" / "standins" / "cuda"
 _TIMEOUT_S = 60
+SERVER = "otel_gpu.demo.inference"
 
 # Asked of a process of its own: a driver that is initialised stays so, and may hang where a GPU is ill.
 _QUESTION = """
@@ -25,7 +26,7 @@ if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 and c
 """
 _MOCK_TIMES = {
     "MOCKCUDA_KERNEL_NS": "6000",
-    "MOCKCUDA_KERNEL_RULES": "flash_attention=80000,paged_attention=25000,mlp=20000,qkv_projection=15000",
+    "MOCKCUDA_KERNEL_RULES": "flash_attention=80000,paged_attention=25000,mlp=20000,qkv_projection=15000,backward=60000,adam=9000",
     "MOCKCUDA_COPY_GBPS": "12",
     "MOCKCUDA_STATE": "",
 }
@@ -34,13 +35,13 @@ _MOCK_TIMES = {
 
 @dataclass(frozen=True, slots=True)
 class DemoDriver:
-    """A driver, and the program that fits it."""
+    """A driver, and the programs that fit it."""
 
     library: str
     """The driver's file, to attach to before the program loads it."""
     real: bool
-    module: str
-    """The observed program."""
+    modules: tuple[str, ...]
+    """The observed programs: a server, whose clients the demo starts, and one that trains."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -48,8 +49,8 @@ def find() -> DemoDriver:
     """Return what the demo can run on; OtelGpuError where there is nothing."""
     library = _real_driver()
     if library is not None:
-        name = "inference_torch" if find_spec("torch") is not None else "inference"
-        return DemoDriver(library, real=True, module=f"otel_gpu.demo.{name}")
+        second = "inference_torch" if find_spec("torch") is not None else "training"
+        return DemoDriver(library, real=True, modules=(SERVER, f"otel_gpu.demo.{second}"))
     if not _MOCK.is_dir():
         raise OtelGpuError(
             "no GPU answers here, and the mock driver that stands in for one is part of the source tree only; "
@@ -61,7 +62,7 @@ def find() -> DemoDriver:
     return DemoDriver(
         str(mock),
         real=False,
-        module="otel_gpu.demo.inference",
+        modules=(SERVER, "otel_gpu.demo.training"),
         environment={"LD_LIBRARY_PATH": str(_MOCK), **_MOCK_TIMES},
     )
 

@@ -60,10 +60,11 @@ class Gpu:
         self.tally: Counter[str] = Counter()
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._captured: int | None = None
-        context, module, self._stream = c_void_p(), c_void_p(), c_void_p()
+        module, self._stream = c_void_p(), c_void_p()
+        self._context = c_void_p()
         self._call("cuInit", c_uint32(0))
-        self._call("cuDevicePrimaryCtxRetain", byref(context), c_int(0))
-        self._call("cuCtxSetCurrent", context)
+        self._call("cuDevicePrimaryCtxRetain", byref(self._context), c_int(0))
+        self.use_here()
         self._call("cuStreamCreate", byref(self._stream), c_uint32(_NON_BLOCKING))
         image = _PTX_HEAD + "".join(_PTX_KERNEL.format(name=name) for name in kernels)
         self._call("cuModuleLoadData", byref(module), image.encode())
@@ -73,6 +74,10 @@ class Gpu:
         self._data, self._rounds = c_uint64(self.allocate(_SCRATCH_BYTES)), c_uint32(_ROUNDS)
         pointers = ctypes.cast(byref(self._data), c_void_p), ctypes.cast(byref(self._rounds), c_void_p)
         self._parameters = (c_void_p * 2)(*(p.value for p in pointers))
+
+    def use_here(self) -> None:
+        """Let the calling thread use it: a context is current in each thread by itself."""
+        self._call("cuCtxSetCurrent", self._context)
 
     def launch(self, kernel: str, blocks: int, threads: int) -> None:
         """Start a kernel; it runs behind what was started before."""

@@ -1,27 +1,27 @@
-"""What does an inference server do to a GPU? Requests become batches, prompts a prefill, answers a token at a time.
+"""What does an inference server do to a GPU? Every request has a prompt, which is a prefill, and answers, a token at a time.
 
-Started by `otel-gpu demo`. It knows nothing of otel-gpu and answers nobody: requests are made up here.
+Started by `otel-gpu demo`. It knows nothing of otel-gpu: it serves HTTP on this host alone, to the clients of the demo.
 """
 
 from __future__ import annotations
 
 import ctypes
-import queue
-import random
+import json
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from .gpu import Gpu, Graph, OutOfMemoryError
 from .protocol import report, wait_for_go
 
 LAYERS, WIDTH, VOCABULARY, MAX_BATCH = 8, 1024, 32_000, 8
 WEIGHTS_BYTES, KV_BYTES_PER_TOKEN = 64 << 20, 16 << 10
-REQUESTS_PER_SECOND = 200
 TOO_LONG = 1 << 32
 """Tokens of a prompt that fits no GPU."""
 KERNELS = ("embed_tokens", "rms_norm", "qkv_projection", "flash_attention", "paged_attention", "mlp", "sample_token")
+PATH = "/v1/completions"
+_MAX_BODY = 4096
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,6 @@ class Request:
     prompt_tokens: int
     answer_tokens: int
     wants_probabilities: bool
-
-
-class Clients(threading.Thread):
-    """Puts requests into the queue, as many clients together do: at random times, of all lengths."""
-
-    def __init__(self, requests: queue.Queue[Request]) -> None:
-        super().__init__(name="clients", daemon=True)
-        self._requests = requests
-        self._dice = random.Random(1)  # noqa: S311 - the same load every time, no secret
-
-    def run(self) -> None:
-        dice = self._dice
-        while True:
-            time.sleep(dice.expovariate(REQUESTS_PER_SECOND))
-            tokens = TOO_LONG if dice.random() < 0.005 else dice.choice((32, 128, 128, 512))
-            self._requests.put(Request(tokens, dice.choice((4, 8, 16)), dice.random() < 0.1))
 
 
 class Server:
@@ -73,13 +57,7 @@ class Server:
 
     def serve(self, batch: list[Request]) -> None:
         """Answer requests, all of them together."""
-        try:
-            cache = self.reserve_cache(batch)
-        except OutOfMemoryError:
-            batch = [r for r in batch if r.prompt_tokens < TOO_LONG]
-            if not batch:
-                return
-            cache = self.reserve_cache(batch)
+        cache = self.reserve_cache(batch)
         self.prefill(batch)
         for step in range(max(r.answer_tokens for r in batch)):
             self.decode(sum(r.answer_tokens > step for r in batch))
@@ -128,19 +106,76 @@ class Server:
         self.gpu.download(ctypes.addressof(logits), self.tokens, len(logits))
 
 
+class Front(ThreadingHTTPServer):
+    """Takes requests, a thread for each connection; the GPU does one after the other."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.model: Server | None = None
+        self.turn = threading.Lock()
+
+    def answer(self, batch: list[Request]) -> bool:
+        """Run a request; False when there is no such memory, or no more work is done."""
+        with self.turn:
+            if self.model is None:
+                return False
+            self.model.gpu.use_here()
+            try:
+                self.model.serve(batch)
+            except OutOfMemoryError:
+                return False
+            return True
+
+    def end(self) -> None:
+        """Answer nobody any more."""
+        with self.turn:
+            self.model = None
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers the requests of one connection."""
+
+    protocol_version = "HTTP/1.1"
+    server: Front
+
+    def do_POST(self) -> None:
+        """Make the answers that are asked for."""
+        try:
+            asked = json.loads(self.rfile.read(min(int(self.headers.get("content-length", 0)), _MAX_BODY)))
+            one = Request(int(asked["prompt_tokens"]), min(int(asked["max_tokens"]), 64), bool(asked.get("logprobs")))
+            answers = max(1, min(int(asked.get("n", 1)), MAX_BATCH))
+        except (ValueError, KeyError, TypeError):
+            self._say(400, {"error": "prompt_tokens and max_tokens are wanted"})
+            return
+        if self.server.answer([one] * answers):
+            self._say(200, {"choices": answers})
+        else:
+            self._say(507, {"error": "out of memory"})
+
+    def _say(self, status: int, said: dict[str, object]) -> None:
+        body = json.dumps(said).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 def main() -> None:
     """Serve until told to stop."""
-    told_to_stop = wait_for_go()
-    server = Server()
-    requests: queue.Queue[Request] = queue.Queue()
-    Clients(requests).start()
-    while not told_to_stop.is_set():
-        batch = [requests.get()]
-        while len(batch) < MAX_BATCH and not requests.empty():
-            batch.append(requests.get())
-        server.serve(batch)
-    server.gpu.wait()
-    report(server.gpu.tally)
+    front = Front()
+    told_to_stop = wait_for_go(str(front.server_port))
+    model = front.model = Server()
+    threading.Thread(target=front.serve_forever, name="http", daemon=True).start()
+    told_to_stop.wait()
+    front.end()
+    model.gpu.wait()
+    report(model.gpu.tally)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,16 @@ _TIMEOUT_S = 60.0
 class Program:
     """The observed program, a process of its own. A context manager: it never outlives the demo."""
 
-    def __init__(self, driver: DemoDriver) -> None:
+    def __init__(self, driver: DemoDriver, module: str) -> None:
         """Make its process, in which it starts at `load`: an agent that is there before misses nothing."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._command = isolated.command(driver.module)
+        self.module = module
+        self.said = ""
+        """What it told when it was ready."""
+        self._command = isolated.command(module)
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", 'read -r _ && exec "$@"', "sh", *self._command],
-            env={**os.environ, **driver.environment, "OTEL_SERVICE_NAME": driver.module},
+            env={**os.environ, **driver.environment, "OTEL_SERVICE_NAME": module.rpartition(".")[2]},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -43,7 +46,7 @@ class Program:
     def load(self) -> None:
         """Let it start, and wait until it has mapped the driver; it calls nothing of it before `go`."""
         self._tell()
-        self._line()
+        self.said = self._line().decode().strip().partition(" ")[2]
 
     def go(self) -> None:
         """Let it work."""

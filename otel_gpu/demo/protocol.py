@@ -10,13 +10,14 @@ import threading
 from collections.abc import Mapping
 
 
-def wait_for_go() -> threading.Event:
+def wait_for_go(said: str = "") -> threading.Event:
     """Map the driver, say so, and wait for a line; the event that is returned is set by the next one.
 
-    The driver is mapped but not called: the demo shows every call, so its probes have to be there first.
+    The driver is mapped but not called: the demo shows every call, so its probes have to be there first. What else the demo
+    has to know is said with it.
     """
     ctypes.CDLL("libcuda.so.1")
-    _say("ready")
+    _say(f"ready {said}".rstrip())
     _wait_for_line()
     told = threading.Event()
 

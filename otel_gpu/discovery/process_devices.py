@@ -25,7 +25,8 @@ class DeviceTable:
         self._uuids = uuids
         self._lock = threading.Lock()
         self._gpus: tuple[Gpu, ...] = ()
-        self._in_use: dict[int, set[str]] = {}
+        self._in_use: dict[int, set[str]] | None = None
+        """By pid; None while NVML has not said it."""
 
     def ask(self, uuids: Uuids) -> None:
         """Take who overhears what processes ask of the driver."""
@@ -39,6 +40,11 @@ class DeviceTable:
         with self._lock:
             self._gpus, self._in_use = tuple(gpus), by_pid
 
+    def in_use(self) -> dict[int, set[str]] | None:
+        """Return on which GPUs NVML finds processes, by pid; None while it has not been asked, or is not there."""
+        with self._lock:
+            return None if self._in_use is None else {pid: set(uuids) for pid, uuids in self._in_use.items()}
+
     def resource(self, pid: int) -> Resource | None:
         """Return who an observed process is that still runs, None for others."""
         process = self._processes.current(pid)
@@ -51,7 +57,7 @@ class DeviceTable:
             return None
         environment = process.environment
         with self._lock:
-            gpus, in_use = self._gpus, self._in_use.get(process.pid, set())
+            gpus, in_use = self._gpus, (self._in_use or {}).get(process.pid, set())
         in_container = any(name == "container.id" for name, _ in resource.attributes)
         visible = None
         if environment is not None and gpus:

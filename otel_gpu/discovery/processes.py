@@ -22,6 +22,7 @@ from ..signals.metrics import Resource
 from ..supervision import Health
 from . import procfs
 from .identification import Identification, Known
+from .mapped_before import MappedBefore
 from .process_contexts import ProcessContexts
 from .process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from .resource import Identities
@@ -76,6 +77,9 @@ class KernelPrograms(Protocol):
 
     def running(self, pid: int) -> tuple[int, Began] | None:
         """Return which program a process runs now, by its exec id, and when that began; None when it is gone."""
+
+    def all_running(self) -> Mapping[int, int]:
+        """Return the exec id of the program that each process runs now, by pid."""
 
     def state(self, program: ProgramId) -> KernelProgram | None:
         """Return what the kernel keeps of a program; None for nothing."""
@@ -149,6 +153,8 @@ class ProcessTable:
     ) -> None:
         """Without `parsers` only what the kernel knows by itself tells who a process is: not its command, not its variables."""
         self.identities = Identities(extra, selection)
+        self.mapped_before = MappedBefore()
+        """What those had mapped that were there before their probes."""
         self._reader = None if parsers is None else ProcessInfoReader(parsers)
         self._contexts = None if parsers is None else ProcessContexts(parsers)
         self._lock = threading.Lock()
@@ -167,6 +173,16 @@ class ProcessTable:
             self.forget(process)
             if not process.ended:
                 self.observe(process.pid, late=process.late)
+
+    def running(self) -> dict[int, ProgramId]:
+        """Return the program that each process runs now, by pid; of none where nobody tells programs apart."""
+        running = {} if self._kernel is None else self._kernel.all_running()
+        return {pid: ProgramId(pid, exec_id) for pid, exec_id in running.items()}
+
+    def runs(self, program: ProgramId) -> bool:
+        """Say whether a process runs this program now."""
+        running = self._running(program.pid)
+        return running is not None and running[0] == program.exec_id
 
     def observe(self, pid: int, *, late: bool = False) -> Process:
         """Return the program that a pid runs now, learning who it is if it is new."""
@@ -222,6 +238,11 @@ class ProcessTable:
         """Say whether the program that a pid runs now is observed."""
         return self.current(pid) is not None
 
+    def has(self, pid: int) -> bool:
+        """Say whether any program of a process is observed, or was until lately."""
+        with self._lock:
+            return pid in self._by_pid
+
     def current(self, pid: int) -> Process | None:
         """Return the program that a pid runs now, if it is observed."""
         with self._lock:
@@ -275,12 +296,15 @@ class ProcessTable:
 
     def forget(self, process: Process) -> None:
         """Drop a program that has ended and whose last counts are exported."""
+        if self.identities.remembers:
+            self.identities.forget(process.resource)
         with self._lock:
             programs = self._by_pid.get(process.pid, [])
             if process in programs:
                 programs.remove(process)
             if not programs:
                 self._by_pid.pop(process.pid, None)
+                self.mapped_before.forget(process.pid)
 
     def health(self) -> list[Health]:
         """Say how the threads are that find out who processes are."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from ..printable import escaped
 from ..signals.metrics import AttributeValue, Resource, attributes
-from .containers import container_id, pod_uid
+from .containers import container_id, is_placed, pod_uid
 from .host import host
 from .instances import instance_of_process
 from .process_info import ProcessInfo, Unread
 from .resource_variables import MAX_VALUE, Cut, own_attributes
-from .selection import EVERYTHING, Selection
+from .selection import EVERYTHING, FindPod, Selection, knows_no_pod
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +26,8 @@ _MAX_PATH = 1024
 """Characters kept of a path or a command."""
 _MAX_LOGGED = 100
 """Programs of which the log says what was cut; a host that starts liars all the time must not fill it."""
+_POD = "k8s.pod.uid"
+_MAX_UNDECIDED = 65_536
 _OF_THE_HOST = ("host.", "os.", "cloud.", "k8s.cluster.", "k8s.node.")
 """What holds for all that runs here, so that what the operator says goes before what a process says."""
 
@@ -47,7 +49,9 @@ def identify(info: ProcessInfo, of_host: Mapping[str, AttributeValue], shared: M
     """
     place = {key: value for key, value in shared.items() if key.startswith(_OF_THE_HOST)}
     observed: dict[str, AttributeValue] = {**of_host, **place, **_observed(info)}
-    own = own_attributes(dict(info.variables), observed, info.published)
+    # Who is seen to be in no pod cannot say that it is in somebody's.
+    no_pod = {} if _POD in observed or not is_placed(info.cgroups) else {_POD: ""}
+    own = own_attributes(dict(info.variables), {**no_pod, **observed}, info.published)
     name = service_name(info.executable or info.comm, info.arguments)
     named: dict[str, AttributeValue] = {
         "service.name": escaped(name, MAX_VALUE) or "unknown_service",
@@ -86,11 +90,41 @@ class Identities:
         self._unread: Counter[Unread] = Counter()
         self._logged = 0
         self._logged_unread = 0
+        self._find_pod: FindPod = knows_no_pod
+        self._undecided: dict[Resource, ProcessInfo | None] = {}
+        """Programs whose pod was not known when they were met; None for those that turned out to be wanted."""
+
+    def ask_pods(self, find_pod: FindPod) -> None:
+        """Take who knows pods."""
+        self._find_pod = find_pod
+
+    def is_selected(self, resource: Resource) -> bool:
+        """Say whether a program is observed, as of now: its pod may have become known since it was met."""
+        if resource.is_selected:
+            return True
+        if resource not in self._undecided:
+            return False
+        info = self._undecided[resource]
+        if info is not None and self._selection.wants(info, self._find_pod):
+            info = self._undecided[resource] = None
+        return info is None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it remembers any program."""
+        return bool(self._undecided)
+
+    def forget(self, resource: Resource) -> None:
+        """Drop what is remembered of a program that is gone."""
+        self._undecided.pop(resource, None)
 
     def of_program(self, info: ProcessInfo) -> Resource:
         """Return the resource of a program; to be asked once for each."""
         identity = identify(info, host(), self._shared)
-        if not self._selection.wants(info):
+        if not self._selection.wants(info, self._find_pod):
+            uid = pod_uid(info.cgroups) if self._selection.needs_pods else None
+            if uid is not None and self._find_pod(uid) is None and len(self._undecided) < _MAX_UNDECIDED:
+                self._undecided[identity.resource] = info
             return replace(identity.resource, is_selected=False)
         if identity.cuts:
             self._count(info.pid, identity)
@@ -153,5 +187,5 @@ def _observed(info: ProcessInfo) -> dict[str, AttributeValue]:
     if (container := container_id(info.cgroups)) is not None:
         found["container.id"] = container
     if (pod := pod_uid(info.cgroups)) is not None:
-        found["k8s.pod.uid"] = pod
+        found[_POD] = pod
     return found

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import pwd
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
 from ..errors import ConfigError
-from .containers import container_id, paths
+from ..pods.pod import Pod
+from .containers import container_id, paths, pod_uid
 from .process_info import ProcessInfo
 
 _MAX_TEXT = 4096
 """Characters of a path or a command line that are compared."""
+
+FindPod = Callable[[str], Pod | None]
+"""Returns what Kubernetes says of a pod, by its id; None where it has not said anything."""
+
+
+def knows_no_pod(_uid: str) -> Pod | None:
+    """Say so."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,10 @@ class Rule:
     """The path of its control group."""
     user: str | None = None
     """Who runs it: a name of this host's, or a number."""
+    namespace: str | None = None
+    """That of its pod."""
+    pod_labels: dict[str, str] = field(default_factory=dict)
+    """Labels that its pod has all of, and what they say."""
 
     def __post_init__(self) -> None:
         keys = [f.name for f in fields(self)]
@@ -42,7 +55,12 @@ class Rule:
         if self.user is not None and _number(self.user) is None:
             raise ConfigError(f"user: this host knows no {self.user!r}; write the number")
 
-    def says(self, info: ProcessInfo) -> bool | None:
+    @property
+    def needs_pods(self) -> bool:
+        """Whether it is about pods."""
+        return self.namespace is not None or bool(self.pod_labels)
+
+    def says(self, info: ProcessInfo, find_pod: FindPod = knows_no_pod) -> bool | None:
         """Return whether it is so; None where too little is known."""
         command_line = " ".join(info.arguments) if info.arguments and info.unread is None else None
         answers = (
@@ -51,8 +69,24 @@ class Rule:
             _is_any(self.cgroup, paths(info.cgroups)),
             _is_in(self.container, info.cgroups),
             self.user is None or (None if info.user is None else info.user == _number(self.user)),
+            self._says_of_pod(info, find_pod),
         )
         return False if False in answers else None if None in answers else True
+
+    def _says_of_pod(self, info: ProcessInfo, find_pod: FindPod) -> bool | None:
+        if not self.needs_pods:
+            return True
+        uid = pod_uid(info.cgroups)
+        if uid is None:
+            # Who has control groups, and none of a pod, is outside of any.
+            return False if info.cgroups else None
+        pod = find_pod(uid)
+        if pod is None:
+            return None
+        labels = ((pod.labels.get(key), pattern) for key, pattern in self.pod_labels.items())
+        return _is(self.namespace, pod.namespace) is True and all(
+            value is not None and matches(pattern, value) for value, pattern in labels
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +96,16 @@ class Selection:
     include: Sequence[Rule] = ()
     exclude: Sequence[Rule] = ()
 
-    def wants(self, info: ProcessInfo) -> bool:
+    @property
+    def needs_pods(self) -> bool:
+        """Whether any rule is about pods."""
+        return any(rule.needs_pods for rule in (*self.include, *self.exclude))
+
+    def wants(self, info: ProcessInfo, find_pod: FindPod = knows_no_pod) -> bool:
         """Say whether a program is observed."""
-        if any(rule.says(info) is not False for rule in self.exclude):
+        if any(rule.says(info, find_pod) is not False for rule in self.exclude):
             return False
-        return not self.include or any(rule.says(info) for rule in self.include)
+        return not self.include or any(rule.says(info, find_pod) for rule in self.include)
 
 
 EVERYTHING = Selection()

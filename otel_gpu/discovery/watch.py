@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from ..errors import OtelGpuError
@@ -21,6 +21,7 @@ from ..supervision import Worker
 from . import procfs
 from .catalogue import LibraryCatalogue
 from .events import Event, Executed, Exited, Forked, Lost, Mapped, ProcessEvents
+from .followed import FollowedProcesses
 from .libraries import Library
 from .processes import Process, ProcessTable
 from .users import LibraryUsers
@@ -47,6 +48,7 @@ class Watcher:
         on_library: OnLibrary,
         *,
         pids: Collection[int] = (),
+        followed: FollowedProcesses | None = None,
         on_exit: Callable[[Process], None] = lambda _process: None,
         on_map: Callable[[int], None] = lambda _pid: None,
         on_unused: Callable[[Library], None] = lambda _library: None,
@@ -54,6 +56,7 @@ class Watcher:
     ) -> None:
         """Subscribe; nothing is reported before `scan` or `start`. `pids` limits who is reported.
 
+        So does `followed`, where it is given: then processes are observed as soon as they are made, whatever they map.
         `on_map` is told of executable mappings that an observed process has made, `on_unused` of a library that no
         observed process has mapped any more; `retry` is called now and then, for what has failed for want of descriptors
         or memory. All but `on_exit` may be called from several threads at once.
@@ -68,7 +71,8 @@ class Watcher:
         self._retried_at = time.monotonic()
         self._must_scan = False
         """Something about a process could not be looked at, or was not told."""
-        self._pids = set(pids)
+        self._pids: Collection[int] = set(pids)
+        self._followed = followed
         self._catalogue = LibraryCatalogue(parsers)
         self._users = LibraryUsers()
         self._aside: dict[int, list[tuple[MappedFile, Library]]] = {}
@@ -107,11 +111,20 @@ class Watcher:
             self._events.close()
 
     def _submit_all(self) -> None:
-        pids = [pid for pid in (self._pids or procfs.pids()) if self._wants(pid)]
+        pids = list(self._chosen())
+        running = self._table.running()
         for pid, files in mappings_of_all(self._parsers, pids):
+            # Who runs afterwards what ran before has mapped this.
+            if (program := running.get(pid)) is not None and self._table.runs(program):
+                self._table.mapped_before.note(program, files)
             self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
 
+    def _chosen(self) -> Iterable[int]:
+        return self._pids or procfs.pids() if self._followed is None else self._followed
+
     def _wants(self, pid: int) -> bool:
+        if self._followed is not None:
+            return pid in self._followed
         return not self._pids or pid in self._pids
 
     def _follow(self) -> float:
@@ -142,6 +155,8 @@ class Watcher:
                 case Mapped() if self._wants(event.pid):
                     mapped.setdefault(event.pid, []).append(event)
                 case Forked() if event.parent != event.pid and self._wants(event.pid):
+                    if self._followed is not None:
+                        self._looks.submit(event.pid, partial(self._observe, event.pid))
                     self._look_at_mapped(event.parent, mapped)
                     # A parent that ends now has been known; one that is still looked at may become so.
                     owner = event.pid if self._table.known(event.parent) else event.parent
@@ -150,6 +165,8 @@ class Watcher:
                     self._look_at_mapped(event.pid, mapped)
                     self._aside.pop(event.pid, None)
                     self._table.executed(event.pid, event.comm)
+                    if self._followed is not None and event.pid in self._followed:
+                        self._looks.submit(event.pid, partial(self._observe, event.pid))
                 case Exited() if self._knows(event.pid) and not procfs.is_alive(event.pid):
                     self._aside.pop(event.pid, None)
                     if (process := self._table.exited(event.pid)) is not None:
@@ -171,6 +188,12 @@ class Watcher:
             generations = [e.generation for e in events]
             since = min(e.when_ns for e in events)
             self._looks.submit(pid, partial(self._look_at, pid, files, generations, late=False, since_ns=since))
+
+    def _observe(self, pid: int) -> None:
+        """Have a process looked at whatever it maps."""
+        if procfs.is_alive(pid):
+            self._table.observe(pid)
+            self._on_map(pid)
 
     def _forked(self, pid: int, parent: int, is_known: bool) -> None:
         """A copy of an observed process: its mappings are there without having been made."""
@@ -203,6 +226,8 @@ class Watcher:
                     self._report(pid, other, torch, since_ns, late=late)
         except (OtelGpuError, OSError, MemoryError) as e:
             self._missed(pid, e)
+        if late and not self._table.has(pid):
+            self._table.mapped_before.forget(pid)
         if not late and self._table.known(pid):
             self._on_map(pid)
 

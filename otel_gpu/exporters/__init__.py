@@ -5,7 +5,7 @@ A program's own have methods of `Exporter`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..signals import Signal
 from ..signals.metrics import Point, SeriesStore
@@ -13,11 +13,13 @@ from ..signals.profiles import Profile
 from ..signals.spans import Span
 from ..supervision import Worker
 from .batch import Batch
-from .delivery.statistics import ExporterStats
+from .delivery.statistics import ExporterStats, Operation, Outcomes
 
 __all__ = [
     "Exporter",
     "ExporterStats",
+    "Operation",
+    "Outcomes",
     "PartlyRejected",
     "PipelineExporter",
 ]
@@ -52,6 +54,18 @@ class PipelineExporter:
     def stats(self) -> ExporterStats:
         """Say what became of everything."""
         raise NotImplementedError
+
+    def outcomes(self) -> Outcomes:
+        """Say what became of the points of each signal; one that counts all of them together need not."""
+        return Outcomes.of(self.stats(), self.takes)
+
+    def take_operations(self) -> Iterable[Operation]:
+        """Return the requests that are done with since the last call, where they are timed."""
+        return ()
+
+    def component_type(self, signal: Signal) -> str:  # noqa: ARG002 - those of OpenTelemetry differ by it
+        """Return what kind of exporter it is, as `otel.component.type` says it."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
 
     def workers(self) -> Sequence[Worker]:
         """Return the threads that deliver what was handed over, where there are any."""

@@ -46,19 +46,22 @@ class ObjectExporter(QueuedExporter[_Call]):
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:  # noqa: ARG002 - points say since when
         """Copy the state of every series and queue it."""
         if self._metrics is not None and (found := list(points(store))):
-            self._sender.submit(Payload(partial(self._metrics, found), len(found), len(found) * _POINT_BYTES))
+            self._sender.submit(
+                Payload(partial(self._metrics, found), len(found), len(found) * _POINT_BYTES, "metrics")
+            )
 
     def export_spans(self, batch: Batch[Span]) -> None:
         """Queue spans."""
         if self._spans is not None:
             spans = list(batch.items)
-            self._sender.submit(Payload(partial(self._spans, spans), len(spans), len(spans) * _SPAN_BYTES))
+            self._sender.submit(Payload(partial(self._spans, spans), len(spans), len(spans) * _SPAN_BYTES, "traces"))
 
     def export_profiles(self, batch: Batch[Profile]) -> None:
         """Queue profiles."""
         if self._profiles is not None:
             samples = sum(len(profile.samples) for profile in batch.items)
-            self._sender.submit(Payload(partial(self._profiles, list(batch.items)), samples, samples * _SAMPLE_BYTES))
+            call = partial(self._profiles, list(batch.items))
+            self._sender.submit(Payload(call, samples, samples * _SAMPLE_BYTES, "profiles"))
 
 
 class _Calls:
@@ -70,7 +73,8 @@ class _Calls:
         except PartlyRejected as error:
             return Accepted(error.points, one_line(without_credentials(str(error))))
         except Exception as error:  # noqa: BLE001 - it is another program's
-            return Refused(one_line(without_credentials(f"{type(error).__name__}: {error}")), retryable=False)
+            reason = one_line(without_credentials(f"{type(error).__name__}: {error}"))
+            return Refused(reason, retryable=False, error_type=type(error).__qualname__)
         return Accepted()
 
     def close(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from ..signals import Signal
 from ..supervision import Worker
 from . import PipelineExporter
 from .delivery.sender import Sender, Transport
 from .delivery.settings import RetrySettings
-from .delivery.statistics import ExporterStats
+from .delivery.statistics import ExporterStats, Operation, Outcomes
 
 Body = TypeVar("Body")
 
@@ -17,12 +19,24 @@ class QueuedExporter(PipelineExporter, Generic[Body]):
     """Delivers in order; what fails is not tried again, unless the object does so by itself."""
 
     def __init__(
-        self, name: str, transport: Transport[Body], *, timeout_s: float, queue_size: int, shown: str = ""
+        self,
+        name: str,
+        transport: Transport[Body],
+        *,
+        timeout_s: float,
+        queue_size: int,
+        shown: str = "",
+        signal: Signal = "metrics",
     ) -> None:
-        """The log calls the exporter as it is `shown`, or by its name."""
+        """The log calls the exporter as it is `shown`, or by its name; `signal` is that of payloads that do not say theirs."""
         super().__init__(name)
         self._sender = Sender(
-            shown or name, transport, timeout_s=timeout_s, retry=RetrySettings(enabled=False), queue_size=queue_size
+            shown or name,
+            transport,
+            timeout_s=timeout_s,
+            retry=RetrySettings(enabled=False),
+            queue_size=queue_size,
+            signal=signal,
         )
 
     def shutdown(self, timeout_s: float) -> None:
@@ -39,6 +53,12 @@ class QueuedExporter(PipelineExporter, Generic[Body]):
 
     def stats(self) -> ExporterStats:
         return self._sender.stats()
+
+    def outcomes(self) -> Outcomes:
+        return self._sender.outcomes()
+
+    def take_operations(self) -> Iterator[Operation]:
+        return self._sender.take_operations()
 
     def workers(self) -> list[Worker]:
         return [self._sender.worker]

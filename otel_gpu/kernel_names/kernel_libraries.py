@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ..address_spans import MAX_ADDRESS
 from ..errors import OtelGpuError
@@ -22,6 +25,18 @@ _log = logging.getLogger(__name__)
 _CACHE_KIND = "stub-map"
 _NOTHING = StubMap()
 _NOT_NAMED = NamedStubs("")
+_OUTLINE_S = 10.0
+"""How long a file is taken for what it was: many programs that map the same ones come at once, and it may be written anew."""
+_MAX_OUTLINES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a mapped file was, and when."""
+
+    id: FileId
+    outline: Outline
+    at: float
 
 
 class _LostError(OtelGpuError):
@@ -37,6 +52,8 @@ class KernelLibraries:
         self._cache = cache
         self._before_reading = before_reading
         self._known: dict[FileId, StubMap] = {}
+        self._seen: OrderedDict[tuple[tuple[int, int], int, bytes], _Seen] = OrderedDict()
+        """By device, inode and path."""
         self._lock = threading.Lock()
         self.unread = 0
         """Files whose kernels could not be read."""
@@ -46,9 +63,14 @@ class KernelLibraries:
 
         One that cannot be opened, or is no library, stands for itself alone and has none.
         """
-        unopened = []
-        for outcome in each(self._parsers, outlines, files, None, OUTLINES):
-            file = files[outcome.number]
+        unseen, unopened = [], []
+        for file in files:
+            if (seen := self._seen_lately(file)) is None:
+                unseen.append(file)
+            else:
+                yield self._placed(file, seen.id, seen.outline)
+        for outcome in each(self._parsers, outlines, unseen, None, OUTLINES):
+            file = unseen[outcome.number]
             if outcome.opened is None and outcome.error in GONE:
                 unopened.append(file)
             else:
@@ -58,16 +80,30 @@ class KernelLibraries:
             for outcome in each(self._parsers, outlines, [file.below(-1) for file in unopened], None, OUTLINES):
                 yield self._module(unopened[outcome.number], outcome)
 
-    def _module(self, file: MappedFile, outcome: Outcome[Outline]) -> Module:
-        opened = outcome.opened
-        name = os.path.basename(os.fsdecode(file.path))
-        found = None if outcome.answer is None else _placed(outcome.answer, file)
-        if found is None or outcome.answer is None or opened is None or opened.id is None:
-            return Module(file.start, file.end, file.start, name, _NOTHING, (file.start, file.end), file)
-        bias, extent = found
+    def _seen_lately(self, file: MappedFile) -> _Seen | None:
         with self._lock:
-            stubs = self._known.get(opened.id) if outcome.answer.has_device_code else _NOTHING
-        return Module(file.start, file.end, bias, name, stubs, extent, file, opened.id)
+            seen = self._seen.get(_key(file))
+        return None if seen is None or time.monotonic() - seen.at > _OUTLINE_S else seen
+
+    def _module(self, file: MappedFile, outcome: Outcome[Outline]) -> Module:
+        if outcome.answer is None or outcome.opened is None or (found := outcome.opened.id) is None:
+            return _alone(file)
+        # What was opened may be another file than the mapping's, where a process changes its mappings meanwhile.
+        if (found.device_numbers, found.inode) == (file.device, file.inode):
+            with self._lock:
+                self._seen[_key(file)] = _Seen(found, outcome.answer, time.monotonic())
+                self._seen.move_to_end(_key(file))
+                while len(self._seen) > _MAX_OUTLINES:
+                    self._seen.popitem(last=False)
+        return self._placed(file, found, outcome.answer)
+
+    def _placed(self, file: MappedFile, found: FileId, outline: Outline) -> Module:
+        if (place := _place(outline, file)) is None:
+            return _alone(file)
+        bias, extent = place
+        with self._lock:
+            stubs = self._known.get(found) if outline.has_device_code else _NOTHING
+        return Module(file.start, file.end, bias, _name(file), stubs, extent, file, found)
 
     def read(self, module: Module) -> StubMap:
         """Return the kernels of a module's file; none where they cannot be read, which is counted."""
@@ -111,7 +147,19 @@ class KernelLibraries:
             return opened.id, stubs
 
 
-def _placed(outline: Outline, file: MappedFile) -> tuple[int, tuple[int, int]] | None:
+def _key(file: MappedFile) -> tuple[tuple[int, int], int, bytes]:
+    return file.device, file.inode, file.path
+
+
+def _name(file: MappedFile) -> str:
+    return os.path.basename(os.fsdecode(file.path))
+
+
+def _alone(file: MappedFile) -> Module:
+    return Module(file.start, file.end, file.start, _name(file), _NOTHING, (file.start, file.end), file)
+
+
+def _place(outline: Outline, file: MappedFile) -> tuple[int, tuple[int, int]] | None:
     """Return a file's bias and its extent in the process; None where it has nothing at that place."""
     vaddr = outline.shape.code_vaddr(file.offset)
     if vaddr is None or not 0 <= outline.shape.base < outline.end < MAX_ADDRESS:

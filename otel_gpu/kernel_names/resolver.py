@@ -11,17 +11,19 @@ in the program's own records (records.py), for all such handles at once.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import struct
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import OtelGpuError, ProcessGoneError
-from ..process.mappings import executable_mappings
+from ..process.files import MappedFile
+from ..process.mappings import mappings_of_all
 from ..process.parsers import Parsers
 from ..program_id import ProgramId
 from ..supervision import Worker
@@ -40,8 +42,6 @@ from .stubs import StubMap
 _log = logging.getLogger(__name__)
 _MAX_QUEUE = 20_000
 """Launches of all programs that are to be looked at, or wait for a library or for records."""
-_ANY = 0
-"""In place of what tells programs of a process apart."""
 _MAX_BATCH = 1_000
 _QUIET_S = 0.2
 """How long no launch must have come before records are searched: what they are judged by should be known first."""
@@ -54,7 +54,8 @@ _IDLE_S = 5.0
 """How often it is looked whether a program's memory is held in vain."""
 _REMAP_S = 0.1
 """How often it is looked what is mapped, for pointers that are in no file yet."""
-_MAX_EXPECTED = 256
+_MAX_EXPECTED, _MAX_EXPECTED_OF_ONE = 65_536, 4_096
+"""Mapped files that are noted ahead, of all programs and of one; vLLM maps 700. Of one with more none are."""
 _MAX_WASTED_S = 30.0
 """How long files of one program may be read in vain before the others of it are not read any more."""
 _MAX_JUDGED = 8
@@ -76,35 +77,48 @@ class _Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """A process that may end before it can be seen what it had mapped."""
+    """A program that may end before it can be seen what it had mapped."""
 
-    pid: int
+    program: ProgramId
 
 
-_Item = Launch | HostPointer | _Judgement | _Expected
+_Work = Launch | HostPointer | _Judgement
 
 
 class KernelNameResolver:
     """Names kernels by their launches, in a thread of its own."""
 
-    def __init__(self, kernels: KernelTable, parsers: Parsers, cache: SymbolCache | None = None) -> None:
+    def __init__(
+        self,
+        kernels: KernelTable,
+        parsers: Parsers,
+        cache: SymbolCache | None = None,
+        runs: Callable[[ProgramId], bool] = lambda _program: True,
+        mapped_before: Callable[[ProgramId], Sequence[MappedFile]] = lambda _program: (),
+    ) -> None:
+        """Take how to ask whether a program `runs`, as its process may have become another one, and what it had `mapped_before`.
+
+        The latter is told of programs that were there before their probes.
+        """
         cache = cache or SymbolCache()
+        self._runs = runs
+        self._mapped_before = mapped_before
         self._kernels = kernels
         self._parsers = parsers
         self._driver = DriverNames(kernels, parsers, cache)
         self._libraries = KernelLibraries(parsers, cache, self._say_reading)
-        self._queue: FairQueue[_Item] = FairQueue(_MAX_QUEUE)
+        self._queue: FairQueue[_Work | _Expected] = FairQueue(_MAX_QUEUE)
         self._programs: dict[ProgramId, KnownProgram] = {}
         self._memories: dict[ProgramId, ProgramMemory] = {}
         self._held: OrderedDict[ProgramId, ProgramMemory] = OrderedDict()
         """Those that may be held by a child, the one that was asked last at the end."""
         self._waiting: dict[tuple[ProgramId, int], list[float]] = {}
-        self._batch: deque[_Item] = deque()
+        self._batch: deque[_Work] = deque()
         """What was taken from the queue and is to be looked at."""
         self._pointers: OrderedDict[ProgramId, list[HostPointer]] = OrderedDict()
         """Launches by host pointers, which files have names for."""
-        self._expected: OrderedDict[int, list[Module]] = OrderedDict()
-        """What processes had mapped when they were expected to launch."""
+        self._expected: OrderedDict[ProgramId, list[MappedFile]] = OrderedDict()
+        """What programs had mapped when they were expected to launch."""
         self._mapped_at: dict[ProgramId, float] = {}
         """When it was seen last what is mapped, for pointers that were in no file."""
         self._for_launcher: OrderedDict[ProgramId, list[Launch]] = OrderedDict()
@@ -151,9 +165,9 @@ class KernelNameResolver:
             self._done(key)
         self.worker.wake()
 
-    def expect(self, pid: int) -> None:
-        """Look at what a process has mapped: it may launch by host pointers, and have ended before these are looked up."""
-        if self._queue.put(ProgramId(pid, _ANY), _Expected(pid)):
+    def expect(self, program: ProgramId) -> None:
+        """Look at what a program has mapped: it may launch by host pointers, and have ended before these are looked up."""
+        if self._queue.put(program, _Expected(program)):
             self.worker.wake()
 
     def unloaded(self, program: ProgramId) -> None:
@@ -277,7 +291,7 @@ class KernelNameResolver:
             program = self._ended.popleft()
             self._programs.pop(program, None)
             self._mapped_at.pop(program, None)
-            self._expected.pop(program[0], None)
+            self._expected.pop(program, None)
             self._held.pop(program, None)
             if (memory := self._memories.pop(program, None)) is not None:
                 memory.close()
@@ -298,7 +312,14 @@ class KernelNameResolver:
 
     def _take(self) -> None:
         """Take what is in the queue now."""
-        self._batch.extend(self._queue.take(_MAX_BATCH))
+        expected: list[ProgramId] = []
+        for item in self._queue.take(_MAX_BATCH):
+            if isinstance(item, _Expected):
+                expected.append(item.program)
+            else:
+                self._batch.append(item)
+        if expected:
+            self._look_at_mapped(expected)
         launches = [item for item in self._batch if isinstance(item, Launch)]
         if launches:
             self._launched_at = time.monotonic()
@@ -318,11 +339,7 @@ class KernelNameResolver:
                 if launch.program == program:
                     known.note_caller(launch)
 
-    def _work_on(self, item: _Item) -> None:
-        if isinstance(item, _Expected):
-            self._look_at_mapped(item.pid)
-            self._queue.done(ProgramId(item.pid, _ANY))
-            return
+    def _work_on(self, item: _Work) -> None:
         if isinstance(item, HostPointer):
             self._pointers.setdefault(item.program, []).append(item)
             return
@@ -352,13 +369,20 @@ class KernelNameResolver:
             else:
                 waits.append(item)
 
-    def _look_at_mapped(self, pid: int) -> None:
+    def _look_at_mapped(self, programs: list[ProgramId]) -> None:
+        """Note what programs have mapped, of all together and without opening it: each may be about to end."""
+        by_pid = {program[0]: program for program in programs}
         try:
-            mapped = [file for file in executable_mappings(self._parsers, pid) if file.inode]
-            self._expected[pid] = list(self._libraries.modules(mapped))
+            for pid, mapped in mappings_of_all(self._parsers, list(by_pid)):
+                files = [file for file in mapped if file.inode]
+                if len(files) <= _MAX_EXPECTED_OF_ONE and self._runs(by_pid[pid]):
+                    self._expected[by_pid[pid]] = files
         except _FAILURES as e:
-            _log.debug("what process %d has mapped: %s", pid, e)
-        while len(self._expected) > _MAX_EXPECTED:
+            _log.debug("what processes %s have mapped: %s", list(by_pid), e)
+        finally:
+            for program in programs:
+                self._queue.done(program)
+        while sum(map(len, self._expected.values())) > _MAX_EXPECTED:
             self._expected.popitem(last=False)
 
     def _name_pointers(self) -> None:
@@ -413,7 +437,9 @@ class KernelNameResolver:
         known = self._programs.get(program)
         if self._is_named(launch) or known is None:
             return False
-        self._read_handles(program, known)
+        # Of one that has ended its stack still tells.
+        with contextlib.suppress(ProcessGoneError):
+            self._read_handles(program, known)
         if self._is_named(launch):
             return False
         name = told_by_stack(launch, known.modules)
@@ -478,15 +504,20 @@ class KernelNameResolver:
 
     def _refresh(self, program: ProgramId, known: KnownProgram) -> None:
         try:
-            known.map(self._memory(program).mapped(), self._libraries.modules)
+            mapped = self._memory(program).mapped()
         except ProcessGoneError:
-            if known.modules or program[0] not in self._expected:
+            mapped = self._expected.get(program) or [file for file in self._mapped_before(program) if file.inode]
+            if not mapped:
                 raise
-            known.modules = self._expected[program[0]]
+        else:
+            self._expected.pop(program, None)
+        known.map(mapped, self._libraries.modules)
 
     def _memory(self, program: ProgramId) -> ProgramMemory:
         """Return a program's memory, and let go of that which was asked longest ago where too many are held."""
         memory = self._memories.get(program)
+        if (memory is None or not memory.is_open) and not self._runs(program):
+            raise ProcessGoneError(f"process {program[0]} is gone, or runs another program by now")
         if memory is None:
             memory = self._memories[program] = ProgramMemory(self._parsers, program[0])
         self._held[program] = memory

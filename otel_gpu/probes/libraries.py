@@ -94,8 +94,12 @@ class ProbedLibraries:
             if postponed.descriptors > descriptors_left() - _SPARE_DESCRIPTORS:
                 continue
             with self._lock:
-                self._postponed.pop(postponed.library.id, None)
-            self.attach(postponed.library, postponed.file)
+                # While the others were probed the last program that used it may have ended.
+                is_used = self._postponed.get(postponed.library.id) is postponed
+                if is_used:
+                    del self._postponed[postponed.library.id]
+            if is_used:
+                self.attach(postponed.library, postponed.file)
 
     def detach(self, library: Library) -> None:
         """Take the probes of a library away that nobody uses any more."""

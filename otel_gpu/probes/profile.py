@@ -11,8 +11,8 @@ from ..signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,
     GPU_COPY,
-    GPU_INUSE_SPACE,
     GPU_LAUNCHES,
+    GPU_MEMORY_VIEWS,
     GPU_WAIT,
     OFF_CPU,
     ProfileType,
@@ -25,7 +25,9 @@ from .torch import torch_hooks
 LAUNCH, WAIT, COPY, ALLOC, FREE = "launch", "wait", "copy", "alloc", "free"
 
 CPU_PROGRAM = "profile_cpu"
-"""On the CPUs' timers."""
+"""On the CPUs' timers,"""
+CPU_OF_REQUESTS_PROGRAM = "profile_cpu_of_requests"
+"""or where requests are followed."""
 
 OFF_CPU_PROGRAMS = ("profile_switch", "profile_wakeup")
 """On the scheduler's tracepoints, not in a library."""
@@ -70,7 +72,7 @@ _NEEDED: dict[str, frozenset[str]] = {
     GPU_WAIT.name: frozenset({WAIT, COPY}),
     GPU_COPY.name: frozenset({COPY}),
     GPU_ALLOC_SPACE.name: frozenset({ALLOC}),
-    GPU_INUSE_SPACE.name: frozenset({ALLOC, FREE}),
+    **{view.name: frozenset({ALLOC, FREE}) for view in GPU_MEMORY_VIEWS},
 }
 
 
@@ -90,13 +92,13 @@ def hooks_for(types: Iterable[ProfileType], kind: LibraryKind) -> Iterator[Hook]
         yield dataclasses.replace(hook, **changes)  # type: ignore[arg-type]
 
 
-def programs_for(types: Sequence[ProfileType]) -> set[str]:
+def programs_for(types: Sequence[ProfileType], *, follows_requests: bool = False) -> set[str]:
     """Return the programs that profiles of these types need, in libraries and elsewhere."""
     names = {t.name for t in types}
     needed = programs_of(hook for kind in TABLES for hook in hooks_for(types, kind)) | programs_of(torch_hooks(types))
     needed |= {*END_PROGRAMS, RELEASE_PROGRAM}
     if CPU.name in names:
-        needed.add(CPU_PROGRAM)
+        needed.add(CPU_OF_REQUESTS_PROGRAM if follows_requests else CPU_PROGRAM)
     if OFF_CPU.name in names:
         needed |= {*OFF_CPU_PROGRAMS}
     if shows_gpu_time(types):

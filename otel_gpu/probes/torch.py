@@ -1,8 +1,7 @@
 """Where are PyTorch's backward pass and its tensors seen? Functions of its libraries, and the returns out of them.
 
-The functions throw: a return probe would leave an address on the stack that no C++ exception gets past, and the
-program would end with it. So a return is seen at the function's own `ret` instructions; a call that an exception
-ends is not seen to return.
+The functions throw, so a return is seen at the function's own `ret` instructions (`returns.py`); a call that an
+exception ends is not seen to return.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from os.path import basename
 import numpy as np
 
 from .. import abi
-from ..elf import EM_AARCH64, EM_X86_64, SHT_NOBITS, STT_FUNC, ElfFile, Symbol
+from ..elf import SHT_NOBITS, STT_FUNC, ElfFile, Symbol
 from ..signals.profiles import TENSOR_ALLOC_SPACE, TENSOR_INUSE_SPACE, ProfileType
 from .attach import PlannedProbe
+from .returns import ways_out
 from .sites import Cost, SiteRules, site_for_symbol
 
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
-_MAX_FUNCTION = 1 << 20
 _MAX_MATCHES = 16
 
 
@@ -101,7 +100,7 @@ def plan_torch(elf: ElfFile, name: str, hooks: Iterable[TorchHook], rules: SiteR
 
 def _plan(elf: ElfFile, symbol: Symbol, hook: TorchHook, rules: SiteRules) -> Iterator[PlannedProbe]:
     site = site_for_symbol(elf, symbol, rules)
-    returns = list(_returns(elf, symbol)) if hook.return_program and rules.allow_single_step else []
+    returns = list(ways_out(elf, symbol).returns) if hook.return_program and rules.allow_single_step else []
     reason = site.reason
     if hook.return_program and not returns:
         reason = "no return instruction in it can be probed"
@@ -125,22 +124,6 @@ def _plan(elf: ElfFile, symbol: Symbol, hook: TorchHook, rules: SiteRules) -> It
     yield PlannedProbe(
         symbol.name, hook.program, None, offset, site.instruction, site.offset, site.cost, hook.cookie, reason
     )
-
-
-def _returns(elf: ElfFile, symbol: Symbol) -> Iterator[int]:
-    """Yield the addresses of a function's return instructions."""
-    import capstone  # here, because an agent without targets need not carry its 10 MB
-
-    machines = {
-        EM_X86_64: (capstone.CS_ARCH_X86, capstone.CS_MODE_64),
-        EM_AARCH64: (capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM),
-    }
-    if elf.machine not in machines or not 0 < symbol.size <= _MAX_FUNCTION:
-        return
-    code = elf.read_vaddr(symbol.value, symbol.size)
-    for address, _size, mnemonic, _operands in capstone.Cs(*machines[elf.machine]).disasm_lite(code, symbol.value):
-        if mnemonic in ("ret", "retq"):
-            yield address
 
 
 def _matching(elf: ElfFile, pattern: bytes) -> Iterator[Symbol]:

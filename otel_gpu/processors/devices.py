@@ -1,4 +1,7 @@
-"""Which GPU was it? Measurements that know only a device's ordinal, or nothing of the only device, get its UUID and model."""
+"""Which GPU was it? Measurements that know only a device's ordinal, or nothing of the only device, get its UUID and model.
+
+The UUID is there twice, as OBI writes it and as series of hardware have it, so that these two can be joined.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from ..discovery.gpus import Gpu, ProcessDevices
 from ..signals.metrics import Attributes, AttributeValue, Measurement, Resource, attributes
 
 INDEX, MODEL, UUID = "cuda.device.index", "cuda.device.model", "cuda.device.uuid"
+HARDWARE_ID = "hw.id"
 
 
 class DeviceSource(Protocol):
@@ -71,6 +75,10 @@ def _completed(attrs: Attributes, devices: ProcessDevices) -> Attributes:
     return attributes({**known, INDEX: ordinal, **_description(gpu)})
 
 
+def identified(uuid: str) -> dict[str, AttributeValue | None]:
+    """Return the attributes that tell a GPU from all others: OBI writes its UUID without the prefix, DCGM with it."""
+    return {UUID: uuid.removeprefix("GPU-"), HARDWARE_ID: uuid}
+
+
 def _description(gpu: Gpu) -> dict[str, AttributeValue | None]:
-    # OBI writes the UUID without its prefix.
-    return {UUID: gpu.uuid.removeprefix("GPU-"), MODEL: gpu.model or None}
+    return {**identified(gpu.uuid), MODEL: gpu.model or None}

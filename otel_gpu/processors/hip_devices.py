@@ -41,6 +41,8 @@ class HipDeviceNames(Processor):
         known = dict(measurement.attributes)
         ordinal = known.get(DEVICE_INDEX)
         uuid = uuids.get(ordinal) if isinstance(ordinal, int) else None
-        return (
-            measurement if uuid is None else replace(measurement, attributes=attributes({**known, DEVICE_UUID: uuid}))
-        )
+        if uuid is None:
+            return measurement
+        # AMD's tools write it with the prefix, as NVIDIA's do.
+        named = attributes({**known, DEVICE_UUID: uuid, "hw.id": f"GPU-{uuid}"})
+        return replace(measurement, attributes=named)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from ..components import Processor
 from ..signals import cuda, hardware
 from ..signals.metrics import Attributes, Measurement, Resource, attributes
-from .devices import INDEX, MODEL, UUID
+from .devices import HARDWARE_ID, INDEX, MODEL, UUID, identified
 
 _ON_THE_GPU = ("device", "async", "virtual")
 """Types of memory that the driver counts for the process; managed memory moves, and is on the GPU in part."""
@@ -51,11 +51,10 @@ class UntrackedMemory(Processor):
         if known.get("cuda.memory.type") not in _ON_THE_GPU:
             return
         assert isinstance(m.value, int)
-        uuid = known.get(UUID)
-        key = None if uuid is None else _hardware_id(str(uuid))
+        key = None if (uuid := known.get(HARDWARE_ID)) is None else str(uuid)
         self._tracked.setdefault(m.resource, defaultdict(int))[key] += m.value
         if key is not None:
-            device = attributes({name: known.get(name) for name in (INDEX, MODEL, UUID)})
+            device = attributes({name: known.get(name) for name in (INDEX, MODEL, UUID, HARDWARE_ID)})
             self._devices.setdefault(m.resource, {})[key] = device
 
     def _untracked(self, resource: Resource, uuid: str) -> list[Measurement]:
@@ -63,10 +62,6 @@ class UntrackedMemory(Processor):
         if tracked.get(None):
             # Memory on a device that nobody knows: of which one's usage should it be taken off?
             return []
-        attrs = self._devices.get(resource, {}).get(uuid) or attributes({UUID: uuid.removeprefix("GPU-")})
+        attrs = self._devices.get(resource, {}).get(uuid) or attributes(identified(uuid))
         size_bytes = self._held[resource][uuid] - tracked.get(uuid, 0)
         return [Measurement(resource, cuda.MEMORY_UNTRACKED, attrs, size_bytes)]
-
-
-def _hardware_id(uuid: str) -> str:
-    return uuid if uuid.startswith("MIG-") else f"GPU-{uuid}"

@@ -22,4 +22,4 @@ def read_losses(table: BpfMap) -> dict[Loss, int]:
 def loss_readings(losses: Mapping[Loss, int], prefix: str = "") -> Iterator[SelfReading]:
     """Yield counts of losses as what a receiver measured of itself; `prefix` tells those of its object from others'."""
     for loss, count in losses.items():
-        yield SelfReading(self_metrics.EVENTS_LOST, count, {"event": f"{prefix}{loss.name.lower()}"})
+        yield SelfReading(self_metrics.EVENTS_LOST, count, {"otel_gpu.event": f"{prefix}{loss.name.lower()}"})

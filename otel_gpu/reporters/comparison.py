@@ -8,6 +8,7 @@ everything is compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from ..signals.frame_names import file_name, kind_of, label
@@ -22,6 +23,8 @@ class Detail(NamedTuple):
 
     kinds: bool
     files: bool
+    paths: bool
+    """Of files, not only their last parts."""
     lines: bool
     addresses: bool
     """And what they are addresses in: build ids and the like."""
@@ -44,6 +47,7 @@ def _detail(profiles: Sequence[Profile]) -> Detail:
     return Detail(
         kinds=any(frame.kind in _NAMED_KINDS for frame in frames),
         files=bool(mappings) or any(frame.filename for frame in frames),
+        paths=any("/" in frame.filename for frame in frames) or any("/" in mapping.path for mapping in mappings),
         lines=any(frame.line > 0 for frame in frames),
         addresses=any(frame.address for frame in frames),
         htlhashes=any(mapping.htlhash for mapping in mappings),
@@ -78,6 +82,7 @@ def _without_addresses(frame: Frame, common: Detail) -> Frame:
     place = ""
     if common.files:
         place = frame.filename or (file_name(frame.mapping) if frame.mapping is not None else "")
+        place = place if common.paths else PurePosixPath(place).name
     return _of_kind(frame, common)._replace(function=label(frame), filename=place, mapping=None, address=0)
 
 

@@ -7,7 +7,15 @@ import stat
 from collections.abc import Callable, Sequence
 
 from ..errors import ConfigError, OtelGpuError
-from ..signals.profiles import Profile, ProfileType, counterparts, difference, merge
+from ..signals.profiles import (
+    Profile,
+    ProfileType,
+    as_long_as,
+    counterparts,
+    difference,
+    is_by_rate,
+    merge,
+)
 from ..trusted_paths import open_directory, replace_file, try_out
 from .comparison import comparable
 
@@ -16,6 +24,7 @@ Path = str | os.PathLike[str]
 SUFFIXES = {
     ".pb.gz": "pprof",
     ".html": "flame graph",
+    ".svg": "flame graph as a picture",
     ".folded": "folded stacks",
     ".otlp.json": "OTLP/JSON",
     ".json": "speedscope",
@@ -82,8 +91,15 @@ def write_profile(profiles: Profile | Sequence[Profile], path: Path) -> tuple[Pr
     return _left_out(merged, chosen)
 
 
-def encode(profiles: Sequence[Profile], suffix: str) -> bytes:
-    """Return what a file with this suffix holds of profiles; of one type only where `holds_types` says so."""
+def encode(profiles: Sequence[Profile], suffix: str, *, lines: bool = False) -> bytes:
+    """Return what a file with this suffix holds of profiles; of one type only where `holds_types` says so.
+
+    With `lines` the frames of folded stacks have file and line; those of other formats have them anyway.
+    """
+    if lines and suffix == _OF_ONE_TYPE:
+        from .folded import encode_folded
+
+        return encode_folded(profiles, lines=True).encode()
     return _encoder(suffix)(profiles)
 
 
@@ -97,28 +113,52 @@ def write_difference(
 ) -> tuple[ProfileType, ...]:
     """Write how `after` differs from `before`; return the types that the format had no room for.
 
-    HTML and folded stacks hold both values, pprof and OTLP hold `after` minus `before`.
+    HTML and folded stacks hold both values, pprof and OTLP hold `after` minus `before`. Where one took longer and that
+    matters, HTML shows what happened in a second, and elsewhere `before` is what it had been, had it taken as long as `after`.
     """
     old, new = comparable(
         [before] if isinstance(before, Profile) else before, [after] if isinstance(after, Profile) else after
     )
-    suffix = check_suffix(path)
-    chosen = new
+    data = _encode_difference(old, new, check_suffix(path))
+    replace_with(path, data)
+    return _left_out(new, _of_first_type(new) if check_suffix(path) == _OF_ONE_TYPE else new)
+
+
+def check_difference(suffix: str) -> None:
+    """Raise ConfigError where a format cannot show a difference."""
+    if suffix == ".json":
+        raise ConfigError("speedscope cannot show a difference; end the file's name in .html, .svg, .folded or .pb.gz")
+
+
+def encode_difference(before: Sequence[Profile], after: Sequence[Profile], suffix: str) -> bytes:
+    """Return what a file with this suffix holds of how `after` differs from `before`; see `write_difference`."""
+    return _encode_difference(*comparable(before, after), suffix)
+
+
+def _encode_difference(old: list[Profile], new: list[Profile], suffix: str) -> bytes:
+    check_difference(suffix)
+    pairs = [(_of_same_length(*pair), pair[1]) for pair in counterparts(old, new)]
     if suffix == ".html":
         from .html import encode_html_difference
 
-        data = encode_html_difference(old, new).encode()
-    elif suffix == _OF_ONE_TYPE:
+        return encode_html_difference(old, new).encode()
+    if suffix == ".svg":
+        from .svg import encode_svg_difference
+
+        return encode_svg_difference(old, new).encode()
+    if suffix == _OF_ONE_TYPE:
         from .folded import encode_folded_difference
 
         chosen = _of_first_type(new)
-        data = encode_folded_difference([p for p in old if p.type.name == chosen[0].type.name], chosen).encode()
-    elif suffix == ".json":
-        raise ConfigError("speedscope cannot show a difference; end the file's name in .html, .folded or .pb.gz")
-    else:
-        data = encode([difference(*pair) for pair in counterparts(old, new)], suffix)
-    replace_with(path, data)
-    return _left_out(new, chosen)
+        scaled = [earlier for earlier, _ in pairs if earlier is not None and earlier.type.name == chosen[0].type.name]
+        return encode_folded_difference(scaled, chosen).encode()
+    return encode([difference(*pair) for pair in pairs], suffix)
+
+
+def _of_same_length(before: Profile | None, after: Profile | None) -> Profile | None:
+    if before is None or after is None or not is_by_rate(before, after):
+        return before
+    return as_long_as(before, after)
 
 
 def _of_first_type(profiles: list[Profile]) -> list[Profile]:
@@ -141,6 +181,10 @@ def _encoder(suffix: str) -> Callable[[Sequence[Profile]], bytes]:
         from ..exporters.wire.request_json import to_json
 
         return lambda profiles: (to_json(encode_profiles(profiles)) + "\n").encode()
+    if suffix == ".svg":
+        from .svg import encode_svg
+
+        return lambda profiles: encode_svg(profiles).encode()
     if suffix == ".html":
         from .html import encode_html
 

@@ -1,16 +1,18 @@
 """How do profiles look as folded stacks? A line each: `root;caller;leaf value`, what flame graph tools read and write.
 
-What is read of them has names alone; of what type the values are is for the reader to say.
+What is read of them has names alone, or also files and lines where frames are written as py-spy does, `function (file:line)`; of
+what type the values are is for the reader to say.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
-from ..signals.frame_names import distinct_process_names, kind_of, label
+from ..signals.frame_names import clean, distinct_process_names, file_name, kind_of, label
 from ..signals.metrics import Resource
-from ..signals.profiles import Frame, FrameKind, Profile, ProfileBuilder, ProfileType
+from ..signals.profiles import FileMapping, Frame, FrameKind, Profile, ProfileBuilder, ProfileType
 from .tables import FrameBudget
 
 UNKNOWN = ProfileType(
@@ -18,15 +20,19 @@ UNKNOWN = ProfileType(
 )
 _NO_STACK = "[no stack]"
 _LINE = re.compile(r"(.+?)\s+(-?[0-9]{1,18})(?:\.[0-9]*)?")
+_WITH_PLACE = re.compile(r"(.+) \(([^():]+)(?::([0-9]{1,9}))?\)")
 _TWO_VALUES = re.compile(r".+\s[0-9]+\s+[0-9]+")
 
 _ANNOTATIONS = {FrameKind.KERNEL: "_[k]"}
 """Suffixes that flamegraph.pl and its kin colour by."""
 
 
-def encode_folded(profiles: Sequence[Profile]) -> str:
-    """Fold profiles of one type; processes, when there are several, become the outermost frame."""
-    return "".join(f"{stack} {value}\n" for stack, value in _fold(profiles).items() if value)
+def encode_folded(profiles: Sequence[Profile], *, lines: bool = False) -> str:
+    """Fold profiles of one type; processes, when there are several, become the outermost frame.
+
+    With `lines` a frame is `function (file:line)`, and what of it is known; else a function's lines are one.
+    """
+    return "".join(f"{stack} {value}\n" for stack, value in _fold(profiles, lines=lines).items() if value)
 
 
 def encode_folded_difference(before: Sequence[Profile], after: Sequence[Profile]) -> str:
@@ -57,10 +63,25 @@ def _frame(name: str) -> Frame:
     for kind, annotation in _ANNOTATIONS.items():
         if name.endswith(annotation):
             return Frame(kind, name.removesuffix(annotation))
-    return Frame(kind_of(name), name)
+    placed = _WITH_PLACE.fullmatch(name)
+    if placed is None:
+        return Frame(kind_of(name), name)
+    if placed[3] is None:
+        return Frame(FrameKind.NATIVE, placed[1], mapping=FileMapping(placed[2]))
+    return Frame(kind_of(placed[1]), placed[1], placed[2], int(placed[3]))
 
 
-def _fold(profiles: Sequence[Profile]) -> dict[str, int]:
+def _with_place(frame: Frame) -> str:
+    name = label(frame)
+    if frame.filename:
+        file = clean(PurePosixPath(frame.filename).name or frame.filename)
+        return f"{name} ({file}:{frame.line})" if frame.line > 0 else f"{name} ({file})"
+    if frame.mapping is not None and frame.mapping.path:
+        return f"{name} ({file_name(frame.mapping)})"
+    return name
+
+
+def _fold(profiles: Sequence[Profile], *, lines: bool = False) -> dict[str, int]:
     names = distinct_process_names(list(profiles))
     names_of_frames: dict[Frame, str] = {}
     folded: dict[str, int] = {}
@@ -71,7 +92,9 @@ def _fold(profiles: Sequence[Profile]) -> dict[str, int]:
             for frame in reversed(sample.stack):
                 name = names_of_frames.get(frame)
                 if name is None:
-                    name = names_of_frames[frame] = _escape(label(frame)) + _ANNOTATIONS.get(frame.kind, "")
+                    name = names_of_frames[frame] = _escape(
+                        (_with_place if lines else label)(frame)
+                    ) + _ANNOTATIONS.get(frame.kind, "")
                 parts.append(name)
             line = ";".join(parts) or _NO_STACK
             folded[line] = folded.get(line, 0) + sample.value

@@ -26,6 +26,7 @@ from ..signals.profiles import (
     ProfileType,
     Stack,
     counterparts,
+    is_by_rate,
 )
 from .flame_tree import MAX_NODES, FlameTree, flame_tree, top_lines
 from .tables import FrameBudget, entry
@@ -56,6 +57,15 @@ def encode_html_difference(before: Sequence[Profile], after: Sequence[Profile]) 
         assert present is not None
         page.add([old, new], names[present.resource])
     return page.render()
+
+
+def page_data(recordings: Sequence[Profile | None]) -> dict[str, Any]:
+    """Return what the page draws of one recording, or of how a second one differs from it; of none at all an empty page."""
+    page = _Page()
+    present = [recording for recording in recordings if recording is not None]
+    if present:
+        page.add(recordings, distinct_process_names(present)[present[-1].resource])
+    return page.data()
 
 
 def decode_html(data: bytes) -> list[Profile]:
@@ -139,6 +149,7 @@ class _Page:
         last = present[-1]
         tree = flame_tree(recordings)
         kind = last.type
+        by_rate = len(recordings) > 1 and is_by_rate(recordings[0], recordings[1])
         self._graphs.append(
             {
                 "title": clean(kind.title),
@@ -153,7 +164,8 @@ class _Page:
                 "stacks": [len(p.samples) if p else 0 for p in recordings],
                 "truncated": [p.truncated if p else 0 for p in recordings],
                 "durations": [p.duration_ns if p else 0 for p in recordings],
-                "notes": _notes(tree, present),
+                "perSecond": by_rate,
+                "notes": _notes(tree, present, by_rate=by_rate),
                 "columns": self._columns(tree, len(recordings)),
             }
         )
@@ -172,35 +184,38 @@ class _Page:
     def _string(self, text: str) -> int:
         return self._strings.setdefault(text, len(self._strings))
 
-    def render(self) -> str:
-        """Return the page."""
-        data = {
+    def data(self) -> dict[str, Any]:
+        """Return what the page's script reads."""
+        return {
             "strings": list(self._strings),
             "kinds": _KINDS,
             "processes": [[[clean(k), clean(str(v))] for k, v in r.attributes] for r in self._processes],
             "graphs": self._graphs,
         }
+
+    def render(self) -> str:
+        """Return the page."""
         first = self._graphs[0] if self._graphs else {"title": "Nothing recorded", "process": "otel-gpu"}
         parts = {
             "title": html.escape(f"{first['title']} · {first['process']} · otel-gpu"),
             "style": _asset("flame_graph.css"),
             "library": _asset("d3-flame-graph.min.js"),
             "script": _asset("flame_graph.js"),
-            "data": json.dumps(data, separators=(",", ":")).translate(_UNSAFE_IN_SCRIPT),
+            "data": json.dumps(self.data(), separators=(",", ":")).translate(_UNSAFE_IN_SCRIPT),
         }
         # One pass, so that a part which holds a placeholder's text is left as it is.
         return re.sub("@(" + "|".join(parts) + ")@", lambda m: parts[m[1]], _asset("flame_graph.html"))
 
 
-def _notes(tree: FlameTree, recordings: Sequence[Profile]) -> list[str]:
+def _notes(tree: FlameTree, recordings: Sequence[Profile], *, by_rate: bool) -> list[str]:
     notes = []
     if tree.left_out:
         notes.append(f"{tree.left_out:,} frames too narrow to see are not drawn; their callers' totals include them.")
     if tree.negative:
         notes.append(f"Values below zero, {tree.negative:,} in all, are not drawn.")
-    if len({round(p.duration_ns / 1e9) for p in recordings}) > 1:
+    if by_rate:
         lengths = " and ".join(f"{p.duration_ns / 1e9:.1f} s" for p in recordings)
-        notes.append(f"The recordings differ in length: {lengths}; values are not scaled.")
+        notes.append(f"The recordings differ in length, {lengths}: values are those of a second.")
     return notes
 
 

@@ -11,7 +11,14 @@ from ..errors import ConfigError
 from ..signals.profiles import Profile, ProfileType, merge
 from .files import check_output, check_suffix, encode, holds_types, replace_with
 
-FORMATS = {"html": ".html", "pprof": ".pb.gz", "folded": ".folded", "speedscope": ".json", "otlp": ".otlp.json"}
+FORMATS = {
+    "html": ".html",
+    "svg": ".svg",
+    "pprof": ".pb.gz",
+    "folded": ".folded",
+    "speedscope": ".json",
+    "otlp": ".otlp.json",
+}
 """The formats by name, and the suffix of each."""
 _BINARY = frozenset({".pb.gz"})
 STANDARD_OUTPUT = "-"
@@ -31,16 +38,19 @@ class Output:
     """Of the file; STANDARD_OUTPUT for none."""
     suffix: str
     """Which says the format."""
+    lines: bool = False
+    """Of folded stacks: each frame has its file and line."""
 
     @classmethod
-    def asked(cls, name: str, format: str | None = None) -> Output:
+    def asked(cls, name: str, format: str | None = None, *, lines: bool = False) -> Output:
         """Return the place of this name; its suffix says the format, unless one is given. ConfigError where neither does.
 
         The standard output is given folded stacks where nothing is said.
         """
-        if format is not None:
-            return cls(name, FORMATS[format])
-        return cls(name, ".folded" if name == STANDARD_OUTPUT else check_suffix(name))
+        suffix = FORMATS.get(format or "") or (".folded" if name == STANDARD_OUTPUT else check_suffix(name))
+        if lines and suffix != ".folded":
+            raise ConfigError("--lines is about folded stacks: leave it out, or write to a file that ends in .folded")
+        return cls(name, suffix, lines)
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -71,18 +81,29 @@ class Output:
         merged = sorted(merge(profiles), key=in_order(order))
         types = tuple(dict.fromkeys(p.type for p in merged))
         if self.name == STANDARD_OUTPUT:
-            sys.stdout.buffer.write(encode(merged, self.suffix))
-            sys.stdout.buffer.flush()
+            self.put(self._encode(merged))
             return []
         if holds_types(self.suffix) or len(types) < 2:
-            replace_with(self.name, encode(merged, self.suffix))
+            self.put(self._encode(merged))
             return [(self.name, types)]
         written: list[tuple[str, tuple[ProfileType, ...]]] = []
         for kind in types:
             name = self._name_for(kind, is_first=not written)
-            replace_with(name, encode([p for p in merged if p.type == kind], self.suffix))
+            replace_with(name, self._encode([p for p in merged if p.type == kind]))
             written.append((name, (kind,)))
         return written
+
+    def put(self, data: bytes) -> str:
+        """Write a file, or to the standard output; return the file's name. OtelGpuError where that cannot be."""
+        if self.name != STANDARD_OUTPUT:
+            replace_with(self.name, data)
+            return self.name
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return ""
+
+    def _encode(self, profiles: Sequence[Profile]) -> bytes:
+        return encode(profiles, self.suffix, lines=self.lines)
 
     def _name_for(self, kind: ProfileType, *, is_first: bool) -> str:
         """Return the name of the file for one type: the first has the one that was asked for."""

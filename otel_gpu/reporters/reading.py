@@ -59,8 +59,10 @@ def read_profiles(path: str | os.PathLike[str], type_of_folded: ProfileType | No
 
 def _decoder(name: str, type_of_folded: ProfileType | None) -> Callable[[bytes], list[Profile]]:
     """Return the decoder of a suffix; imported here because each brings its own libraries."""
-    if name.endswith((".otlp.json", ".jsonl")):
+    if name.endswith(".otlp.json"):
         return _from_otlp_json
+    if name.endswith(".jsonl"):
+        return _from_growing_lines
     if name.endswith((".pb.gz", ".pprof")):
         return _from_pprof
     if name.endswith(".folded"):
@@ -94,8 +96,20 @@ def _from_otlp_json(data: bytes) -> list[Profile]:
             continue
         document = json.loads(line, object_hook=_with_base64_ids)
         request = json_format.ParseDict(document, ExportProfilesServiceRequest(), ignore_unknown_fields=True)
-        profiles += _from_otlp(request)
+        profiles += from_otlp(request)
     return profiles
+
+
+def _from_growing_lines(data: bytes) -> list[Profile]:
+    """Read a file that a running agent may append to; a last line that is not written to its end yet is left out."""
+    end = data.rfind(b"\n") + 1
+    try:
+        json.loads(data[end:] or b"{}")
+    except ValueError:
+        if not end:
+            raise
+        data = data[:end]
+    return _from_otlp_json(data)
 
 
 def _with_base64_ids(node: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +119,8 @@ def _with_base64_ids(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _from_otlp(request: Any) -> list[Profile]:
+def from_otlp(request: Any) -> list[Profile]:
+    """Return the profiles of an export request; ValueError for what points nowhere."""
     d = request.dictionary
     strings = d.string_table
     tables = _OtlpTables(d)
@@ -128,7 +143,8 @@ def _from_otlp(request: Any) -> list[Profile]:
                     link = entry(d.link_table, sample.link_index) if sample.link_index else None
                     builder.add(
                         stack,
-                        sum(sample.values),
+                        # A sample without values is one event at each of its times.
+                        sum(sample.values) if sample.values else len(sample.timestamps_unix_nano),
                         attributes(tables.attributes(sample.attribute_indices)),
                         SpanLink(link.trace_id, link.span_id) if link is not None else None,
                     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import heap
 from ..components.processors import Processor
-from ..components.receivers import GivesMetrics, GivesProfiles, GivesSpans
+from ..components.receivers import GivesMetrics, GivesProfiles, GivesSpans, SelfMeasuring
 from ..config.factories import processor_factory
 from ..config.model import Config
 from ..config.settings import Pipeline as PipelineSettings
@@ -24,7 +24,7 @@ from ..exporters import PipelineExporter
 from ..exporters.fan_out import FanOut, profiles_to, spans_to
 from ..exporters.objects import check
 from ..signals import Signal, self_metrics
-from ..signals.metrics import Point, SelfReading
+from ..signals.metrics import AttributeValue, Point, SelfReading, added_up
 from ..supervision import Component, Health, Worker
 from .batches import Batches, BatchPipeline, Item, Reader
 from .durations import Durations
@@ -54,6 +54,11 @@ _TRIM_S = 10.0
 """How often memory is given back at the most: it takes a few milliseconds."""
 _LOOK_S = 1.0
 """How often chosen processes are looked for."""
+_READER: dict[str, AttributeValue] = {
+    "otel.component.name": "periodic_metric_reader/0",
+    "otel.component.type": "periodic_metric_reader",
+}
+"""What collects, as the conventions for SDKs call it."""
 _EXIT_COLLECT_S = 0.25
 """How soon after a process has ended its last counts are read, at the most often."""
 
@@ -84,13 +89,16 @@ class Agent:
             selection=Selection(config.discovery.include, config.discovery.exclude),
             readings=self._readings,
             health=self.health,
+            kubernetes=config.discovery.kubernetes if config.needs_pods else None,
         )
         self._exporters: Exporters | None = None
         self._graph: Graph | None = None
         self._durations = Durations()
+        self._measuring: list[SelfMeasuring] = []
         self._lateness = Lateness(partial(self._durations.note, self_metrics.ATTACH_DELAY))
         self._health_checks: list[HealthCheck] = []
         self._is_observing = False
+        self._delivered_nothing = False
         self._exited = threading.Event()
         self._finished = threading.Event()
         self._next_export = math.inf
@@ -134,6 +142,9 @@ class Agent:
         self._is_observing = True
         chosen = "1 process" if len(self._pids) == 1 else f"{len(self._pids)} processes"
         _log.info("observing %s", chosen if self._pids else "every GPU process of this host")
+        if older := self._lateness.older:
+            which = "1 of them was" if older == 1 else f"{older} of them were"
+            _log.info("%s there before: what was called until now is in no count", which)
 
     def _build(self, exporters: Exporters) -> Graph:
         """Make the pipelines of every signal."""
@@ -151,6 +162,7 @@ class Agent:
             [self._metrics_pipeline(p, exporters) for p in self._config.pipelines_of("metrics")],
             batches=batches,
             completed_by=self._observation.completed_by,
+            is_selected=self._observation.processes.identities.is_selected,
         )
 
     def _metrics_pipeline(self, asked: PipelineSettings, exporters: Exporters) -> Pipeline:
@@ -175,7 +187,7 @@ class Agent:
         pipelines = [
             BatchPipeline(
                 asked.receivers,
-                [_selected, *(method(processor) for processor in self._processors(asked, signal))],
+                [self._selected, *(method(processor) for processor in self._processors(asked, signal))],
                 to(exporters.of(signal, asked.exporters), component).export,
             )
             for asked in self._config.pipelines_of(signal)
@@ -183,12 +195,19 @@ class Agent:
         return Batches(component, readers, pipelines)
 
     def _processors(self, asked: PipelineSettings, signal: Signal) -> list[Processor]:
-        return [
+        made = [
             processor_factory(component).create(
                 self._observation.processor_context(component, signal), self._config.processors[component]
             )
             for component in asked.processors
         ]
+        self._measuring += [processor for processor in made if isinstance(processor, SelfMeasuring)]
+        return made
+
+    def _selected(self, items: list[Any]) -> list[Any]:
+        """Return the spans, or the profiles, of whom the operator wants to hear."""
+        is_selected = self._observation.processes.identities.is_selected
+        return [item for item in items if is_selected(item.resource)]
 
     def _start_health_checks(self) -> None:
         if not self._config.extensions:
@@ -212,6 +231,15 @@ class Agent:
     def is_ready(self) -> bool:
         """Say whether what chosen processes do first can be taken in whole."""
         return self._observation.is_ready()
+
+    def without_gpu(self) -> list[int]:
+        """Return which of the chosen processes use no GPU as yet: they have mapped no library of its driver."""
+        return [pid for pid in self._pids if is_alive(pid) and self._observation.processes.current(pid) is None]
+
+    @property
+    def delivered_nothing(self) -> bool:
+        """Whether there was something to deliver, and nobody took any of it; known once it is stopped."""
+        return self._delivered_nothing
 
     def health(self) -> list[Health]:
         """Say of every part how it is."""
@@ -242,6 +270,9 @@ class Agent:
             ending.attempt("the last spans and profiles", partial(graph.export_batches, last=True))
         if self._exporters is not None:
             ending.attempt_within("export", self._exporters.shutdown, keep_s=_RELEASE_S)
+            stats = list(self._exporters.stats().values())
+            lost = sum(s.failed_points + s.rejected_points + s.dropped_points + s.queued_points for s in stats)
+            self._delivered_nothing = lost > 0 and not any(s.sent_points for s in stats)
         observation.release(ending)
         while self._health_checks:
             ending.release("the health check is", self._health_checks.pop().close)
@@ -292,9 +323,9 @@ class Agent:
         if not graph.collect([p.resource for p in ended]):
             # What could not be read may be theirs: they are done with when it was.
             ended = []
-        self._durations.note(self_metrics.COLLECT_DURATION, time.perf_counter() - began)
+        self._durations.note(self_metrics.COLLECTION_DURATION, time.perf_counter() - began, **_READER)
         for name, seconds in graph.take_durations():
-            self._durations.note(self_metrics.EXPORT_DURATION, seconds, **{"otel.component.name": name})
+            self._durations.note(self_metrics.HANDOVER_DURATION, seconds, **{"otel.component.name": name})
         for process in ended:
             processes.forget(process)
         # Much of what was there at the start, or of those who have ended, is freed by now.
@@ -307,19 +338,9 @@ class Agent:
             self._finished.set()
 
     def _readings(self) -> Iterator[SelfReading]:
-        """Yield what the agent measures beside its receivers: its exporters, and how long it took."""
-        for name, stats in self._exporters.stats().items() if self._exporters is not None else ():
-            for outcome, points in (
-                ("sent", stats.sent_points),
-                ("failed", stats.failed_points),
-                ("rejected", stats.rejected_points),
-                ("dropped", stats.dropped_points),
-            ):
-                attrs = {"otel.component.name": name, "outcome": outcome}
-                yield SelfReading(self_metrics.EXPORT_POINTS, points, attrs)
+        """Yield what the agent measures beside its receivers: its exporters, how long it took, and what processors do."""
+        if self._exporters is not None:
+            yield from self._exporters.readings()
         yield from self._durations.readings()
-
-
-def _selected(items: list[Any]) -> list[Any]:
-    """Return the spans, or the profiles, of whom the operator wants to hear."""
-    return [item for item in items if item.resource.is_selected]
+        yield from self._lateness.readings()
+        yield from added_up(reading for processor in self._measuring for reading in processor.readings())

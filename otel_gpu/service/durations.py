@@ -20,7 +20,7 @@ class Durations:
 
     def note(self, metric: MetricSpec, seconds: float, **attrs: AttributeValue) -> None:
         """Note how long something took; from any thread."""
-        self._noted.append(SelfReading(metric, _one_duration(seconds), attrs))
+        self._noted.append(SelfReading(metric, one_duration(seconds), attrs))
 
     def readings(self) -> Iterator[SelfReading]:
         """Yield what was noted since the last call."""
@@ -28,7 +28,7 @@ class Durations:
             yield self._noted.popleft()
 
 
-def _one_duration(seconds: float) -> Buckets:
+def one_duration(seconds: float) -> Buckets:
     """Return a histogram of one value, in OTLP's scale-0 buckets."""
     if seconds <= 0:
         return Buckets(zero_count=1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..components import ExporterContext
@@ -14,7 +15,10 @@ from ..errors import ConfigError
 from ..exporters import ExporterStats, PipelineExporter
 from ..exporters.objects import wrapped, wrapped_one
 from ..signals import SIGNALS, Signal
+from ..signals.metrics import Attributes, AttributeValue, MetricSpec, SelfReading, attributes
+from ..signals.self_metrics import EXPORTED, INFLIGHT, OPERATION_DURATION
 from ..supervision import Component, Health
+from .durations import one_duration
 
 _GRACE_S = 1.0
 """How much longer an exporter is waited for, to count what it could not deliver."""
@@ -35,6 +39,33 @@ class Exporters:
 
     def _all(self) -> list[PipelineExporter]:
         return _unique([*(one for by_id in self.by_signal.values() for one in by_id.values()), *self.objects])
+
+    def readings(self) -> Iterator[SelfReading]:
+        """Yield what became of the points, and how long that took, by OpenTelemetry's conventions for SDKs."""
+        totals: Counter[tuple[MetricSpec, Attributes]] = Counter()
+        for exporter in self._all():
+            outcomes = exporter.outcomes()
+            for signal in self._signals(exporter):
+                who = attributes(_named(exporter, signal))
+                totals[EXPORTED[signal], who] += outcomes.exported.get((signal, ""), 0)
+                totals[INFLIGHT[signal], who] += outcomes.inflight.get(signal, 0)
+            for (signal, why), points in outcomes.exported.items():
+                if why:
+                    totals[EXPORTED[signal], attributes({**_named(exporter, signal), "error.type": why})] += points
+            for operation in exporter.take_operations():
+                about = {
+                    **_named(exporter, operation.signal),
+                    **({"error.type": why} if (why := operation.error_type) else {}),
+                }
+                yield SelfReading(OPERATION_DURATION, one_duration(operation.duration_s), about)
+        for (metric, attrs), value in totals.items():
+            yield SelfReading(metric, value, dict(attrs))
+
+    def _signals(self, exporter: PipelineExporter) -> list[Signal]:
+        """Return the signals for which an exporter is used."""
+        if any(exporter is one for one in self.objects):
+            return [signal for signal in SIGNALS if signal in exporter.takes]
+        return [signal for signal in SIGNALS if any(exporter is one for one in self.by_signal[signal].values())]
 
     def stats(self) -> dict[str, ExporterStats]:
         """Return what became of the points, by the exporter's id."""
@@ -106,6 +137,10 @@ class _Made:
         exporter = wrapped_one(made, component, is_ours=True)
         self._made.append((component, settings, exporter))
         return exporter
+
+
+def _named(exporter: PipelineExporter, signal: Signal) -> dict[str, AttributeValue]:
+    return {"otel.component.name": exporter.name, "otel.component.type": exporter.component_type(signal)}
 
 
 def _unique(exporters: Iterable[PipelineExporter]) -> list[PipelineExporter]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ..components.processors import Processor
@@ -62,14 +63,17 @@ class Graph:
         batches: Sequence[Batches[Any]] = (),
         completed_by: Sequence[Processor] = (),
         timeline: Timeline | None = None,
+        is_selected: Callable[[Resource], bool] = attrgetter("is_selected"),
     ) -> None:
         """`receivers` are read in their order; each is a component of its own, by its name.
 
-        `batches` are the pipelines of other signals. What receivers measured is `completed_by` what only several of them know together, for every pipeline alike.
+        `batches` are the pipelines of other signals. What receivers measured is `completed_by` what only several of them know together, for every pipeline alike. `is_selected` says of whom
+        the operator wants to hear.
         """
         self._receivers = [(Component(name), name, receiver) for name, receiver in receivers.items()]
         self._batches = batches
         self._completed_by = completed_by
+        self._is_selected = is_selected
         self._processing = Component("processors")
         self._pipelines = [(pipeline, Lifetimes(pipeline.processors, self._processing)) for pipeline in pipelines]
         self._ended: dict[Resource, None] = {}
@@ -104,6 +108,9 @@ class Graph:
                 if isinstance(receiver, Preparing):
                     with component:
                         receiver.prepare()
+            with self._lock:
+                for _, lifetimes in self._pipelines:
+                    lifetimes.learn()
             unread = len(self._receivers)
             for component, name, receiver in self._receivers:
                 with component:
@@ -124,7 +131,7 @@ class Graph:
     def _take_in(self, receiver: str, measurements: list[Measurement]) -> None:
         # What completes them may need those of all programs, as a device's total does.
         completed = self._processed(self._completed_by, measurements)
-        measurements = [m for m in completed if m.resource.is_selected]
+        measurements = [m for m in completed if self._is_selected(m.resource)]
         for pipeline, lifetimes in self._pipelines:
             if receiver not in pipeline.receivers:
                 continue

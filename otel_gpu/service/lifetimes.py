@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..components.processors import ChangesResources, Processor
+from ..components.processors import ChangesResources, Learning, Processor
 from ..signals.metrics import Resource
 from ..supervision import Component
 
@@ -26,6 +26,10 @@ class Lifetimes:
         """Of each that leaves: those that were measured."""
         self._ended: dict[Resource, None] = {}
         """In their order."""
+        self._left: dict[Resource, None] = {}
+        """Those behind which nobody stands any more, since a processor has learnt more of who that is."""
+        self._known_before: list[tuple[int, tuple[Resource, ...]]] = []
+        """The ways that led there, and from which place on it is another now."""
 
     def note(self, resources: Iterable[Resource]) -> None:
         """Take in who has been measured; what is measured of the ended belongs to what they had."""
@@ -40,9 +44,29 @@ class Lifetimes:
         self._alive.get(self._way(resource)[-1], set()).discard(resource)
         self._ended[resource] = None
 
+    def learn(self) -> None:
+        """Have what is measured from now on be of what processors have learnt; what was measured stays where it is."""
+        for place, processor in enumerate(self._processors):
+            if not isinstance(processor, Learning):
+                continue
+            with self._component:
+                learnt = processor.learnt()
+                for resource in [one for one, way in self._ways.items() if way[place] in learnt]:
+                    if resource in self._ended:
+                        continue
+                    way = self._ways.pop(resource)
+                    leaving = way[-1]
+                    self._known_before.append((place + 1, way))
+                    alive = self._alive.get(leaving, set())
+                    alive.discard(resource)
+                    if not alive:
+                        self._alive.pop(leaving, None)
+                        self._left[leaving] = None
+
     def over(self) -> list[Resource]:
         """Return the resources of which no process is left."""
-        leaving = dict.fromkeys(self._way(resource)[-1] for resource in self._ended)
+        leaving = dict.fromkeys((*self._left, *(self._way(resource)[-1] for resource in self._ended)))
+        self._left.clear()
         return [resource for resource in leaving if not self._alive.get(resource)]
 
     def forget(self) -> Iterator[tuple[Processor, Resource]]:
@@ -55,6 +79,11 @@ class Lifetimes:
                     yield processor, seen[place]
             if not others:
                 self._alive.pop(leaving, None)
+        for first, way in self._known_before:
+            for place in range(first, len(self._processors)):
+                if all(other[place] != way[place] for other in self._ways.values()):
+                    yield self._processors[place], way[place]
+        self._known_before.clear()
         for resource in self._ended:
             self._ways.pop(resource, None)
         self._ended.clear()

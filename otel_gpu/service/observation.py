@@ -6,14 +6,17 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..components import Context, ProcessorContext
 from ..components.processors import Processor
 from ..components.receivers import LibraryReceiver, Receiver, SelfMeasuring, Supervised
 from ..config.factories import receiver_factory
 from ..config.settings import component_type
+from ..counting.request_spans import RequestSpans
 from ..counting.shared import Counting
+from ..discovery.descendants import descendants
+from ..discovery.followed import FollowedProcesses
 from ..discovery.libraries import Library
 from ..discovery.process_devices import DeviceTable
 from ..discovery.processes import Process, ProcessTable
@@ -21,6 +24,7 @@ from ..discovery.selection import EVERYTHING, Selection
 from ..discovery.watch import Watcher
 from ..errors import UnsupportedKernelError
 from ..memory_limit import table_share
+from ..pods.settings import KubernetesSettings
 from ..probes.counted import Counted
 from ..process.files import File, MappedFile
 from ..process.parsers import Parsers
@@ -33,6 +37,9 @@ from .ending import Ending
 from .identity import agent_resource, hardware_resource
 
 _log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from ..pods.pods import Pods
 
 Kind = TypeVar("Kind")
 OnAttached = Callable[[Process, Library, int | None, int], None]
@@ -53,6 +60,7 @@ class Observation:
         wanted: Mapping[str, object],
         *,
         pids: tuple[int, ...] = (),
+        follows_children: bool = False,
         resource_attributes: Mapping[str, str] = {},
         shared_attributes: Mapping[str, str] = {},
         selection: Selection = EVERYTHING,
@@ -60,16 +68,21 @@ class Observation:
         health: Callable[[], Iterable[Health]] = tuple,
         parsers: Parsers | None = None,
         counting: object | None = None,
+        kubernetes: KubernetesSettings | None = None,
     ) -> None:
         """`wanted` are settings of receivers by id; nothing is touched before `open`.
 
-        `pids` are the only processes to observe, and `selection` says which of them. The agent itself has
+        `pids` are the only processes to observe, with all that come of them where it `follows_children`, and `selection` says which of them. The agent itself has
         `resource_attributes`, whatever is observed has `shared_attributes`. `readings` and `health` tell of the parts around the receivers. `counting` are settings of the
-        receiver that counts for others, where it is not wanted itself.
+        receiver that counts for others, where it is not wanted itself. `kubernetes` is where pods are asked for, None where
+        nobody wants to know them.
         """
         self._wanted = dict(wanted)
         self._counting_settings = counting
         self._pids = pids
+        self._follows_children = follows_children
+        self.followed: FollowedProcesses | None = None
+        """The processes that are observed now, where it follows them."""
         self._resource_attributes = resource_attributes
         self._shared_attributes = shared_attributes
         self._readings = readings
@@ -82,6 +95,8 @@ class Observation:
         """What adds to measurements what several receivers know together."""
         self._host = hardware_resource(shared_attributes)
         self._context: Context | None = None
+        self._kubernetes = kubernetes
+        self._pods: Pods | None = None
         self._refused: dict[str, UnsupportedKernelError] = {}
         self._watcher: Watcher | None = None
         self._component = Component("libraries")
@@ -90,6 +105,12 @@ class Observation:
         """Make the receivers; OtelGpuError where that cannot be."""
         given = {signal for component in self._wanted for signal in receiver_factory(component).signals}
         share = 1.0
+        if self._kubernetes is not None:
+            from ..pods.pods import Pods
+
+            self._pods = Pods(self._kubernetes)
+            self._pods.start()
+            self.processes.identities.ask_pods(self._pods.find)
         if self.places_probes:
             require_descriptors(profiles="profiles" in given)
             share = table_share(profiles="profiles" in given, requests="traces" in given)
@@ -102,11 +123,14 @@ class Observation:
             processes=self.processes,
             parsers=self.parsers,
             pids=self._pids,
+            follows_children=self._follows_children,
             devices=DeviceTable(self.processes),
             table_share=share,
             types=frozenset(map(component_type, self._wanted)),
             counting=self._counting,
+            request_spans=RequestSpans(),
             complete=self.completed_by.append,
+            pods=self._known_pods,
             readings=self.readings,
             health=self._health,
         )
@@ -115,11 +139,15 @@ class Observation:
 
     def processor_context(self, component: str, signal: Signal) -> ProcessorContext:
         """Return what a processor of a pipeline of a signal is told."""
-        return ProcessorContext(component, signal, self._host, self._observed)
+        return ProcessorContext(component, signal, self._host, self._observed, self._known_pods)
+
+    def _known_pods(self) -> Pods:
+        assert self._pods is not None, "a factory says with needs_pods that pods are wanted"
+        return self._pods
 
     def _observed(self) -> list[Resource]:
         found = (process.resource for process in self.processes if not process.ended)
-        return [resource for resource in found if resource.is_selected]
+        return [resource for resource in found if self.processes.identities.is_selected(resource)]
 
     @property
     def places_probes(self) -> bool:
@@ -135,11 +163,14 @@ class Observation:
         attaching = self.of_kind(LibraryReceiver)
         if not attaching:
             return
+        if self._follows_children:
+            self.followed = FollowedProcesses(self._counting().tables.targets)
         watcher = self._watcher = Watcher(
             self.processes,
             self.parsers,
             partial(self._on_library, on_attached),
             pids=self._pids,
+            followed=self.followed,
             on_exit=on_exit,
             on_map=self.observe,
             on_unused=lambda library: self._each(lambda receiver: receiver.detach(library)),
@@ -148,6 +179,12 @@ class Observation:
         for library, file, path in (found for receiver in attaching for found in receiver.installed()):
             self._attach(library, file)
             watcher.keep(library, path)
+        if self.followed is not None:
+            # The kernel follows from here on; whoever was made before that is found by its parent.
+            for pid in descendants(self._pids):
+                self.followed.add(pid)
+                self.processes.observe(pid, late=True)
+                self.observe(pid)
         watcher.scan()
         watcher.start()
 
@@ -173,6 +210,8 @@ class Observation:
         for receiver in self.receivers.values():
             if isinstance(receiver, Supervised):
                 found += receiver.health()
+        if self._pods is not None:
+            found += self._pods.health()
         return found
 
     def readings(self) -> Iterator[SelfReading]:
@@ -180,11 +219,13 @@ class Observation:
         for receiver in self.receivers.values():
             if isinstance(receiver, SelfMeasuring):
                 yield from receiver.readings()
+        if self._pods is not None:
+            yield from self._pods.readings()
         identities = self.processes.identities
         for cut, count in identities.cuts().items():
-            yield SelfReading(self_metrics.RESOURCE_ATTRIBUTES_CUT, count, {"reason": cut.value})
+            yield SelfReading(self_metrics.RESOURCE_ATTRIBUTES_CUT, count, {"otel_gpu.reason": cut.value})
         for reason, count in identities.unread().items():
-            yield SelfReading(self_metrics.PROCESSES_UNREAD, count, {"reason": reason.value})
+            yield SelfReading(self_metrics.PROCESSES_UNREAD, count, {"otel_gpu.reason": reason.value})
         yield from self._readings()
 
     def look_no_more(self, hurry_s: float) -> None:
@@ -214,6 +255,8 @@ class Observation:
                 let_go = receiver.detach_all
             ending.release(f"the receiver {component} is", let_go)
         self.receivers.clear()
+        if self._pods is not None:
+            ending.release("the question for pods is", self._pods.close)
         ending.release("the children that parse are", self._end_children)
 
     def _end_children(self) -> None:

@@ -10,19 +10,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..abi import Loss
+from ..cpython.gil_reader import GilReader
 from ..discovery import procfs
+from ..discovery.existence import require_process
 from ..errors import OtelGpuError
 from ..process.mappings import executable_mappings
 from ..process.parsers import Parsers
 from ..receivers.cuda.settings import CountingSettings, CudaSettings
 from ..receivers.profiles.settings import ProfileSettings, RecordingSettings, counted
-from ..signals.profiles import Profile, ProfileType, merge
+from ..signals.profiles import CPU, OFF_CPU, Profile, ProfileType, merge
 from .ending import Ending
 from .observation import Observation
 
 if TYPE_CHECKING:
     from ..receivers.cuda.receiver import CudaReceiver
     from ..receivers.profiles.receiver import ProfileReceiver, Progress
+    from ..receivers.profiles.sums import StackSample
+    from ..signals.profiles import Stack
 
 _log = logging.getLogger(__name__)
 _SLICE_S = 0.25
@@ -32,7 +36,11 @@ _READY_S = 30.0
 """How long a recording waits for what most stacks need; it begins without that then."""
 _READY_LOOK_S = 0.02
 _NAMES_S = 10.0
+_COLLECT_S = 1.0
+"""How often the last of processes that have ended is taken in, while others go on."""
 _CLOSE_S = 4.0
+_IDLE_S = 30.0
+"""How long processes are waited for that use no GPU, once those are gone that were named: they may come to use one."""
 
 
 class Recording:
@@ -47,16 +55,36 @@ class Recording:
         stacks_per_second: int = ProfileSettings().stacks_per_second,
         table_rows: int = ProfileSettings().table_rows,
         parsers: Parsers | None = None,
+        follows_children: bool = False,
+        cpu_hz: int = ProfileSettings().cpu_hz,
+        shows_threads: bool = False,
     ) -> None:
-        """Attach to the processes; OtelGpuError where that cannot be. `parsers` may have been started; they are closed here."""
+        """Attach to the processes; OtelGpuError where that cannot be. `parsers` may have been started; they are closed here.
+
+        Where it `follows_children` it records all that come of the processes as well, until the last of them has ended; those
+        that use no GPU, in a recording of what is asked of GPUs, are not waited for long.
+        """
         self._pids = (pids,) if isinstance(pids, int) else tuple(pids)
         settings = RecordingSettings(
             stacks_per_second=stacks_per_second,
             table_rows=table_rows,
             only=tuple(types),
+            cpu_hz=cpu_hz,
+            threads=shows_threads,
         )
         counting = CountingSettings(counted(settings), cuda or CudaSettings())
-        self._observation = Observation({"profile": settings}, pids=self._pids, parsers=parsers, counting=counting)
+        self._observation = Observation(
+            {"profile": settings},
+            pids=self._pids,
+            follows_children=follows_children,
+            parsers=parsers,
+            counting=counting,
+        )
+        self._is_of_gpus = any(kind.name not in (CPU.name, OFF_CPU.name) for kind in types)
+        self._gpu_users: set[int] = set()
+        self._idle_since: float | None = None
+        self._gils: dict[int, GilReader] = {}
+        self._collected_at = 0.0
         self._dropped_before = 0
         try:
             self._open()
@@ -66,7 +94,7 @@ class Recording:
 
     def _open(self) -> None:
         for pid in self._pids:
-            _require_alive(pid)
+            require_process(pid)
         observation = self._observation
         # While programs are loaded a child gets ready.
         observation.parsers.start()
@@ -76,7 +104,7 @@ class Recording:
         for pid in self._pids:
             self._require_readable(pid)
             observation.observe(pid)
-        observation.watch()
+        observation.watch(on_attached=lambda process, _library, _mapped, _placed: self._gpu_users.add(process.pid))
 
     @property
     def _cuda(self) -> CudaReceiver:
@@ -98,6 +126,8 @@ class Recording:
         """Detach, within the time given whatever hangs; idempotent."""
         ending = Ending(timeout_s)
         self._observation.stop_watching(ending)
+        for reader in self._gils.values():
+            reader.close()
         self._observation.release(ending)
         ending.tell()
 
@@ -167,10 +197,59 @@ class Recording:
     ) -> None:
         """Let the recording go on for so long, until no process is left, or until it is told to stop."""
         deadline = time.monotonic() + duration_s
-        while (left := deadline - time.monotonic()) > 0 and any(map(procfs.is_alive, self._pids)):
+        while (left := deadline - time.monotonic()) > 0 and self._goes_on():
             on_progress(self.progress())
             if told_to_stop.wait(min(left, _SLICE_S)):
                 return
+
+    def ask_threads(self, on_thread: Callable[[StackSample, Stack], None], names_s: float) -> None:
+        """Say what the threads of the processes do now, of recordings that show it; for names so long is waited."""
+        self._profile.on_thread = on_thread
+        for pid in self._pids:
+            self._profile.ask_threads(pid, names_s)
+
+    def gil_holders(self) -> list[int]:
+        """Return which threads of the processes hold a GIL now, as far as their interpreters say so."""
+        found = []
+        for pid in self._pids:
+            python = self._profile.loader.python_of(pid)
+            if python is not None:
+                reader = self._gils.setdefault(pid, GilReader(self._observation.parsers, pid))
+                found += reader.holders(python)
+        return found
+
+    def _goes_on(self) -> bool:
+        if self._observation.followed is None:
+            return any(map(procfs.is_alive, self._pids))
+        return bool(self.awaited())
+
+    def awaited(self) -> list[int]:
+        """Return which processes the recording goes on for: not for long for those that use no GPU, once the named ones are gone."""
+        running = self.running()
+        if not self._is_of_gpus or any(pid in self._pids or pid in self._gpu_users for pid in running):
+            self._idle_since = None
+            return running
+        now = time.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        return running if now - self._idle_since < _IDLE_S else []
+
+    def running(self) -> list[int]:
+        """Return which processes are recorded and have not ended."""
+        followed = self._observation.followed
+        if followed is None:
+            return [pid for pid in self._pids if procfs.is_alive(pid)]
+        alive: list[int] = []
+        ended: list[int] = []
+        for pid in followed:
+            (alive if procfs.is_alive(pid) else ended).append(pid)
+        if ended and alive and time.monotonic() - self._collected_at > _COLLECT_S:
+            # The tables have room for those that are still to come.
+            self._cuda.collect(names_s=0.0)
+            self._collected_at = time.monotonic()
+            for pid in ended:
+                if not self._observation.processes.known(pid):
+                    followed.discard(pid)
+        return alive
 
     def finish(self, names_s: float = _NAMES_S) -> list[Profile]:
         """Return what was recorded since the start, one profile for each process and type.
@@ -187,8 +266,3 @@ class Recording:
             executable_mappings(self._observation.parsers, pid)
         except PermissionError as e:
             raise OtelGpuError(f"process {pid} may not be looked at; run as root or with CAP_SYS_PTRACE") from e
-
-
-def _require_alive(pid: int) -> None:
-    if not procfs.is_alive(pid):
-        raise OtelGpuError(f"process {pid} does not exist; look its number up with ps or nvidia-smi")

@@ -11,7 +11,7 @@ _COUNTER, _UPDOWN, _GAUGE, _HISTOGRAM = (
     Instrument.GAUGE,
     Instrument.HISTOGRAM,
 )
-_DEVICE = ("cuda.device.index", "cuda.device.model", "cuda.device.uuid")
+_DEVICE = ("cuda.device.index", "cuda.device.model", "cuda.device.uuid", "hw.id")
 _KERNEL = (*_DEVICE, "cuda.kernel.name")
 
 KERNEL_LAUNCH_CALLS = MetricSpec(
@@ -21,9 +21,11 @@ KERNEL_LAUNCH_CALLS = MetricSpec(
     "Kernel launches, those recorded by a capture left out.",
     _KERNEL,
 )
-KERNEL_GRID_SIZE = MetricSpec("gpu.cuda.kernel.grid.size", "1", _HISTOGRAM, "Blocks in the grid of a launch.", _KERNEL)
+KERNEL_GRID_SIZE = MetricSpec(
+    "gpu.cuda.kernel.grid.size", "{block}", _HISTOGRAM, "Blocks in the grid of a launch.", _KERNEL
+)
 KERNEL_BLOCK_SIZE = MetricSpec(
-    "gpu.cuda.kernel.block.size", "1", _HISTOGRAM, "Threads in one block of a launch.", _KERNEL
+    "gpu.cuda.kernel.block.size", "{thread}", _HISTOGRAM, "Threads in one block of a launch.", _KERNEL
 )
 GRAPH_LAUNCH_CALLS = MetricSpec("gpu.cuda.graph.launch.calls", "{call}", _COUNTER, "CUDA graph launches.", _DEVICE)
 GRAPH_KERNEL_CALLS = MetricSpec(
@@ -61,7 +63,7 @@ MEMORY_UNKNOWN_FREES = MetricSpec(
     "{call}",
     _COUNTER,
     "Frees of memory that was allocated before the probes were there, and addresses given out again without a free.",
-    ("reason",),
+    ("otel_gpu.reason",),
 )
 MEMSET_BYTES = MetricSpec(
     "gpu.cuda.memset.bytes", "By", _COUNTER, "Bytes filled by memset calls.", ("cuda.memory.type", *_DEVICE)
@@ -93,7 +95,7 @@ BUSY_TIME = MetricSpec(
     "however many streams at once. Between submissions and what tells of their end the truth lies: `upper` is all time "
     "but certain gaps, `lower` is time in which unfinished work was seen. It takes the device for the process's own: "
     "work that waits for another process's counts as busy.",
-    ("bound", *_DEVICE),
+    ("otel_gpu.bound", *_DEVICE),
     floating=True,
 )
 IDLE_DURATION = MetricSpec(
@@ -126,7 +128,6 @@ SPECS = tuple(value for value in tuple(vars().values()) if isinstance(value, Met
 """All of them, in the order in which they stand here."""
 
 ATTRIBUTES = (
-    AttributeSpec("bound", "Which side of the true value this is.", ("lower", "upper")),
     AttributeSpec("cuda.device.index", "The device's ordinal in the observed process."),
     AttributeSpec("cuda.device.model", "The device's product name."),
     AttributeSpec("cuda.device.uuid", "The device's UUID, without the leading `GPU-`."),
@@ -143,4 +144,5 @@ ATTRIBUTES = (
         "`host` is page-locked, `async` comes from stream-ordered pools, `virtual` from cuMemCreate.",
         MEMORY_TYPES,
     ),
+    AttributeSpec("otel_gpu.bound", "Which side of the true value this is.", ("lower", "upper")),
 )

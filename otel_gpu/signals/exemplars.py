@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Exemplar:
+
+class Exemplar(Struct, frozen=True, gc=False):
     """One value that was measured, and the span that it was measured of."""
 
     value: int | float

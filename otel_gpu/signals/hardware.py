@@ -1,7 +1,7 @@
 """What does the GPU's management library tell of hardware, and by which attributes? By semconv's `hw.*` names.
 
-Where the semantic conventions have no name (clocks, throttling, per-process shares) the nearest of theirs is followed:
-`hw.gpu.speed` as `hw.cpu.speed`, `.limit` for what must not be exceeded.
+What the semantic conventions have no name for (clocks, throttling, per-process shares) is `gpu.nvml.*`, and otherwise named as they
+would: `gpu.nvml.speed` as `hw.cpu.speed`, `.limit` for what must not be exceeded.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ IO = MetricSpec(
     "By",
     _COUNTER,
     "Bytes over PCIe, and over all NVLinks together, as the GPU counts them.",
-    (*_GPU, "hw.gpu.link", "network.io.direction"),
+    (*_GPU, "gpu.nvml.link", "network.io.direction"),
 )
 IO_RATE = MetricSpec(
-    "hw.gpu.io.rate",
+    "gpu.nvml.io.rate",
     "By/s",
     _GAUGE,
     "PCIe throughput sampled over 20 ms, where the GPU has no byte counters.",
-    (*_GPU, "hw.gpu.link", "network.io.direction"),
+    (*_GPU, "gpu.nvml.link", "network.io.direction"),
 )
-SPEED = MetricSpec("hw.gpu.speed", "Hz", _GAUGE, "Clock frequency.", (*_GPU, "hw.gpu.clock"))
-SPEED_LIMIT = MetricSpec("hw.gpu.speed.limit", "Hz", _GAUGE, "Highest clock frequency.", (*_GPU, "hw.gpu.clock"))
+SPEED = MetricSpec("gpu.nvml.speed", "Hz", _GAUGE, "Clock frequency.", (*_GPU, "gpu.nvml.clock"))
+SPEED_LIMIT = MetricSpec("gpu.nvml.speed.limit", "Hz", _GAUGE, "Highest clock frequency.", (*_GPU, "gpu.nvml.clock"))
 THROTTLED = MetricSpec(
-    "hw.gpu.throttle.active",
-    "1",
+    "gpu.nvml.throttle.active",
+    "{gpu}",
     _GAUGE,
     "1 while the clocks are held below their maximum for this reason, else 0.",
-    (*_GPU, "hw.gpu.throttle.reason"),
+    (*_GPU, "gpu.nvml.throttle.reason"),
 )
 THROTTLE_TIME = MetricSpec(
-    "hw.gpu.throttle.time",
+    "gpu.nvml.throttle.time",
     "s",
     _COUNTER,
     "Time for which the clocks were held down for this reason.",
-    (*_GPU, "hw.gpu.throttle.reason"),
+    (*_GPU, "gpu.nvml.throttle.reason"),
     floating=True,
 )
 TEMPERATURE = MetricSpec("hw.temperature", "Cel", _GAUGE, "Temperature of the GPU's die.", _COMPONENT)
@@ -84,7 +84,7 @@ TEMPERATURE_LIMIT = MetricSpec(
     (*_COMPONENT, "hw.limit_type"),
 )
 POWER = MetricSpec("hw.power", "W", _GAUGE, "Power draw.", _COMPONENT, floating=True)
-POWER_LIMIT = MetricSpec("hw.gpu.power.limit", "W", _GAUGE, "Power draw that is enforced.", _GPU, floating=True)
+POWER_LIMIT = MetricSpec("gpu.nvml.power.limit", "W", _GAUGE, "Power draw that is enforced.", _GPU, floating=True)
 ENERGY = MetricSpec(
     "hw.energy", "J", _COUNTER, "Energy used since the agent started.", _COMPONENT, floating=True
 )  # fmt: skip
@@ -93,7 +93,7 @@ ERRORS = MetricSpec(
     "{error}",
     _COUNTER,
     "Memory errors by ECC, PCIe replays and XID events since the agent started.",
-    (*_COMPONENT, "error.type", "hw.gpu.memory.location", "hw.gpu.xid"),
+    (*_COMPONENT, "error.type", "gpu.nvml.memory.location", "gpu.nvml.xid"),
 )
 STATUS = MetricSpec(
     "hw.status",
@@ -104,10 +104,10 @@ STATUS = MetricSpec(
     (*_COMPONENT, "hw.state"),
 )
 PROCESS_MEMORY = MetricSpec(
-    "hw.gpu.process.memory.usage", "By", _LEVEL, "GPU memory that the driver holds for this process.", ("hw.id",)
+    "gpu.nvml.process.memory.usage", "By", _LEVEL, "GPU memory that the driver holds for this process.", ("hw.id",)
 )
 PROCESS_UTILIZATION = MetricSpec(
-    "hw.gpu.process.utilization",
+    "gpu.nvml.process.utilization",
     "1",
     _GAUGE,
     "Share of the time in which this process had a kernel on the GPU.",
@@ -140,12 +140,12 @@ SPECS = (
 
 ATTRIBUTES = (
     AttributeSpec("hw.driver_version", "Version of NVIDIA's driver."),
-    AttributeSpec("hw.gpu.clock", "Which clock.", ("graphics", "sm", "memory", "video")),
-    AttributeSpec("hw.gpu.link", "Over which link.", ("pcie", "nvlink")),
-    AttributeSpec("hw.gpu.memory.location", "Where ECC found the error.", ("dram", "sram")),
+    AttributeSpec("gpu.nvml.clock", "Which clock.", ("graphics", "sm", "memory", "video")),
+    AttributeSpec("gpu.nvml.link", "Over which link.", ("pcie", "nvlink")),
+    AttributeSpec("gpu.nvml.memory.location", "Where ECC found the error.", ("dram", "sram")),
     AttributeSpec("hw.gpu.task", "Which part of the GPU.", ("general", "encoder", "decoder")),
     AttributeSpec(
-        "hw.gpu.throttle.reason",
+        "gpu.nvml.throttle.reason",
         "Why the clocks are down.",
         (
             *CLOCK_EVENTS,
@@ -156,8 +156,10 @@ ATTRIBUTES = (
             "reliability",
         ),
     ),
-    AttributeSpec("hw.gpu.xid", "Number of the XID event, as NVIDIA's list of XIDs has it."),
-    AttributeSpec("hw.id", "UUID as DCGM writes it: `GPU-…`, or `MIG-…` for an instance of a partitioned GPU."),
+    AttributeSpec("gpu.nvml.xid", "Number of the XID event, as NVIDIA's list of XIDs has it."),
+    AttributeSpec(
+        "hw.id", "UUID of the GPU, as DCGM writes it: `GPU-…`, or `MIG-…` for an instance of a partitioned GPU."
+    ),
     AttributeSpec("hw.limit_type", "Which limit.", ("high.degraded", "high.critical")),
     AttributeSpec("hw.model", "Product name."),
     AttributeSpec("hw.name", "Device file's name (`nvidia0`), or the instance's place in it."),

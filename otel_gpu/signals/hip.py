@@ -11,7 +11,7 @@ DEVICE_INDEX, DEVICE_UUID = "hip.device.index", "hip.device.uuid"
 FUNCTION = "hip.function"
 KERNEL_NAME = "hip.kernel.name"
 COPY_KIND, HOST_MEMORY, MEMORY_TYPE = "hip.memcpy.kind", "hip.memory.host.type", "hip.memory.type"
-_DEVICE = (DEVICE_INDEX, DEVICE_UUID)
+_DEVICE = (DEVICE_INDEX, DEVICE_UUID, "hw.id")
 
 KERNEL_LAUNCH_CALLS = MetricSpec(
     "gpu.hip.kernel.launch.calls",
@@ -22,14 +22,14 @@ KERNEL_LAUNCH_CALLS = MetricSpec(
 )
 KERNEL_GRID_SIZE = MetricSpec(
     "gpu.hip.kernel.grid.size",
-    "1",
+    "{block}",
     _HISTOGRAM,
     "Blocks in the grid of a launch.",
     (*_DEVICE, KERNEL_NAME),
 )
 KERNEL_BLOCK_SIZE = MetricSpec(
     "gpu.hip.kernel.block.size",
-    "1",
+    "{thread}",
     _HISTOGRAM,
     "Threads in one block of a launch.",
     (*_DEVICE, KERNEL_NAME),
@@ -82,7 +82,7 @@ MEMORY_UNKNOWN_FREES = MetricSpec(
     "{call}",
     _COUNTER,
     "Frees of memory that was allocated before the probes were there, and addresses given out again without a free.",
-    ("reason",),
+    ("otel_gpu.reason",),
 )
 MEMSET_BYTES = MetricSpec(
     "gpu.hip.memset.bytes",

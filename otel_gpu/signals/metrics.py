@@ -137,6 +137,23 @@ class SelfReading(NamedTuple):
     attributes: Mapping[str, AttributeValue] = {}
 
 
+def added_up(readings: Iterable[SelfReading]) -> Iterator[SelfReading]:
+    """Yield readings, totals of the same once: parts of one kind measure themselves each."""
+    totals: dict[tuple[str, Attributes], SelfReading] = {}
+    for reading in readings:
+        if reading.metric.instrument not in (Instrument.COUNTER, Instrument.UPDOWNCOUNTER):
+            yield reading
+            continue
+        key = (reading.metric.name, attributes(reading.attributes))
+        if (before := totals.get(key)) is not None:
+            assert isinstance(before.value, int | float)
+            assert isinstance(reading.value, int | float)
+            totals[key] = reading._replace(value=before.value + reading.value)
+        else:
+            totals[key] = reading
+    yield from totals.values()
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One observation on its way through the pipeline.

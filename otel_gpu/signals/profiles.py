@@ -181,6 +181,22 @@ GPU_INUSE_SPACE = _type(
     "GPU memory in use",
     "Bytes allocated and not freed; a free is charged to the allocating stack.",
 )
+GPU_PEAK_SPACE = _type(
+    "gpu_peak_space",
+    "bytes",
+    "gpu_memory",
+    "bytes",
+    "GPU memory in use at its peak",
+    "Bytes in use when the process held the most of what it had allocated while recording.",
+)
+GPU_LEAKED_SPACE = _type(
+    "gpu_leaked_space",
+    "bytes",
+    "gpu_memory",
+    "bytes",
+    "GPU memory not freed",
+    "Bytes allocated while recording, and not freed by its end or by that of the process.",
+)
 TENSOR_ALLOC_SPACE = _type(
     "tensor_alloc_space",
     "bytes",
@@ -216,6 +232,13 @@ OFF_CPU = ProfileType(
     "Time threads spent neither running nor ready to run.",
 )
 
+GPU_MEMORY_VIEWS = (GPU_INUSE_SPACE, GPU_PEAK_SPACE, GPU_LEAKED_SPACE)
+"""Types of what is held of memory, for which every allocation and every free must be known."""
+_STATES = frozenset(t.name for t in (*GPU_MEMORY_VIEWS, TENSOR_INUSE_SPACE))
+"""Types of what there is at a moment; all others are of what happens, the more the longer one looks."""
+_SAME_LENGTH = 0.01
+"""Recordings that differ in length by no more than this share of it are of one length."""
+
 GPU_TIMES = (GPU_TIME_UPPER, GPU_TIME_LOWER, GPU_TIME_AT_LEAST, GPU_TIME_AT_MOST)
 
 
@@ -235,7 +258,7 @@ PROFILE_TYPES: dict[str, ProfileType] = {
         GPU_WAIT,
         GPU_COPY,
         GPU_ALLOC_SPACE,
-        GPU_INUSE_SPACE,
+        *GPU_MEMORY_VIEWS,
         TENSOR_ALLOC_SPACE,
         TENSOR_INUSE_SPACE,
         CPU,
@@ -249,13 +272,16 @@ CHOICES: dict[str, tuple[ProfileType, ...]] = {
     "wait": (GPU_WAIT,),
     "alloc": (GPU_ALLOC_SPACE,),
     "inuse": (GPU_INUSE_SPACE,),
+    "peak": (GPU_PEAK_SPACE,),
+    "leak": (GPU_LEAKED_SPACE,),
     "copy": (GPU_COPY,),
     "gputime": GPU_TIMES,
     "tensor": (TENSOR_INUSE_SPACE, TENSOR_ALLOC_SPACE),
     "cpu": (CPU,),
     "offcpu": (OFF_CPU,),
 }
-"""What `record --type` and `receivers.profile.types` can ask for; the first of each is what is asked about."""
+"""What `record --type` can ask for, and `receivers.profile.types` but for those of one recording as a whole, `peak` and `leak`; the
+first of each is what is asked about."""
 
 
 def chosen_types(choices: Iterable[str]) -> tuple[ProfileType, ...]:
@@ -369,6 +395,20 @@ def difference(before: Profile | None, after: Profile | None) -> Profile:
         if profile is not None:
             _add(values, profile, sign, stacks_only=True)
     return _profile(present.type, present.resource, values, present.start_ns, present.duration_ns)
+
+
+def is_by_rate(before: Profile | None, after: Profile | None) -> bool:
+    """Tell whether two recordings are compared by what happened in a second: where they differ in length, and it matters."""
+    if before is None or after is None or after.type.name in _STATES:
+        return False
+    shorter, longer = sorted((before.duration_ns, after.duration_ns))
+    return shorter > 0 and longer - shorter > _SAME_LENGTH * longer
+
+
+def as_long_as(profile: Profile, other: Profile) -> Profile:
+    """Return a profile as it would be, had its rate gone on for as long as the other recording took; rounded."""
+    samples = (replace(s, value=round(s.value * other.duration_ns / profile.duration_ns)) for s in profile.samples)
+    return replace(profile, samples=tuple(s for s in samples if s.value), duration_ns=other.duration_ns)
 
 
 def _add(values: dict[SampleKey, int], profile: Profile, sign: int, *, stacks_only: bool) -> None:

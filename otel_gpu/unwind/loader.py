@@ -170,6 +170,11 @@ class UnwindLoader:
                 return False
             return process.is_python_sought or process.python is not None
 
+    def python_of(self, pid: int) -> PythonProcess | None:
+        """Return where a process keeps its Python frames; None as long as that is not known."""
+        process = self._processes.get(pid)
+        return None if process is None else process.python
+
     def _has_early_tables(self, process: WalkedProcess) -> bool:
         files = [self.tables.get(key) for key in process.keys]
         early = [file for file in files if file is not None and file.is_early]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 import subprocess
 import time
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from otel_gpu.exporters.otlp.settings import Protocol
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import DEADLINE_S
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _CONFIG = """
 receivers:
@@ -47,20 +53,20 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Collector:
-    """otelcol with OTLP receivers on loopback, writing what it gets of one signal to a file."""
+GATES = "--feature-gates=service.profilesSupport"
 
-    def __init__(self, directory: Path, grpc_port: int | None = None, signal: str = "metrics") -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        free, self.http_port, health = free_ports(3)
-        self.grpc_port = grpc_port or free
-        self.out = directory / f"{signal}.jsonl"
-        config, self._log = directory / "otelcol.yaml", directory / "otelcol.log"
-        ports = {"grpc": self.grpc_port, "http": self.http_port, "health": health}
-        config.write_text(_CONFIG.format(**ports, signal=signal, out=self.out))
-        command = [ground.part("collector"), "--config", config, "--feature-gates=service.profilesSupport"]
+
+class RunningCollector:
+    """otelcol with a configuration that has the extension health_check."""
+
+    def __init__(
+        self, directory: Path, configs: Sequence[Path], health: int, environment: Mapping[str, str] = {}
+    ) -> None:
+        """`health` is the port where it says that it runs; several configurations are put together, as otelcol does it."""
+        self._log = directory / "otelcol.log"
+        command = [ground.part("collector"), GATES, *(f"--config={config}" for config in configs)]
         with self._log.open("w") as log:
-            self._process = subprocess.Popen(command, stderr=log, stdout=log)
+            self._process = subprocess.Popen(command, stderr=log, stdout=log, env={**os.environ, **environment})
         self._wait_healthy(health)
 
     def _wait_healthy(self, port: int) -> None:
@@ -76,6 +82,32 @@ class Collector:
                     raise AssertionError(f"otelcol did not start ({error}): {self._log.read_text()}") from error
             time.sleep(0.05)
 
+    def close(self) -> None:
+        """End it: its file is whole then."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(_START_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Collector(RunningCollector):
+    """otelcol with OTLP receivers on loopback, writing what it gets of one signal to a file."""
+
+    def __init__(self, directory: Path, grpc_port: int | None = None, signal: str = "metrics") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        free, self.http_port, health = free_ports(3)
+        self.grpc_port = grpc_port or free
+        self.out = directory / f"{signal}.jsonl"
+        config = directory / "otelcol.yaml"
+        ports = {"grpc": self.grpc_port, "http": self.http_port, "health": health}
+        config.write_text(_CONFIG.format(**ports, signal=signal, out=self.out))
+        super().__init__(directory, [config], health)
+
     def endpoint(self, protocol: Protocol) -> str:
         """Return where it listens."""
         return f"http://127.0.0.1:{self.grpc_port if protocol == 'grpc' else self.http_port}"
@@ -84,15 +116,3 @@ class Collector:
         """End it, and return the metrics that it received."""
         self.close()
         return read_metrics(self.out)
-
-    def close(self) -> None:
-        """End it: its file is whole then."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait(_START_S)
-
-    def __enter__(self) -> Collector:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()

@@ -18,6 +18,7 @@ USAGE = "gpu.cuda.memory.usage"
 WAITS = "gpu.cuda.synchronize.duration"
 ERRORS = "gpu.cuda.errors"
 LOST = "otel_gpu.events.lost"
+UNEXPANDED = "otel_gpu.graph.unexpanded.launches"
 LOST_OF_PROCESS = "otel_gpu.process.events.lost"
 
 
@@ -59,7 +60,8 @@ def assert_all(exported: Metrics, truth: Truth) -> None:
 def assert_nothing_lost(everything: Metrics, *pids: int) -> None:
     """The agent says that it lost nothing; of these processes, where it had others of the host to look at as well."""
     for pid in pids:
-        assert +everything.of(pid).by(LOST_OF_PROCESS, "event") == {}
+        assert +everything.of(pid).by(LOST_OF_PROCESS, "otel_gpu.event") == {}
+        assert everything.of(pid).total(UNEXPANDED) == 0
     observed = {s.resource["process.pid"] for s in everything.samples if s.name.startswith("gpu.cuda.")}
     if not pids or observed <= set(pids):
-        assert +everything.by(LOST, "event") == {}
+        assert +everything.by(LOST, "otel_gpu.event") == {}

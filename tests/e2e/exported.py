@@ -76,6 +76,11 @@ class Metrics:
         return merged
 
 
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines that are written to their end; the last one of a running agent may not be yet."""
+    return path.read_text().split("\n")[:-1] if path.exists() else []
+
+
 def read_metrics(path: Path) -> Metrics:
     """Read a metrics.jsonl, or the one in a directory, and keep each series' last point.
 
@@ -83,8 +88,7 @@ def read_metrics(path: Path) -> Metrics:
     """
     path = path / "metrics.jsonl" if path.is_dir() else path
     last: dict[object, Sample] = {}
-    lines = path.read_text().splitlines() if path.exists() else []
-    for line in lines:
+    for line in whole_lines(path):
         for sample, cumulative in _samples(json.loads(line)):
             start = sample.start_ns if cumulative else 0
             key = (_frozen(sample.resource), sample.name, _frozen(sample.attributes), start)

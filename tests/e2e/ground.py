@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,16 @@ def part(name: str) -> Path:
     return _path("setup.sh", name)
 
 
+def kernel_with_modules(suite: str) -> Path:
+    """Return the kernel of a suite of Debian's that has RDMA."""
+    return _path("kernels.sh", "--modules", suite)
+
+
+def nccl(version: str) -> Path:
+    """Return NVIDIA's libnccl.so.2 of a version."""
+    return _path("nccl.sh", version)
+
+
 def torch_python() -> Path:
     """Return the interpreter that has PyTorch."""
     return _path("torch.sh")
@@ -42,6 +55,16 @@ def torch_python() -> Path:
 def vllm_python() -> Path:
     """Return the interpreter that has vLLM."""
     return _path("vllm.sh")
+
+
+@contextmanager
+def compiling_with_vllm() -> Iterator[Path]:
+    """Hold the directory in which vLLM keeps what it compiles: that takes minutes, and is done once."""
+    directory = vllm_python().parents[2] / "compiled"
+    directory.mkdir(exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield directory
 
 
 def vllm_environment() -> dict[str, str]:
@@ -93,6 +116,11 @@ def greenlet(minor: int) -> Path:
     return _path("greenlet.sh", str(minor))
 
 
+def ros2_python() -> Path:
+    """Return the CPython that has rclpy."""
+    return _path("ros2.sh")
+
+
 def libraries() -> Path:
     """Return the directory of NVIDIA's cuBLAS and NCCL."""
     return _path("libraries.sh")
@@ -111,6 +139,21 @@ def promtool() -> Path:
 def prometheus() -> Path:
     """Return Prometheus."""
     return _path("prometheus.sh") / "root" / "usr" / "bin" / "prometheus"
+
+
+def prometheus3() -> Path:
+    """Return a Prometheus that keeps native histograms."""
+    return _path("prometheus3.sh") / "prometheus"
+
+
+def prometheus3_or_none() -> Path | None:
+    """Return the same, or nothing where it cannot be had."""
+    return prometheus3() if _ask("prometheus3.sh")[0] == 0 else None
+
+
+def kubernetes() -> Path:
+    """Return where an API server, etcd, helm and kwok lie."""
+    return _path("kubernetes.sh")
 
 
 def verbs() -> Path:

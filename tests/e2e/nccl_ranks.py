@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import ground
+from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import Agent, Program
 
 STANDIN = ground.PROGRAMS.parent / "standins" / "nccl"
@@ -49,6 +50,20 @@ def observed(
         agent.wait_watching()
         agent.wait_for(rf"attached \d\d probes to .*{wants_probes}")
         yield agent
+
+
+def exported_of(
+    command: Sequence[str | Path], directory: Path, environment: Mapping[str, str] | None = None
+) -> tuple[Metrics, dict[str, object]]:
+    """Observe the one phase of a program that calls NCCL; return what was exported of it, and what it says it did."""
+    with Program(command, directory, environment) as program:
+        program.ready()
+        with observed(directory, [program.pid]) as agent:
+            said = program.run_phase()
+            agent.stop()
+        program.go()
+        assert program.wait() == 0, program.error_text
+    return read_metrics(directory).of(program.pid), said
 
 
 def fnv(data: bytes) -> str:

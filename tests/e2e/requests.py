@@ -56,9 +56,13 @@ class Following:
 
     def wait_followed(self) -> None:
         """Wait until the driver is probed, and the requests of every program are followed and believed."""
+        self.wait_followed_at_first()
+        time.sleep(1.1)  # before that, what is read by threads that were there already is charged to nobody
+
+    def wait_followed_at_first(self) -> None:
+        """Wait until the driver is probed, and the requests of every program are followed."""
         assert self._attached.wait(DEADLINE_S)
         until(lambda: all(map(self.requests.followed.is_followed, self._pids)), "a program is not followed")
-        time.sleep(1.1)  # before that, what is read by threads that were there already is charged to nobody
 
     def has_published(self, pid: int) -> bool:
         """Tell whether what a process publishes of itself was read."""
@@ -71,6 +75,16 @@ class Following:
         self.measured += self.cuda.collect()
         self.measured += self.requests.collect()
         self.spans += self.requests.spans()
+
+    def wait_forgotten(self) -> None:
+        """Wait until what the receivers keep of a program that has ended is let go of."""
+
+        def are_over() -> bool:
+            over = self._observation.processes.ended()
+            self.take()
+            return bool(over)
+
+        until(are_over, "no program has ended")
 
     def wait_spans(self, count: int) -> None:
         """Wait until so many requests are told."""

@@ -159,6 +159,22 @@ def test_a_call_is_decoded_as_it_was_made(symbol: str, bench: Bench, call: Calla
             assert row.bucket_b == BUCKET_NONE
 
 
+EDGES = [0, 1, 2, 3, 4, 5, 1023, 1024, 1025, 2048, 2049, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (1 << 31) - 1]
+
+
+def test_dimensions_stand_in_their_buckets_and_add_up(bench: Bench, call: Callable[..., Call]) -> None:
+    # Alike and not, as rows count the first and the rest apart.
+    grids = [*EDGES, *EDGES, *EDGES[::2]]
+    for blocks, threads in [*((grid, 128) for grid in grids), *((6, edge) for edge in EDGES), (0xFFFF, 1), (0xFFFF, 1)]:
+        one = dict.fromkeys(("gridDimY", "gridDimZ", "blockDimY", "blockDimZ"), 1)
+        rows = bench.make(call("cuLaunchKernel", gridDimX=blocks, blockDimX=threads, **one))
+
+        (row,) = (row for row in rows if row.family == Family.LAUNCH)
+        assert (row.count, row.sum_a, row.sum_b) == (1, blocks, threads)
+        assert row.bucket_a == (int(blocks - 1).bit_length() + 1 if blocks else 0)
+        assert row.bucket_b == (int(threads - 1).bit_length() + 1 if threads else BUCKET_NONE)
+
+
 @pytest.mark.parametrize("symbol", RETURNS)
 def test_a_failed_call_is_an_error_and_nothing_else(symbol: str, bench: Bench, call: Callable[..., Call]) -> None:
     rows = bench.make(call(symbol), result=INVALID_VALUE)

@@ -45,7 +45,7 @@ class Run:
         bounds: Counter[str] = Counter()
         for sample in self.exported.named(BUSY).samples:
             if sample.attributes.get("cuda.device.index") == device:
-                bounds[str(sample.attributes["bound"])] += sample.value
+                bounds[str(sample.attributes["otel_gpu.bound"])] += sample.value
         return bounds["lower"], bounds["upper"]
 
 

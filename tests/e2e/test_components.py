@@ -170,9 +170,9 @@ def test_components_of_another_package_are_configured_routed_and_watched(
     assert done.returncode == 0, done.stderr
     exported = read_metrics(tmp_path / "out")
     assert exported.by("fans.speed", "fan") == {"right": 900}
-    assert exported.by("otel_gpu.component.health", "component")["fans"] == 1
-    assert exported.by("otel_gpu.component.health", "component")["fans/broken"] == 0
-    assert exported.by("otel_gpu.component.failures", "component")["fans/broken"] > 0
+    assert exported.by("otel_gpu.component.health", "otel_gpu.component")["fans"] == 1
+    assert exported.by("otel_gpu.component.health", "otel_gpu.component")["fans/broken"] == 0
+    assert exported.by("otel_gpu.component.failures", "otel_gpu.component")["fans/broken"] > 0
     [fan] = exported.named("fans.speed").samples
     assert "host.name" in fan.resource
     assert (tmp_path / "fans.txt").read_text() == "fans.speed 40\n"
@@ -254,6 +254,7 @@ from otel_gpu.components import (
 )
 
 HEIGHT = MetricSpec("tower.height", "m", Instrument.GAUGE, "How high it is.")
+RAISED = MetricSpec("upper.raised", "{item}", Instrument.COUNTER, "How many passed by it.")
 LOOKS = MetricSpec("tower.looks", "{look}", Instrument.COUNTER, "How often it looked.")
 STEPS = ProfileType("tower_steps", "count", "steps", "count", 1, "Steps", "Steps taken by floor.")
 CLIMB = SpanSpec("climb", SpanKind.INTERNAL, "One way to the top.")
@@ -301,19 +302,24 @@ class UpperSettings:
 
 class Upper:
     def __init__(self, context, settings):
-        pass
+        self._raised = 0
+
+    def readings(self):
+        yield SelfReading(RAISED, self._raised)
 
     def spans(self, spans):
+        self._raised += 1
         from dataclasses import replace
         return [replace(span, name=span.name.upper()) for span in spans]
 
     def profiles(self, profiles):
+        self._raised += 1_000_000
         return [p for p in profiles if p.type is STEPS]
 
 
 SIGNALS = ("metrics", "traces", "profiles")
 RECEIVER = ReceiverFactory(TowerSettings, Tower, (HEIGHT, LOOKS), signals=SIGNALS, spans=(CLIMB,), profiles=(STEPS,))
-PROCESSOR = ProcessorFactory(UpperSettings, Upper, signals=("traces", "profiles"))
+PROCESSOR = ProcessorFactory(UpperSettings, Upper, signals=("traces", "profiles"), metrics=(RAISED,))
 """
 
 
@@ -350,8 +356,12 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     exported = read_metrics(tmp_path / "out")
     assert exported.total("tower.height") == 20
     assert exported.total("tower.looks") > 2
-    assert exported.by("otel_gpu.component.health", "component")["lift"] == 0
-    assert exported.by("otel_gpu.component.failures", "component")["lift"] == 2
+    # What it counts in its pipelines is one sum.
+    raised = exported.total("upper.raised")
+    assert raised > 1_000_000
+    assert raised % 1_000_000 > 0
+    assert exported.by("otel_gpu.component.health", "otel_gpu.component")["lift"] == 0
+    assert exported.by("otel_gpu.component.failures", "otel_gpu.component")["lift"] == 2
     names = {span.name for span in read_spans(tmp_path / "out")}
     assert names == {"CLIMB", "LAST CLIMB"}
     profiles = read_profiles(tmp_path / "out" / "profiles.jsonl")
@@ -359,6 +369,8 @@ def test_a_receiver_of_another_package_gives_every_signal_and_measures_itself(
     assert (steps.type.name, steps.total % 100, len(steps.samples)) == ("tower_steps", 0, 5)
     document = _document(package)
     assert "| `tower.looks` | counter | `{look}` |  | development | How often it looked. |" in document
+    assert "## Processor `upper`" in document
+    assert "| `upper.raised` | counter | `{item}` |  | development | How many passed by it. |" in document
     assert "| `climb` | INTERNAL |  | development | One way to the top. |" in document
     assert "| `tower_steps` | `count` | | development | Steps: Steps taken by floor. |" in document
     wrong = {
@@ -520,5 +532,6 @@ def test_what_they_measure_of_processes_has_their_resources_and_names_of_devices
             "cuda.device.index": 1,
             "cuda.device.model": "NVIDIA H200 (mock)",
             "cuda.device.uuid": "5e1fca6d-0b6c-4a11-9d20-483230306d01",
+            "hw.id": "GPU-5e1fca6d-0b6c-4a11-9d20-483230306d01",
         }
     ]

@@ -114,9 +114,9 @@ def test_memory_from_before_the_agent_is_untracked(tmp_path: Path, hardware: dic
     exported = _observe(_holder(0, asks=False), tmp_path, hardware, hardware)
 
     (untracked,) = exported.named(UNTRACKED).samples
-    (held,) = exported.named("hw.gpu.process.memory.usage").samples
+    (held,) = exported.named("gpu.nvml.process.memory.usage").samples
     assert untracked.attributes["cuda.device.uuid"] == UUIDS[0]
-    assert held.attributes["hw.id"] == f"GPU-{UUIDS[0]}"
+    assert held.attributes["hw.id"] == untracked.attributes["hw.id"] == f"GPU-{UUIDS[0]}"
     assert exported.total(comparison.USAGE) == 3 << 20
     assert untracked.value == held.value - (3 << 20) == 5 << 20
 

@@ -1,4 +1,4 @@
-"""What is to hold for months holds a few times: `python -m bench.attachments`, `bench.hogs`, `bench.kills`, `bench.short_lives` and `bench.soak`, cut short."""
+"""What is to hold for months holds a few times: `python -m bench.attachments`, `bench.hogs`, `bench.kills`, `bench.short_lives`, `bench.cold_names` and `bench.soak`, cut short."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ def test_programs_that_live_for_a_moment_are_counted_to_the_last_launch() -> Non
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "60 programs" in done.stdout
+
+
+def test_kernels_of_programs_that_crowd_a_host_have_their_names() -> None:
+    command = [sys.executable, "-m", "bench.cold_names", "--programs", "60", "--early", "20"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2,240 of 2,240 launches counted, 2,240 named" in done.stdout
 
 
 def test_a_hog_and_its_neighbour_are_counted_to_the_last_launch() -> None:

@@ -13,16 +13,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zmq
 
 from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e import ground
 from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.requests import Following
+from tests.e2e.test_requests import Load, end, number_of, owned, server
 from tests.span_reading import read_spans
 from tests.waiting import until
 
@@ -62,14 +65,18 @@ class Pair:
     def ask(self, tokens: int, *, trace: str = "", **more: object) -> str:
         """Ask for tokens, wait for all of them, and return the request's trace id."""
         trace = trace or secrets.token_hex(16)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
-        body = json.dumps({"tokens": tokens, **more})
-        connection.request("POST", "/generate", body, {"traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"})
-        answer = connection.getresponse()
-        assert answer.status == 200
-        assert answer.read().count(b"data: token") == tokens
-        connection.close()
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)) as connection:
+            body = json.dumps({"tokens": tokens, **more})
+            connection.request("POST", "/generate", body, {"traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"})
+            with connection.getresponse() as answer:
+                assert answer.status == 200
+                assert answer.read().count(b"data: token") == tokens
         return trace
+
+    def ask_for_ever(self) -> None:
+        """Ask for more than the engine gives before it ends."""
+        with suppress(OSError, http.client.HTTPException, AssertionError):
+            self.ask(10_000_000)
 
     def ask_many(self, count: int, rate: float, longest: int) -> None:
         """Ask at random, so many requests a second."""
@@ -144,9 +151,9 @@ def assert_every_step_is_right(following: Following, pair: Pair) -> None:
 
     # What requests got adds up to what steps did, in every number.
     shares: Counter[str] = Counter()
-    for server in following.servers:
-        assert dict(server.attributes)["otel_gpu.attribution"] == "share"
-        shares.update(did(server))
+    for span in following.servers:
+        assert dict(span.attributes)["otel_gpu.attribution"] == "share"
+        shares.update(did(span))
     whole: Counter[str] = Counter()
     for true in truth:
         whole.update(true.did)
@@ -293,6 +300,113 @@ def test_a_stranger_that_sends_the_same_joins_nothing(tmp_path: Path) -> None:
         assert {trace for span in spans[-9:] for trace in traces_of(span)} == set(others)
 
 
+class Stranger:
+    """A client of an engine's own, who works for no request. A context manager: it asks all the time."""
+
+    TOKENS = 3
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+        self.asked: list[str] = []
+
+    def _ask(self) -> None:
+        with zmq.Context() as context, context.socket(zmq.PUSH) as messages:
+            messages.connect(self._address)
+            while not self._is_over.wait(0.01):
+                self.asked.append(f"stranger {len(self.asked)}")
+                messages.send(json.dumps({"id": self.asked[-1], "tokens": self.TOKENS}).encode())
+
+    def served(self, pair: Pair) -> int:
+        """Return how many tokens it got."""
+        return sum(name.startswith("stranger") for step in pair.steps() for name in step.ids)
+
+    def __enter__(self) -> Stranger:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+def test_what_a_stranger_asks_for_over_zeromq_is_no_requests(tmp_path: Path) -> None:
+    """It is served in steps together with requests, which get none of it."""
+    place = f"ipc://{tmp_path}/more"
+    with (
+        started(tmp_path, "--server", "threads", "--more-input", place) as pair,
+        Following([pair.program.pid, pair.engine]) as following,
+    ):
+        following.wait_followed()
+        pair.ask(3)
+        with Stranger(place) as stranger:
+            until(lambda: stranger.served(pair), "the stranger is not served")
+            pair.ask_many(80, rate=60, longest=8)
+        until(lambda: stranger.served(pair) == len(stranger.asked) * stranger.TOKENS, "the stranger is not served")
+        following.wait_spans(81)
+        until(lambda: not following.requests.engines.leave_strangers(), "the engine works for the stranger for ever")
+        last = pair.ask(5)
+        following.wait_spans(82)
+        following.end()
+
+        truth, spans = pair.steps(), steps_of(following.spans)
+        found = assert_nothing_is_wrong(spans, truth)
+        assert found["partial"] > 0
+        strange = sum(s.did["launches"] for s in truth if any(name.startswith("stranger") for name in s.ids))
+        assert following.unattributed()["ambiguous"] + following.unattributed()["no_request"] >= strange
+        assert_all_is_counted(following)
+        # When it has gone, requests get again what is done for them.
+        of_last = [s for s in spans if last in traces_of(s)]
+        assert [dict(s.attributes)["otel_gpu.linked"] for s in of_last] == ["superset"] + ["exact"] * 4 or [
+            dict(s.attributes)["otel_gpu.linked"] for s in of_last
+        ] == ["exact"] * 5
+        (span,) = (s for s in following.servers if s.context.trace_id.hex() == last)
+        assert did(span)["launches"] == sum(did(s)["launches"] for s in of_last)
+
+
+def test_an_agent_that_comes_to_a_busy_engine_charges_no_wrong_request(tmp_path: Path) -> None:
+    """Requests that it got before are served together with newer ones: whose a step is, is not known."""
+    with started(tmp_path, "--server", "threads") as pair:
+        for _ in range(3):
+            threading.Thread(target=pair.ask_for_ever, daemon=True).start()
+        until(lambda: any(len(step.ids) == 3 for step in pair.steps()), "the engine does nothing")
+        with Following([pair.program.pid, pair.engine]) as following:
+            following.wait_followed()
+            pair.ask_many(20, rate=60, longest=8)
+            following.wait_spans(20)
+            pair.program.process.stdin.close()
+            pair.program.wait()
+            following.end()
+
+            found = assert_nothing_is_wrong(steps_of(following.spans), pair.steps())
+            assert found.keys() == {"partial"}
+            assert all(did(server)["launches"] == 0 for server in following.servers)
+            assert_all_is_counted(following)
+
+
+def test_an_agent_that_comes_to_an_engine_knows_all_its_requests_once_it_was_quiet(tmp_path: Path) -> None:
+    with started(tmp_path, "--server", "threads") as pair:
+        before = threading.Thread(target=pair.ask, args=(1500,))
+        before.start()
+        until(lambda: len(pair.steps()) > 5, "the engine does nothing")
+        with Following([pair.program.pid, pair.engine]) as following:
+            following.wait_followed()
+            pair.ask(3)
+            before.join(DEADLINE_S)
+            until(lambda: not following.requests.engines.leave_strangers(), "the engine works for others for ever")
+            last = pair.ask(5)
+            following.wait_spans(2)
+            following.end()
+
+            spans = steps_of(following.spans)
+            assert_nothing_is_wrong(spans, pair.steps())
+            of_last = [span for span in spans if last in traces_of(span)]
+            assert len(of_last) == 5
+            assert "partial" not in {dict(span.attributes)["otel_gpu.linked"] for span in of_last}
+            assert_all_is_counted(following)
+
+
 def test_a_server_is_found_by_its_messages(tmp_path: Path) -> None:
     """It makes no call of the driver, and has not even mapped it."""
     with (
@@ -313,14 +427,57 @@ def test_a_server_is_found_by_its_messages(tmp_path: Path) -> None:
         assert_all_is_counted(following)
 
 
+def test_steps_of_an_engine_that_reads_its_requests_itself_link_them(tmp_path: Path) -> None:
+    """One thread reads the requests of all connections and works for them in steps, without another process."""
+    said = tmp_path / "steps.jsonl"
+    with server(tmp_path, "batching", str(said)) as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        load = Load(port, ("plain",))
+        load.run(20, clients=1)
+        load.run(400)
+        following.wait_spans(len(load.asked))
+        launched = end(program, following)
+
+        assert following.launches() == owned(following) + sum(following.unattributed().values()) == launched
+        numbers = {(s.context.trace_id, s.context.span_id): number_of(s) for s in following.servers}
+        charged = {number_of(span): did(span)["launches"] for span in following.servers}
+        # What came alone, at first, is charged whole.
+        assert {n: c for n, c in charged.items() if n <= 20} == {n: c for n, c in load.asked.items() if n <= 20}
+        alone = {n: charged[n] for n in charged if attribution_of(following, n) != "share"}
+        assert {n: c for n, c in alone.items() if c > load.asked[n]} == {}
+        truth = [json.loads(line) for line in said.read_text().splitlines()]
+        steps = steps_of(following.spans)
+        # Once the thread has several at once, each step links all that it served.
+        for span in steps:
+            served = {n for true in truth if is_within(true, span) for n in true["ids"]}
+            linked = {numbers[link.context.trace_id, link.context.span_id] for link in span.links}
+            assert served, "a step that was none"
+            assert linked >= served, (linked, served)
+            assert sum(true["launches"] for true in truth if is_within(true, span)) == did(span)["launches"]
+        batches = sum(len(true["ids"]) > 1 for true in truth)
+        assert batches
+        assert sum(len(span.links) > 1 for span in steps) >= 0.9 * batches
+        assert following.unattributed() == {}
+
+
+def is_within(true: dict[str, Any], span: Span) -> bool:
+    """Tell whether a step was, by the engine's own word, in a span."""
+    return bool(span.start_ns <= true["ended"] and true["began"] <= span.end_ns)
+
+
+def attribution_of(following: Following, number: int) -> object:
+    (span,) = (span for span in following.servers if number_of(span) == number)
+    return dict(span.attributes).get("otel_gpu.attribution")
+
+
 def test_an_agent_writes_steps_and_requests(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with started(tmp_path, "--server", "asyncio") as pair:
         arguments = ["--traces", "--pid", pair.program.pid, "--pid", pair.engine, "--output", f"file:{out}"]
         with Agent([str(a) for a in arguments], tmp_path) as agent:
             agent.wait_attached()
-            # Some requests go by before the server is followed.
-            until(lambda: pair.ask(2) and any(s.links for s in written(out)), "no step has links")
+            # Some requests go by before the server is followed, and it is not known at once that the engine has none of those.
+            until(lambda: is_known(pair, out), "no step is whole")
             pair.ask_many(20, rate=50, longest=5)
             agent.stop()
 
@@ -329,7 +486,16 @@ def test_an_agent_writes_steps_and_requests(tmp_path: Path) -> None:
         for step in steps:
             assert {(link.context.trace_id, link.context.span_id) for link in step.links} <= requests
         shares = sum(launches_of(s) for s in written(out, SpanKind.SERVER))
-        assert shares == sum(map(launches_of, steps)) > 20 * LAUNCHES_OF_STEP
+        # While some that went by before may be worked for, steps are nobody's.
+        whole = [step for step in steps if dict(step.attributes)["otel_gpu.linked"] != "partial"]
+        assert shares == sum(map(launches_of, whole)) > 20 * LAUNCHES_OF_STEP
+
+
+def is_known(pair: Pair, out: Path) -> bool:
+    """Ask when the engine was quiet for so long that it is known to have nothing else to do; tell whether a step says so."""
+    time.sleep(1.5)
+    pair.ask(2)
+    return any(dict(step.attributes)["otel_gpu.linked"] != "partial" for step in written(out))
 
 
 def written(out: Path, kind: SpanKind = SpanKind.INTERNAL) -> list[Span]:

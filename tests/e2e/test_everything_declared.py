@@ -7,6 +7,7 @@ from them would stand in `NEEDS_HARDWARE`, with the reason.
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import sys
 import time
@@ -17,11 +18,12 @@ from pathlib import Path
 import pytest
 
 from otel_gpu import telemetry, telemetry_spans
+from otel_gpu.pods import metrics as pod_metrics
 from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.metrics import OVERFLOW
 from otel_gpu.signals.profiles import CHOICES, PROFILE_TYPES
-from otel_gpu.signals.spans import Span, SpanKind, SpanSpec
-from tests.e2e import ground, liar, nccl_ranks, test_torch_profiles
+from otel_gpu.signals.spans import Span
+from tests.e2e import ground, liar, nccl_ranks, test_callbacks, test_torch_profiles
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.test_busy import CLOCK
@@ -48,13 +50,17 @@ NEEDS_A_HANG = {"nccl.in_flight"}
 """Attributes of calls that do not come back: `tests/e2e/test_stragglers.py` shows them."""
 OF_RDMA = {spec.name for spec in telemetry.GROUPS["RDMA"]}
 """Metrics of a receiver that neither agent has: `test_rdma.py` shows them."""
+OF_PODS = {spec.name for spec in (*pod_metrics.SPECS, *pod_metrics.SELF_SPECS)}
+"""Metrics of what only an API server knows: `test_kubernetes.py` shows them."""
 OF_APPLICATIONS = {telemetry_spans.GPU_REQUEST.name}
 """Spans below those that a program's own tracing makes: `test_sdk_context.py` shows them."""
 OF_JOBS = {telemetry_spans.NCCL_COLLECTIVE.name}
 """Spans that the agent emits which has all other receivers."""
 NEEDS_PYTORCH = {t.name for t in test_torch_profiles.TYPES}
 """Types of profiles that tests record which are run where PyTorch is (`make test-torch`)."""
-_TYPES = [choice for choice in CHOICES if choice != "tensor"]
+OF_RECORDINGS = ("peak", "leak")
+"""Choices that are about one recording as a whole; tests/e2e/test_record.py records them."""
+_TYPES = [choice for choice in CHOICES if choice not in ("tensor", *OF_RECORDINGS)]
 _COUNTERS, _RATE = "MOCKNVML_PCIE_TX=1000\nMOCKNVML_PCIE_RX=2000\n", "MOCKNVML_PCIE_RATE=3000\n"
 """What a GPU knows of its link: bytes, or if it does not count them how many there are a second."""
 
@@ -114,6 +120,22 @@ sys.stdin.readline()
 """Frees what it had before the agent was there, and holds as much anew."""
 
 
+_LAUNCHES_A_GRAPH_LATE = """
+import ctypes, sys
+cu = ctypes.CDLL("libcuda.so.1")
+context, graph, made = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+assert not cu.cuInit(0) and not cu.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+assert not cu.cuGraphCreate(ctypes.byref(graph), 0)
+assert not cu.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_uint64(0))
+print('{"event": "ready"}', flush=True)
+sys.stdin.readline()
+assert not any(cu.cuGraphLaunch(made, None) for _ in range(7))
+print('{"event": "phase"}', flush=True)
+sys.stdin.readline()
+"""
+"""Launches a graph that it made before the agent was there."""
+
+
 @pytest.fixture(scope="module")
 def out(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
     """Return what an agent wrote of programs that do everything."""
@@ -140,6 +162,7 @@ def out(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa:
             start(*python, _MAPS_LATE, ground.own_driver(directory / "late") / "libcuda.so.1"),
             start(*python, _FREES_LATE, "libcuda.so.1", "cuMemAlloc_v2", "cuMemFree_v2"),
             start(*python, _FREES_LATE, "libamdhip64.so.6", "hipMalloc", "hipFree", **hip),
+            start(*python, _LAUNCHES_A_GRAPH_LATE),
             start(built / "hip_calls_6", "2", "200", **hip),
             start(sys.executable, ground.PROGRAMS / "nccl_calls.py", nccl_ranks.build() / "libnccl.so.2"),
             start(sys.executable, ground.PROGRAMS / "nccl_waits.py", nccl_ranks.build() / "libnccl.so.2"),
@@ -155,7 +178,7 @@ def out(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa:
                 program.run_phase()
             _wait_for(directory / "out", "hw.gpu.io", "gpu.cuda.memory.untracked")
             control.write_text(_RATE)
-            _wait_for(directory / "out", "hw.gpu.io.rate")
+            _wait_for(directory / "out", "gpu.nvml.io.rate")
             agent.stop()
     return directory / "out"
 
@@ -176,8 +199,12 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (
         server(directory, "everything") as (program, port),
         started(directory, "--server", "threads", "--batch", _CLIENTS, "--step-ms", _STEP_MS, "--graphs") as pair,
+        Program(
+            [test_callbacks.built(directory / "ros2") / "callbacks", "1", "1", "everything"], directory
+        ) as callbacks,
     ):
-        pids = program.pid, pair.program.pid, pair.engine
+        callbacks.ready()
+        pids = program.pid, pair.program.pid, pair.engine, callbacks.pid
         arguments = ["--config", directory / "agent.yaml", *(w for pid in pids for w in ("--pid", str(pid)))]
         with Agent(arguments, directory) as agent:
             agent.wait_attached()
@@ -185,6 +212,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
             # Some requests go by before the servers are followed; what is missing after a while the tests say.
             while (missing := _missing(read_spans(out)) | _missing_metrics(out)) and time.monotonic() < deadline:
                 _ask_everything(port)
+                callbacks.go()
                 if any(name == "gpu step" for name, _ in missing):
                     with ThreadPoolExecutor(_CLIENTS) as clients:
                         list(clients.map(pair.ask, [_TOKENS] * _CLIENTS))
@@ -214,7 +242,12 @@ def _ask_everything(port: int) -> None:
 
 def _missing(spans: list[Span]) -> set[tuple[str, str]]:
     """Return what is declared of spans and not there, by the span's name and the attribute's."""
-    found = {(spec.name, key) for s in spans if (spec := _spec(s)) is not None for key, _ in s.attributes}
+    found = {
+        (spec.name, key)
+        for s in spans
+        if (spec := telemetry_spans.specification(s)) is not None
+        for key, _ in s.attributes
+    }
     declared = {(spec.name, attribute) for spec in telemetry_spans.SPANS for attribute in spec.attributes}
     return {
         (name, key)
@@ -228,17 +261,11 @@ def _missing_metrics(out: Path) -> set[tuple[str, str]]:
     return {(name, "") for name in OF_REQUESTS - emitted - NEEDS_HTTP2}
 
 
-def _spec(span: Span) -> SpanSpec | None:
-    if span.kind is SpanKind.SERVER:
-        return telemetry_spans.REQUEST
-    return next((spec for spec in telemetry_spans.SPANS if spec.name == span.name), None)
-
-
 def test_every_span_is_emitted_with_every_attribute(requests: Path) -> None:
     spans = read_spans(requests)
 
     wanted = {s.name for s in telemetry_spans.SPANS} - OF_APPLICATIONS - OF_JOBS
-    assert {spec.name for span in spans if (spec := _spec(span)) is not None} == wanted
+    assert {spec.name for span in spans if (spec := telemetry_spans.specification(span)) is not None} == wanted
     assert _missing(spans) == set()
 
 
@@ -252,7 +279,9 @@ def test_no_span_and_no_attribute_is_emitted_that_is_not_declared(out: Path, req
     spans = read_spans(requests) + read_spans(out)
 
     more = {
-        s.name: {*dict(s.attributes)} - {*(spec.attributes if (spec := _spec(s)) is not None else ())} for s in spans
+        s.name: {*dict(s.attributes)}
+        - {*(spec.attributes if (spec := telemetry_spans.specification(s)) is not None else ())}
+        for s in spans
     }
     assert {name: of for name, of in more.items() if of} == {}
     assert [span for span in spans if telemetry_spans.declaration(span) is None] == []
@@ -268,7 +297,7 @@ def test_every_metric_of_requests_is_emitted(requests: Path) -> None:
 def test_every_metric_is_emitted(out: Path) -> None:
     emitted = {sample.name for sample in read_metrics(out).samples}
 
-    assert set(telemetry.ALL) - emitted == set(NEEDS_HARDWARE) | OF_REQUESTS | OF_RDMA
+    assert set(telemetry.ALL) - emitted == set(NEEDS_HARDWARE) | OF_REQUESTS | OF_RDMA | OF_PODS
 
 
 def test_every_metric_has_only_attributes_that_are_declared(out: Path, requests: Path) -> None:
@@ -284,5 +313,24 @@ def test_every_metric_has_only_attributes_that_are_declared(out: Path, requests:
 def test_every_profile_type_is_emitted(out: Path) -> None:
     emitted = {profile.type.name for profile in read_profiles(out / "profiles.jsonl")}
 
-    assert set(PROFILE_TYPES) - emitted <= NEEDS_PYTORCH
+    of_recordings = {t.name for choice in OF_RECORDINGS for t in CHOICES[choice]}
+    assert set(PROFILE_TYPES) - emitted <= NEEDS_PYTORCH | of_recordings
     assert {t.name for choice in _TYPES for t in CHOICES[choice]} <= emitted
+
+
+def test_every_resource_is_an_instance_of_a_service(out: Path, requests: Path) -> None:
+    files = [file for directory in (out, requests) for file in directory.glob("*.jsonl")]
+    resources = [
+        {one["key"]: one["value"].get("stringValue") for one in of_resource["resource"]["attributes"]}
+        for file in files
+        for line in file.read_text().splitlines()
+        for key, of_resources in json.loads(line).items()
+        if key.startswith("resource")
+        for of_resource in of_resources
+    ]
+
+    assert {file.stem for file in files} == {"metrics", "traces", "profiles"}
+    assert {"otel-gpu", "otel-gpu-hardware"} <= {resource.get("service.name") for resource in resources}
+    assert [r for r in resources if not r.get("service.name") or not r.get("service.instance.id")] == []
+    instances = {(r["service.instance.id"], r.get("service.name")) for r in resources}
+    assert len(instances) == len({instance for instance, _ in instances}), "an instance has two names"

@@ -30,7 +30,7 @@ def _store(series: int) -> SeriesStore:
         store.fold(
             [
                 *(Measurement(process, _CALLS, attributes(k=f"kernel<{i}>\t"), i) for i in range(series)),
-                Measurement(process, _BUSY, attributes(bound="lower"), 1e-9),
+                Measurement(process, _BUSY, attributes({"otel_gpu.bound": "lower"}), 1e-9),
                 Measurement(process, _USAGE, attributes(device=0), -(2**40)),
                 Measurement(process, _POWER, (), 250.25),
                 Measurement(process, _COPIES, (), Buckets({-1: 1, 40: 2**35}, 2**75, 3)),

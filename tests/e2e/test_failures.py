@@ -122,5 +122,5 @@ def test_counts_and_profiles_are_exact_whatever_step_fails(
         assert totals[GPU_LAUNCHES.name] == truth.launches.total()
         assert totals[GPU_COPY.name] == truth.copied.sum
         assert totals[GPU_ALLOC_SPACE.name] == truth.allocated.total()
-    failures = metrics.by("otel_gpu.component.failures", "component")
+    failures = metrics.by("otel_gpu.component.failures", "otel_gpu.component")
     assert 0 < failures.total() <= faults.raised

@@ -112,6 +112,8 @@ def test_the_agents_profiles_have_the_time_of_its_metrics(tmp_path: Path) -> Non
     totals = {p.type.name: p.total for p in merge(read_profiles(out / "profiles.jsonl"))}
     for bound in ("lower", "upper"):
         metric = sum(
-            s.value for s in read_metrics(out).named("gpu.cuda.busy.time").samples if s.attributes["bound"] == bound
+            s.value
+            for s in read_metrics(out).named("gpu.cuda.busy.time").samples
+            if s.attributes["otel_gpu.bound"] == bound
         )
         assert totals[f"gpu_time_{bound}"] == pytest.approx(metric * 1e9, rel=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import Counter
@@ -29,6 +30,16 @@ def _call(channel: grpc.Channel, number: int, times: int, method: str = "Do") ->
         assert list(channel.unary_stream(f"/work.Work/{method}")(asked, metadata=trace)) == [b"part"] * times
     else:
         assert channel.unary_unary(f"/work.Work/{method}")(asked, metadata=trace) == b"done"
+
+
+def _ask(channel: grpc.Channel, number: int, times: int, method: str) -> None:
+    """Make a call of any kind; it says who it is by the caller's span."""
+    if method != "Chat":
+        return _call(channel, number, times, method)
+    trace = (("traceparent", f"00-{TRACE}-{_parent(number)}-01"),)
+    asked = (str(number).encode() for _ in range(times))
+    assert list(channel.stream_stream("/work.Work/Chat")(asked, metadata=trace)) == [b"part"] * times
+    return None
 
 
 def _charges(spans: list[Span]) -> Counter[int]:
@@ -88,3 +99,49 @@ def test_calls_at_once_and_calls_that_are_refused_charge_nothing_wrongly(tmp_pat
         assert owned(following) + sum(following.unattributed().values()) == following.launches()
         statuses = Counter(str(dict(span.attributes)["rpc.response.status_code"]) for span in following.servers)
         assert statuses == {"OK": len(asked), "UNIMPLEMENTED": 1, "NOT_FOUND": 1}
+
+
+KINDS = ("Do", "Stream", "Gather", "Chat")
+
+
+@pytest.mark.parametrize("name", ["grpc_server", "grpc_aio_server"])
+@pytest.mark.parametrize("connections", [1, 4])
+def test_calls_of_all_kinds_at_once_charge_nothing_wrongly(tmp_path: Path, name: str, connections: int) -> None:
+    """Streams of one connection, or of several, are open side by side, and so are their answers."""
+    with server(tmp_path, name) as (program, port), Following([program.pid]) as following:
+        following.wait_followed()
+        asked: dict[int, int] = {}
+        numbers = itertools.count(1)
+
+        def client(channel: grpc.Channel) -> None:
+            for _ in range(40):
+                number = next(numbers)
+                asked[number] = number % 5 + 1
+                _ask(channel, number, asked[number], KINDS[number // 5 % len(KINDS)])
+
+        with contextlib.ExitStack() as stack:
+            channels = [
+                stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]))
+                for _ in range(connections)
+            ]
+            threads = [threading.Thread(target=client, args=(channels[n % connections],)) for n in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            # And what comes alone.
+            for number in range(10_001, 10_021):
+                asked[number] = 2
+                _ask(channels[0], number, 2, KINDS[number // 5 % len(KINDS)])
+        following.wait_spans(len(asked))
+        launched = end(program, following)
+
+        # A call is known or it is not; what an executor does for it may be known in part.
+        charged = _charges(following.servers)
+        gathered = {n for n in asked if KINDS[n // 5 % len(KINDS)] == "Gather"} if name == "grpc_server" else set()
+        assert {n: c for n, c in charged.items() if c not in (0, asked[n]) and n not in gathered} == {}
+        assert {n: c for n, c in charged.items() if c > asked[n]} == {}
+        assert owned(following) + sum(following.unattributed().values()) == following.launches() == launched
+        assert {str(dict(s.attributes)["rpc.response.status_code"]) for s in following.servers} == {"OK"}
+        if name == "grpc_server":
+            assert sum(charged.values()) > 0

@@ -53,4 +53,6 @@ def test_a_running_agent_is_live_and_ready_and_all_its_parts_work(tmp_path: Path
         program.finish()
 
     assert {"collect", "cuda", "events", "self", "processors", "series", "export file"} <= components.keys()
-    assert components.keys() == read_metrics(tmp_path / "out").by("otel_gpu.component.health", "component").keys()
+    assert (
+        components.keys() == read_metrics(tmp_path / "out").by("otel_gpu.component.health", "otel_gpu.component").keys()
+    )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import http.client
 import signal
+import socket
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from otel_gpu.signals.spans import Span
-from tests.e2e.processes import Program
+from tests.e2e.processes import DEADLINE_S, Program
 from tests.e2e.requests import LAUNCHES, Following
-from tests.e2e.test_requests import Load, end, server
+from tests.e2e.test_requests import Load, end, number_of, server
 
 SERVED = [("asgi", ("asyncio", "h11")), ("traced", ("asyncio",))]
 
@@ -69,6 +71,25 @@ def test_a_batch_is_told_whole_when_another_request(
         end(program, following)
 
         assert launches_of_batches(following) == [6]
+        assert following.unattributed() == {}
+
+
+@pytest.mark.parametrize("arguments", [("asyncio", "h11"), ("uvloop", "httptools")], ids=["asyncio", "uvloop"])
+def test_what_a_requests_own_task_does_is_never_held(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """From the first request on that is read when the agent has come: the program ends before the task does."""
+    with server(tmp_path, "asgi", *arguments) as (program, port), Following([program.pid]) as following:
+        following.wait_followed_at_first()
+        with ExitStack() as clients:
+            for number in (1, 2):
+                client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+                client.sendall(b"GET /work/%d/3/launches_and_lingers HTTP/1.1\r\nHost: x\r\n\r\n" % number)
+                program.event("lingers")
+            program.process.kill()
+            program.process.wait(DEADLINE_S)
+        following.wait_spans(2)
+        following.end()
+
+        assert {number_of(s): _launches(s) for s in following.servers} == {1: 3, 2: 3}
         assert following.unattributed() == {}
 
 

@@ -63,6 +63,8 @@ def test_the_path_of_a_library_forges_no_line(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "otel_gpu", "inspect", str(program.pid)]
         inspected = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
+    assert inspected.startswith(f"process {program.pid}: ")
+    assert "not observed now" in inspected
     lines = [*"".join(agent.errors).split("\n"), *inspected.split("\n")]
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith("2026-11-21 00:00:00,000") for line in lines)

@@ -321,7 +321,7 @@ def test_frees_of_memory_from_before_are_counted(tmp_path: Path) -> None:
             for _ in range(5):
                 script.step("free", 1, 1, 0)
             points = [p for p in agent.snapshot() if p.name == "gpu.cuda.memory.unmatched.frees"]
-    assert {dict(p.attributes)["reason"]: p.value for p in points} == {"allocated_before": 5}
+    assert {dict(p.attributes)["otel_gpu.reason"]: p.value for p in points} == {"allocated_before": 5}
 
 
 def test_what_finds_no_place_is_counted_and_not_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,8 +347,8 @@ def test_what_finds_no_place_is_counted_and_not_in_use(tmp_path: Path, monkeypat
     assert points["gpu.cuda.memory.allocations"].value == (share + beyond) * 4096
     assert points["gpu.cuda.memory.free.bytes"].value == share * 4096
     frees, lost = points["gpu.cuda.memory.unmatched.frees"], points["otel_gpu.process.events.lost"]
-    assert (dict(frees.attributes)["reason"], frees.value) == ("untracked", beyond)
-    assert (dict(lost.attributes), lost.value) == ({"event": "live_full", "bpf.map.name": "live"}, beyond)
+    assert (dict(frees.attributes)["otel_gpu.reason"], frees.value) == ("untracked", beyond)
+    assert (dict(lost.attributes), lost.value) == ({"otel_gpu.event": "live_full", "bpf.map.name": "live"}, beyond)
     assert dict(lost.resource.attributes)["process.pid"] == program.pid
 
 

@@ -145,7 +145,8 @@ def test_a_program_records_another_one(tmp_path: Path) -> None:
         program.go()
         program.finish()
 
-    for name in (f"all{suffix}" for suffix in SUFFIXES):
+    # A picture is not read back.
+    for name in (f"all{suffix}" for suffix in SUFFIXES if suffix != ".svg"):
         profiles.write(found[0] + found[1], tmp_path / name)
         again = profiles.read(tmp_path / name)
         assert sum(p.total for p in again) == sum(p.total for p in found[0] + found[1])

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
-from tests.e2e.nccl_ranks import Ranks, build, fnv, observed
+from tests.e2e.nccl_ranks import Ranks, build, exported_of, fnv, observed
 from tests.e2e.processes import DEADLINE_S, Program
 
 _SCRIPT = ground.PROGRAMS / "nccl_calls.py"
@@ -21,15 +21,9 @@ _U = "unknown"
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Metrics, list[str]]:
     """Return what was exported of a program that calls everything, and the hashes of its ids."""
-    directory = tmp_path_factory.mktemp("calls")
-    with Program([sys.executable, _SCRIPT, build() / "libnccl.so.2"], directory) as program:
-        program.ready()
-        with observed(directory, [program.pid]) as agent:
-            said = program.run_phase()
-            agent.stop()
-        program.go()
-        assert program.wait() == 0, program.error_text
-    return read_metrics(directory).of(program.pid), [fnv(bytes(one)) for one in said["ids"]]
+    command = [sys.executable, _SCRIPT, build() / "libnccl.so.2"]
+    metrics, said = exported_of(command, tmp_path_factory.mktemp("calls"))
+    return metrics, [fnv(bytes(one)) for one in said["ids"]]
 
 
 def _calls(metrics: Metrics, name: str) -> Counter[tuple[object, ...]]:
@@ -143,7 +137,7 @@ def test_what_the_host_sees_done_has_a_duration_and_nothing_else_has(tmp_path: P
     assert set(bandwidths) == {"AllReduce", "Broadcast"}
     assert bandwidths["AllReduce"] == pytest.approx(4000 * 2 * 3 / 4 / seconds["AllReduce"])
     assert bandwidths["Broadcast"] == pytest.approx(40 / seconds["Broadcast"])
-    assert every.by("otel_gpu.events.lost", "event")["nccl_pending_full"] == 4
+    assert every.by("otel_gpu.events.lost", "otel_gpu.event")["nccl_pending_full"] == 4
 
 
 _MANY = """

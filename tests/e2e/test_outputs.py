@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu import profiles
 from tests.e2e import ground
 from tests.e2e.processes import Agent, Program
 from tests.fair_clock import fair_s
-
-_PROFILE = '{"resourceProfiles":[]}\n'
+from tests.unit.profile_examples import training
 
 
 def _plant(kind: str, path: Path) -> Path:
@@ -69,9 +69,9 @@ def test_a_fifo_that_is_planted_later_holds_up_neither_export_nor_end(tmp_path: 
         for line in metrics.read_text().splitlines()
         for resource in json.loads(line)["resourceMetrics"]
         for metric in resource["scopeMetrics"][0]["metrics"]
-        if metric["name"] == "otel_gpu.export.points"
+        if metric["name"] == "otel.sdk.exporter.metric_data_point.exported"
         for point in metric["sum"]["dataPoints"]
-        if {"key": "outcome", "value": {"stringValue": "failed"}} in point["attributes"]
+        if "error.type" in {one["key"] for one in point["attributes"]}
     ]
     assert int(failed[-1]) > 0
 
@@ -110,7 +110,7 @@ def test_a_recording_refuses_a_fifo_before_it_begins(tmp_path: Path) -> None:
 def test_a_comparison_does_not_wait_for_a_fifo(tmp_path: Path, place: str) -> None:
     recordings = [tmp_path / f"{name}.otlp.json" for name in ("before", "after")]
     for recording in recordings:
-        os.mkfifo(recording) if recording.name.startswith(place) else recording.write_text(_PROFILE)
+        os.mkfifo(recording) if recording.name.startswith(place) else profiles.write([training()], recording)
     command = [sys.executable, "-m", "otel_gpu", "record", "--diff", *recordings, "-o", tmp_path / "out.html"]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

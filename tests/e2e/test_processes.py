@@ -209,7 +209,7 @@ def test_a_table_too_small_keeps_the_totals_and_says_so(tmp_path: Path) -> None:
     comparison.assert_totals(everything.of(truth.pid), truth)
     grids = everything.of(truth.pid).histogram(comparison.GRIDS)
     assert grids.sum == sum(g.sum for g in truth.grids.values())
-    assert everything.by(comparison.LOST, "event")["rows_full"] > 0
+    assert everything.by(comparison.LOST, "otel_gpu.event")["rows_full"] > 0
     # How full it is now depends on whether the program's rows are gone already; how large it is does not.
     capacity = everything.named("otel_gpu.map.capacity").by("otel_gpu.map.capacity", "bpf.map.name")
     assert capacity["rows"] == 8
@@ -251,7 +251,7 @@ def test_a_process_that_says_it_is_another_is_shown_as_what_it_is(tmp_path: Path
     assert (dict(resource)["service.name"], dict(resource)["team"]) == (r"train\x1b[2J\ner", "ours")
     assert "telemetry.sdk.name" not in dict(resource)
     assert sum(len(key) + len(str(value)) for key, value in resource) < 6_000
-    cuts = exported.by("otel_gpu.resource.attributes.cut", "reason")
+    cuts = exported.by("otel_gpu.resource.attributes.cut", "otel_gpu.reason")
     assert cuts["reserved"] == 4
     assert cuts["too_many"] > 900
     assert agent.error_text.count("OTEL_RESOURCE_ATTRIBUTES") == 1

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,16 @@ import pytest
 
 from otel_gpu.reporters.files import write_difference, write_profile
 from otel_gpu.reporters.flame_tree import flame_tree
-from otel_gpu.signals.profiles import GPU_ALLOC_SPACE, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
+from otel_gpu.signals.profiles import (
+    GPU_ALLOC_SPACE,
+    GPU_INUSE_SPACE,
+    GPU_LAUNCHES,
+    FileMapping,
+    Frame,
+    FrameKind,
+    Profile,
+    ProfileBuilder,
+)
 from tests.unit.profile_examples import HOSTILE_NAMES, START_NS, hostile, python, resource, training
 
 _BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable")
@@ -129,6 +139,118 @@ def test_a_browser_shows_what_grew_and_what_shrank(tmp_path: Path) -> None:
     assert max(seen["same"]) - min(seen["same"]) < 20
     assert re.search(r"change\s+\+9,000\s+new", seen["tip"])
     assert "copy_kernel" not in seen["after"]
+
+
+def test_a_browser_compares_recordings_of_other_length_by_rate(tmp_path: Path) -> None:
+    before = training(skip="copy_kernel")
+    write_difference(before, replace(training(scale=2), duration_ns=2 * before.duration_ns), tmp_path / "a.html")
+
+    seen = in_browser(
+        tmp_path / "a.html",
+        """
+        const colour = (name) => getComputedStyle(frame(name).querySelector("rect")).fill.match(/\\d+/g).map(Number);
+        report.facts = document.getElementById("facts").innerText; report.same = colour("flash_fwd_kernel");
+        frame("copy_kernel").dispatchEvent(new MouseEvent("mouseover", {bubbles: true})); report.tip = tip();
+        """,
+    )
+
+    assert "2,030/s" in seen["facts"]
+    assert max(seen["same"]) - min(seen["same"]) < 20
+    assert re.search(r"after\s+43\.3/s", seen["tip"])
+
+
+def _through_ctypes() -> Profile:
+    """Return what a Python function launched by ctypes, from two lines that lead through as many frames or fewer."""
+    ffi = FileMapping("/usr/lib/libffi.so.8.1.2")
+    frames = [Frame(FrameKind.NATIVE, name, mapping=ffi) for name in ("ffi_call_unix64", "ffi_call_int", "ffi_call")]
+    interpreter = Frame(FrameKind.NATIVE, "cfunction_thing", mapping=FileMapping("/usr/bin/python3.11"))
+    builder = ProfileBuilder(GPU_LAUNCHES, resource(), START_NS)
+    kernel = Frame(FrameKind.CUDA, "vector_add")
+    builder.add((kernel, *frames, interpreter, python("train_step", 5), python("main", 9)), 30)
+    builder.add((kernel, *frames[1:], interpreter, python("train_step", 6), python("main", 9)), 10)
+    builder.add((Frame(FrameKind.CUDA, "other"), interpreter, python("main", 9)), 2)
+    return builder.build(START_NS + 10**9)
+
+
+def test_frames_of_the_interpreter_are_folded_with_their_count_and_python_can_stand_alone(tmp_path: Path) -> None:
+    write_profile(_through_ctypes(), tmp_path / "a.html")
+
+    seen = in_browser(
+        tmp_path / "a.html",
+        """
+        const names = () => frames().map((g) => g.getAttribute("name")).sort();
+        const key = (key, on = document) => on.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+        report.folded = names(); report.foldedWidths = widths();
+        frame("[interpreter, libffi: 3–4 frames]").dispatchEvent(new MouseEvent("mouseover", {bubbles: true})); report.tip = tip();
+        key("f"); await wait(800); report.unfolded = names();
+        key("f"); key("p"); await wait(800); report.python = names(); report.pythonWidths = widths();
+        report.pressed = document.getElementById("python").getAttribute("aria-pressed");
+        """,
+    )
+
+    rest = ["all", "main", "train_step", "other", "vector_add"]
+    assert seen["folded"] == sorted([*rest, "[interpreter, libffi: 3–4 frames]", "cfunction_thing"])
+    whole = seen["foldedWidths"]["all"]
+    assert seen["foldedWidths"]["[interpreter, libffi: 3–4 frames]"] == pytest.approx(whole * 40 / 42, abs=2)
+    assert seen["foldedWidths"]["vector_add"] == pytest.approx(whole * 40 / 42, abs=2)
+    assert "ffi_call_unix64" in seen["tip"]
+    assert "ffi_call_int" in seen["unfolded"]
+    assert seen["python"] == sorted(rest)
+    assert seen["pythonWidths"]["vector_add"] == pytest.approx(whole * 40 / 42, abs=2)
+    assert seen["pressed"] == "true"
+
+
+def test_all_of_the_page_is_reached_by_keys_and_the_orientation_stays(tmp_path: Path) -> None:
+    write_profile([training(), training(GPU_INUSE_SPACE)], tmp_path / "a.html")
+
+    seen = in_browser(
+        tmp_path / "a.html",
+        """
+        const key = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+        const top = (name) => frame(name).getBoundingClientRect().top;
+        report.hangs = top("train_step") > top("all");
+        document.getElementById("chart").focus();
+        for (let i = 0; i < 5; i += 1) key("ArrowDown");
+        report.current = document.querySelector("g.current").getAttribute("name");
+        report.spoken = document.getElementById("spoken").textContent;
+        key("Enter"); await wait(1500); report.zoomed = widths();
+        key("Escape"); await wait(1500); report.reset = widths();
+        key("/"); report.focused = document.activeElement.id;
+        document.getElementById("search").value = "AdamW.step"; key("Enter"); await wait(300);
+        report.match = document.querySelector("g.current").getAttribute("name");
+        key("i"); await wait(800); report.stands = top("train_step") < top("all");
+        const graphs = document.getElementById("graphs");
+        graphs.value = "1"; graphs.dispatchEvent(new Event("change")); await wait(800);
+        report.stays = top("train_step") < top("all"); report.kept = localStorage.getItem("otel-gpu flame graph");
+        """,
+    )
+
+    assert seen["hangs"]
+    assert seen["current"] == "train_step"
+    assert seen["spoken"].startswith("train_step, total 60,000 96.5 %")
+    assert seen["zoomed"]["train_step"] == pytest.approx(seen["zoomed"]["all"], abs=1)
+    assert seen["reset"]["train_step"] < seen["reset"]["all"] - 20
+    assert (seen["focused"], seen["match"]) == ("search", "AdamW.step")
+    assert seen["stands"]
+    assert seen["stays"]
+    assert json.loads(seen["kept"])["orientation"] == "flame"
+
+
+def test_a_picture_is_drawn_by_a_browser(tmp_path: Path) -> None:
+    write_profile([training(), hostile()], tmp_path / "a.svg")
+    (tmp_path / "a.html").write_text(f"<html><head></head><body>{(tmp_path / 'a.svg').read_text()[39:]}</body></html>")
+
+    seen = in_browser(
+        tmp_path / "a.html",
+        """
+        const box = (title) => [...document.querySelectorAll("g")].find((g) => g.querySelector("title").textContent.startsWith(title))
+          .querySelector("rect").getBoundingClientRect();
+        report.share = box("train_step").width / box("all").width; report.scripts = document.querySelectorAll("svg script").length;
+        """,
+    )
+
+    assert seen["share"] == pytest.approx(60_000 / 62_200, abs=0.002)
+    assert seen["scripts"] == 0
 
 
 def test_hostile_names_stay_text_in_a_browser(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from otel_gpu.signals.profiles import (
 )
 from tests.e2e import ground
 from tests.e2e.collector import Collector
-from tests.e2e.exported import read_metrics
+from tests.e2e.exported import read_metrics, whole_lines
 from tests.e2e.processes import Agent, Program
 from tests.e2e.truth import Truth
 
@@ -124,18 +124,14 @@ def _script(program: Program, calls: list[list[object]]) -> None:
 
 def _wait_for_in_use(out: Path, size_bytes: int) -> None:
     """Wait for two intervals one after the other in which so much is in use; without any there is no profile at all."""
-    deadline, begun = time.monotonic() + 20, _lines(out)
+    deadline, begun = time.monotonic() + 20, whole_lines(out)
     while True:
         time.sleep(1)
-        used = [_in_use(out, line) for line in _lines(out)[len(begun) :]]
+        used = [_in_use(out, line) for line in whole_lines(out)[len(begun) :]]
         if used[-2:] == [size_bytes] * 2 or (size_bytes == 0 and not used):
             return
-        begun = begun if size_bytes else _lines(out)
+        begun = begun if size_bytes else whole_lines(out)
         assert time.monotonic() < deadline, f"{used} bytes are in use, not {size_bytes}"
-
-
-def _lines(out: Path) -> list[str]:
-    return out.read_text().splitlines() if out.exists() else []
 
 
 def _in_use(out: Path, line: str) -> int:
@@ -158,10 +154,10 @@ def test_metrics_go_on_beside_profiles(tmp_path: Path) -> None:
     metrics = read_metrics(tmp_path / "out")
     launches = _of(merge(read_profiles(tmp_path / "out" / "profiles.jsonl")), truth.pid)[GPU_LAUNCHES.name]
     assert launches.total == metrics.total("gpu.cuda.kernel.launch.calls") == truth.launches.total()
-    states = metrics.by("otel_gpu.stacks", "state")
+    states = metrics.by("otel_gpu.stacks", "otel_gpu.state")
     assert states["complete"] > 0
     assert states["truncated"] <= states["complete"] / 100
-    lost = metrics.by("otel_gpu.events.lost", "event")
+    lost = metrics.by("otel_gpu.events.lost", "otel_gpu.event")
     assert {event: n for event, n in lost.items() if n} == {}
 
 
@@ -181,6 +177,8 @@ def test_what_stacks_without_room_stood_for_is_in_every_total(tmp_path: Path) ->
         program.ready()
         with Agent(["--config", config, "--pid", str(program.pid)], tmp_path) as agent:
             agent.wait_attached()
+            # The CPUs are sampled for programs that it knows: it has to learn of this one before it is stopped.
+            agent.wait_for("stacks are being taken")
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             # Nobody reads the buffer until the program has ended.
             agent.process.send_signal(signal.SIGSTOP)
@@ -193,11 +191,11 @@ def test_what_stacks_without_room_stood_for_is_in_every_total(tmp_path: Path) ->
             assert agent.wait() == 0, agent.error_text
 
     metrics = read_metrics(out)
-    assert metrics.by("otel_gpu.events.lost", "event")["profile_events_full"] > 0
+    assert metrics.by("otel_gpu.events.lost", "otel_gpu.event")["profile_events_full"] > 0
     profiles = merge(read_profiles(out / "profiles.jsonl"))
     _assert_true(profiles, truth)
     found = {name: profile.total for name, profile in _of(profiles, truth.pid).items()}
-    busy = metrics.of(truth.pid).by("gpu.cuda.busy.time", "bound")
+    busy = metrics.of(truth.pid).by("gpu.cuda.busy.time", "otel_gpu.bound")
     assert found[GPU_TIME_LOWER.name] == pytest.approx(busy["lower"] * 1e9, abs=1e3)
     assert found[GPU_TIME_UPPER.name] == pytest.approx(busy["upper"] * 1e9, abs=1e3)
     # Of the others two clocks, or one and a sample now and then, are compared.

@@ -11,7 +11,7 @@ import pytest
 
 from otel_gpu.abi import Table
 from tests.e2e import ground, nccl_ranks
-from tests.e2e.verbs import READ, RTS, SEND, WRITE, Observed, Verbs, built, observing
+from tests.e2e.verbs import READ, RTS, SEND, WRITE, Observed, Points, Verbs, built, observing
 
 DURATION = "rdma.client.operation.duration"
 IO, MESSAGES = "rdma.io", "rdma.messages"
@@ -34,24 +34,28 @@ class Running:
 
 
 _FRESH = ("exact", "devices", "extended", "memory", "liar", "busy", "constant", "errors", "unsignaled", "states", "top")
-_LATE = ("late", "late_constant", "forged")
+_QUEUES = ("queue_read", "queue_alone", "queue_unread")
+_LATE = ("late", "late_constant", "forged", "late_queue")
+_OPCODE, _LENGTH, _NUMBER = 1, 2, 4
 
 
 @pytest.fixture(scope="module")
 def running(where: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start programs, two of them with work under way already, and one agent for all."""
     with ExitStack() as stack:
-        programs = {name: stack.enter_context(Verbs(where)) for name in (*_FRESH, *_LATE)}
+        programs = {name: stack.enter_context(Verbs(where)) for name in (*_FRESH, *_QUEUES, *_LATE)}
         for name in _LATE:
             programs[name].do("open", 2)
         for name in ("late", "late_constant"):
             programs[name].do("pairs", 0, 1, 128, 0, RTS)
             programs[name].do("post", 0, WRITE, 5, 100, 1, 0 if name == "late" else 1)
+        programs["late_queue"].do("queue", 0, 0)
+        programs["late_queue"].do("pairs", 0, 2, 128, 0, RTS)
         # Where no function begins: a probe there would break it.
         programs["forged"].do("point", 1)
         observed = stack.enter_context(observing(tmp_path_factory.mktemp("out"), *programs.values(), queue_pairs=2))
         observed.until_placed(*programs.values())
-        for name in _FRESH:
+        for name in (*_FRESH, *_QUEUES):
             programs[name].do("open", 2)
         observed.until_followed(*(p for name, p in programs.items() if name != "forged"))
         yield Running(observed, programs)
@@ -160,19 +164,31 @@ def test_a_number_on_two_devices_is_two_queue_pairs(running: Running) -> None:
 def test_the_busiest_queue_pairs_have_their_numbers(running: Running) -> None:
     program = running["top"]
     program.do("pairs", 0, 4, 128, 0, RTS)
-    for pair, count in ((0, 10), (1, 90), (2, 20), (3, 80)):
-        program.do("post", pair, WRITE, count, 8, 0, 0)
 
-    points = running.observed.until(program.pid, lambda p: p.total(MESSAGES) == 200)
+    def after(*posts: tuple[int, int]) -> Points:
+        """Have so many posted by pairs, and return what is said then: of all of them nothing was said before."""
+        wanted = running.observed.points(program.pid).total(MESSAGES) + sum(count for _, count in posts)
+        for pair, count in posts:
+            program.do("post", pair, WRITE, count, 8, 0, 0)
+        return running.observed.until(program.pid, lambda p: p.total(MESSAGES) == wanted)
 
-    shown = points.by(MESSAGES, "rdma.local.qpn", "rdma.remote.qpn")
-    assert (
-        sum(n for (own, _), n in shown.items() if own is None)
-        + sum(n for (own, _), n in shown.items() if own is not None)
-        == 200
-    )
-    assert {own for own, _ in shown} <= {None, 17, 18, 19, 20}
-    assert all(other == 4000 + own for own, other in shown if own is not None)
+    def by_number(points: Points, name: str = MESSAGES) -> dict[object, float]:
+        shown = points.by(name, "rdma.local.qpn", "rdma.remote.qpn")
+        assert all(other == 4000 + own for own, other in shown if own is not None)
+        return {own: count for (own, _), count in shown.items()}
+
+    points = after((0, 10), (1, 90), (2, 20), (3, 80))
+    assert by_number(points) == {None: 30, 18: 90, 20: 80}
+    assert by_number(points, IO) == {None: 240, 18: 720, 20: 640}
+    assert by_number(points, "rdma.qp.inflight") == by_number(points)
+    # They keep their numbers when others do more for a while,
+    assert by_number(after((0, 60), (2, 10), (1, 1))) == {None: 100, 18: 91, 20: 80}
+    # until one of those has done twice as much as the least busy.
+    assert by_number(after((0, 120), (3, 5))) == {None: 105, 17: 120, 18: 91, 20: 80}
+    points = after((0, 1), (1, 1), (3, 1))
+    assert by_number(points) == {None: 106, 17: 121, 18: 92, 20: 80}
+    # What is under way now is of those that have a number now.
+    assert by_number(points, "rdma.qp.inflight") == {None: 30 + 86, 17: 191, 18: 92}
 
 
 def test_what_is_posted_by_functions_of_its_own_is_counted(running: Running) -> None:
@@ -194,6 +210,116 @@ def test_what_is_posted_by_functions_of_its_own_is_counted(running: Running) -> 
     assert points.total(IO) == before.total(IO) + 100 * 100
     assert set(points.by(MESSAGES, "rdma.operation")) == {"write"}
     assert points.total(DURATION) >= before.total(DURATION) + 100
+
+
+def _until_its_queue_is_seen(running: Running, program: Verbs, pair: int, reading: int) -> Points:
+    """Its functions are known once a queue pair has been initialised: what completes before they are probed is not seen."""
+    for _ in range(1000):
+        program.do("post", pair, SEND, 1, 8, 1, 0)
+        assert program.do("take", 0, 1, reading) == 1
+        points = running.observed.points(program.pid)
+        if points.total(DURATION) + points.total("rdma.probe.unmatched"):
+            break
+    return running.observed.points(program.pid)
+
+
+def test_what_completes_in_queues_with_functions_of_their_own_is_of_its_queue_pair(running: Running) -> None:
+    program = running["queue_read"]
+    everything = _OPCODE | _LENGTH | _NUMBER
+    program.do("queue", 0, 0)
+    program.do("pairs", 0, 2, 128, 0, RTS)
+    program.do("queue", 1, 0)
+    program.do("pairs", 1, 1, 128, 0, RTS)
+    before = _until_its_queue_is_seen(running, program, 0, everything)
+    for pair, count in ((0, 30), (1, 50), (2, 70)):
+        program.do("post", pair, WRITE, count, 8, 1, 0)
+    assert program.do("take", 1, 100, everything) == 70
+    assert program.do("take", 0, 100, everything) == 80
+    program.do("deliver", 1, 777, 1)
+    program.do("deliver", 1, 5, 0)
+    program.do("post", 1, WRITE, 2, 8, 1, 0, 0xBAD)
+    assert program.do("take", 0, 100, everything) == 4
+
+    points = running.observed.until(program.pid, lambda p: p.total("rdma.completion.errors") == 2)
+
+    assert points.by(DURATION, "rdma.operation", "rdma.device") == {
+        ("send", "standin0"): before.total(DURATION),
+        ("write", "standin0"): 80,
+        ("write", "standin1"): 70,
+    }
+    received = {"network.io.direction": "receive"}
+    assert {
+        (a["rdma.operation"], p.name): p.value
+        for p in points.all
+        if received.items() <= (a := dict(p.attributes)).items()
+    } == {("receive_imm", MESSAGES): 1, ("receive_imm", IO): 777, ("receive", MESSAGES): 1, ("receive", IO): 5}
+    assert points.by("rdma.completion.errors", "rdma.completion.status", "rdma.device") == {
+        ("rem_access_err", "standin0"): 1,
+        ("wr_flush_err", "standin0"): 1,
+    }
+    assert "unread" not in points.by("rdma.probe.unmatched", "otel_gpu.reason")
+
+
+def test_what_completes_in_the_queue_of_one_pair_is_its_though_nothing_is_read(running: Running) -> None:
+    program = running["queue_alone"]
+    program.do("queue", 0, 1)
+    program.do("pairs", 0, 1, 128, 0, RTS)
+    before = _until_its_queue_is_seen(running, program, 0, 0)
+    program.do("post", 0, WRITE, 40, 8, 1, 0)
+    assert program.do("take", 0, 100, 0) == 40
+    program.do("deliver", 0, 99, 0)
+    assert program.do("take_received", 0, 100, _LENGTH) == 1
+
+    points = running.observed.until(program.pid, lambda p: p.by(MESSAGES, "rdma.operation")["receive"] == 1)
+
+    assert points.by(DURATION, "rdma.operation") == {"send": before.total(DURATION), "write": 40}
+    assert points.by(IO, "rdma.operation")["receive"] == 99
+    assert "unread" not in points.by("rdma.probe.unmatched", "otel_gpu.reason")
+    assert points.total("rdma.qp.inflight") == 0
+
+
+def test_of_what_completes_and_is_not_read_it_is_said_that_nobody_knows_of_what_it_is(running: Running) -> None:
+    program = running["queue_unread"]
+    program.do("queue", 0, 0)
+    program.do("pairs", 0, 2, 128, 0, RTS)
+    unread = "rdma.probe.unmatched", "otel_gpu.reason"
+    before = _until_its_queue_is_seen(running, program, 0, 0).by(*unread)["unread"]
+    # Each has the same numbers as the other, and is the one or the other's.
+    for pair in (0, 1):
+        program.do("post", pair, WRITE, 50, 8, 1, 1)
+    program.do("post", 1, WRITE, 1, 8, 1, 0, 0xBAD)
+    assert program.do("take", 0, 200, 0) == 101
+
+    points = running.observed.until(program.pid, lambda p: p.by(*unread)["unread"] == before + 101)
+
+    assert points.total(DURATION) == 0
+    assert points.by("rdma.completion.errors", "rdma.completion.status", "rdma.device") == {("rem_access_err", None): 1}
+    # What is under way is not known either, and not told.
+    assert points.total("rdma.qp.inflight") == 0
+    # Whose work it is, is known again of what is read.
+    for _ in range(3):
+        program.do("post", 0, WRITE, 100, 8, 1, 0)
+        assert program.do("take", 0, 100, _OPCODE | _NUMBER) == 100
+    points = running.observed.until(program.pid, lambda p: p.total(DURATION) == 300)
+    assert points.by(*unread)["unread"] == before + 101
+
+
+def test_a_queue_with_functions_of_its_own_that_is_older_than_the_agent_is_seen(running: Running) -> None:
+    program = running["late_queue"]
+    for pair in (0, 1):
+        program.do("post", pair, WRITE, 50, 8, 1, 0)
+    # Whether it had one pair alone nobody saw: only what is read is known.
+    assert program.do("take", 0, 40, 0) == 40
+    assert program.do("take", 0, 100, _OPCODE | _NUMBER) == 60
+    program.do("deliver", 0, 33, 0)
+    assert program.do("take", 0, 100, _OPCODE | _NUMBER | _LENGTH) == 1
+
+    points = running.observed.until(program.pid, lambda p: p.by(MESSAGES, "rdma.operation")["receive"] == 1)
+
+    unmatched = points.by("rdma.probe.unmatched", "otel_gpu.reason")
+    assert unmatched["unread"] == 40
+    assert unmatched["before"] == 60
+    assert points.by(IO, "rdma.operation")["receive"] == 33
 
 
 def test_errors_are_told_by_status_and_flush_the_rest(running: Running) -> None:
@@ -256,7 +382,7 @@ def test_pointers_to_nowhere_cost_the_program_nothing_and_are_said(running: Runn
     points = running.observed.until(program.pid, lambda p: p.total(MESSAGES) == 5)
 
     assert points.total(IO) == 30
-    lost = points.by("otel_gpu.process.events.lost", "event")
+    lost = points.by("otel_gpu.process.events.lost", "otel_gpu.event")
     assert lost["read_failed"] >= 2
     assert lost["implausible"] >= 1
 
@@ -322,11 +448,52 @@ def test_one_number_for_all_work_is_never_matched_late(running: Running) -> None
     assert points.by("rdma.probe.unmatched", "otel_gpu.reason").keys() <= {"before", "ambiguous"}
 
 
+def test_what_works_past_libibverbs_is_told_and_nothing_else_is(where: Path, tmp_path: Path) -> None:
+    names = ("direct", "idle", "many", "receiving", "late_idle")
+    with ExitStack() as stack:
+        programs = {name: stack.enter_context(Verbs(where)) for name in names}
+        programs["late_idle"].do("open", 1)
+        programs["late_idle"].do("pairs", 0, 1, 16, 0, RTS)
+        with observing(tmp_path / "out", *programs.values(), queue_pairs=2) as observed:
+            observed.until_placed(*programs.values())
+            for program in programs.values():
+                program.do("open", 1)
+            observed.until_followed(*programs.values())
+            for name in ("direct", "idle", "receiving"):
+                programs[name].do("pairs", 0, 1, 16, 0, RTS)
+            programs["many"].do("pairs", 0, 100_000, 16, 0, RTS)
+            # Where it is seen to be ready it is still of before.
+            programs["late_idle"].do("ready", 0)
+            programs["direct"].do("direct", 0)
+            programs["receiving"].do("deliver", 0, 5, 0)
+            assert programs["receiving"].do("poll", 0, 1) == 1
+
+            assert _coverage(observed, programs["direct"], "control-only").total(MESSAGES) == 0
+            _coverage(observed, programs["receiving"], "full")
+            _coverage(observed, programs["late_idle"], "unknown")
+            for name in ("idle", "many"):
+                _coverage(observed, programs[name], "idle")
+            for name in ("idle", "many", "late_idle"):
+                programs[name].do("post", 0, WRITE, 1, 8, 1, 0)
+                _coverage(observed, programs[name], "full")
+
+
+def _coverage(observed: Observed, program: Verbs, wanted: str) -> Points:
+    """Wait until so much of a program is said to be seen; never may another that is seen be said to work past libibverbs."""
+
+    def is_so(points: Points) -> bool:
+        said = points.by("rdma.probe.coverage", "rdma.probe.coverage")
+        assert wanted == "control-only" or said["control-only"] == 0, said
+        return said == {wanted: 1}
+
+    return observed.until(program.pid, is_so)
+
+
 def test_many_queue_pairs_take_nothing_from_another_program(where: Path, tmp_path: Path) -> None:
     with Verbs(where) as hog, Verbs(where) as quiet:
         for program in (hog, quiet):
             program.do("open", 1)
-        with observing(tmp_path / "out", hog, quiet) as observed:
+        with observing(tmp_path / "out", hog, quiet, queue_pairs=2) as observed:
             observed.until_followed(hog, quiet)
             hog.do("pairs", 0, 100_000, 16, 0, 0)
             hog.do("each", 100_000, 10)
@@ -342,7 +509,12 @@ def test_many_queue_pairs_take_nothing_from_another_program(where: Path, tmp_pat
             assert mine.total("otel_gpu.process.events.lost") == 0
             # Nothing of its own is lost but which queue pair it was.
             assert its.total(IO) == 1_000_000
-            assert its.by("otel_gpu.process.events.lost", "event")["rdma_full"] > 0
+            # Those that found no room have no number, however much they do together.
+            numbers = its.by(MESSAGES, "rdma.local.qpn")
+            assert numbers.pop(None) == 99_998
+            assert set(numbers.values()) == {1}
+            assert all(17 <= number < 17 + 100_000 for number in numbers)
+            assert its.by("otel_gpu.process.events.lost", "otel_gpu.event")["rdma_full"] > 0
             filled = observed.receiver.fill()["queue_pairs"]
             assert filled[0] <= filled[1] // 2 + 51
 

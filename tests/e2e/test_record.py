@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -37,9 +38,23 @@ def _storms(directory: Path, count: int, *words: str) -> Iterator[list[Program]]
 
 
 @contextmanager
-def _recording(pids: Sequence[int], duration: str, out: Path, kind: str = "launch") -> Iterator[subprocess.Popen[str]]:
+def _recording(
+    pids: Sequence[int], duration: str, out: Path, kind: str = "launch", words: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
     """Run `otel-gpu record`; yields it once it records."""
-    command = [sys.executable, "-m", "otel_gpu", "record", "--duration", duration, "--type", kind, "-o", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "otel_gpu",
+        "record",
+        "--duration",
+        duration,
+        "--type",
+        kind,
+        "-o",
+        str(out),
+        *words,
+    ]
     for pid in pids:
         command += ["--pid", str(pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as recording:
@@ -47,7 +62,7 @@ def _recording(pids: Sequence[int], duration: str, out: Path, kind: str = "launc
             said = []
             for line in recording.stderr:
                 said.append(line)
-                if line.startswith(f"recording {kind} of process"):
+                if line.startswith(f"recording {kind.replace(',', ', ')} of process"):
                     break
             else:
                 raise AssertionError("".join(said))
@@ -145,11 +160,11 @@ def test_what_a_program_did_before_it_ended_has_names(tmp_path: Path) -> None:
             assert [f.function for f in stack[:2]] == ["cuLaunchKernel", "launch_here"]
 
 
-def _record_command(tmp_path: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def _record_command(tmp_path: Path, *words: str | Path, truth: str = "truth.json") -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": ground.library_path(),
-        "MOCKCUDA_TRUTH": str(tmp_path / "truth.json"),
+        "MOCKCUDA_TRUTH": str(tmp_path / truth),
         "MOCKCUDA_STATE": "",
     }
     command = [sys.executable, "-m", "otel_gpu", "record", *map(str, words)]
@@ -170,6 +185,130 @@ def test_a_command_is_recorded_from_its_first_call_to_its_last(tmp_path: Path) -
     assert f"kernel launches, {truth.launches.total():,} count:" in done.stderr
 
 
+def test_all_that_come_of_a_command_are_recorded_each_for_itself(tmp_path: Path) -> None:
+    storm = ground.part("programs") / "launch_storm"
+    family = Path(__file__).parents[1] / "programs" / "family.py"
+    words = ["--type", "launch,alloc,copy", "-o", tmp_path / "a.otlp.json", "--", sys.executable, family, storm]
+
+    done = _record_command(tmp_path, *words, truth="truth-%p.json")
+
+    assert done.returncode == 0, done.stderr
+    truths = [Truth.read(path) for path in tmp_path.glob("truth-*.json")]
+    truths = {t.pid: t for t in truths if t.launches}
+    assert len(truths) == 8
+    profiles = read_profiles(tmp_path / "a.otlp.json")
+    for name, total in (("gpu_launches", _TOTALS["launch"]), ("gpu_alloc_space", _TOTALS["alloc"])):
+        found = {dict(p.resource.attributes)["process.pid"]: p.total for p in profiles if p.type.name == name}
+        assert found == {pid: total(t) for pid, t in truths.items() if total(t)}, name
+    assert "the command has ended; recording goes on" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--subprocesses"], []], ids=["with", "without"])
+def test_what_comes_of_a_process_is_recorded_where_it_is_asked_for(words: list[str], tmp_path: Path) -> None:
+    program = Path(__file__).parents[1] / "programs" / "parent.py"
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": ground.library_path(),
+        "MOCKCUDA_TRUTH": str(tmp_path / "truth-%p.json"),
+        "MOCKCUDA_STATE": "",
+    }
+    command = [sys.executable, program, ground.part("programs") / "launch_storm"]
+    out = tmp_path / "a.otlp.json"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout.readline() == "ready\n"
+        with _recording([parent.pid], "3600", out, words=words) as recording:
+            parent.stdin.write("\n")
+            parent.stdin.close()
+            sleeper = int(parent.stdout.readline())
+            try:
+                parent.wait(DEADLINE_S)
+                # The one that sleeps is waited for, and not for long.
+                said = recording.communicate(timeout=DEADLINE_S)[1]
+            finally:
+                os.kill(sleeper, signal.SIGKILL)
+
+    if words:
+        assert recording.returncode == 0, said
+        truths = [Truth.read(path) for path in tmp_path.glob("truth-*.json")]
+        assert _totals(out) == {t.pid: t.launches.total() for t in truths}
+        assert sorted(_totals(out).values()) == [40, 60, 80]
+    else:
+        assert recording.returncode == 1
+        assert "--subprocesses" in said
+
+
+def test_the_peak_and_what_was_never_freed_are_exact(tmp_path: Path) -> None:
+    program = Path(__file__).parents[1] / "programs" / "peak_memory.py"
+    words = ["--type", "peak,leak,alloc", "-o", tmp_path / "a.otlp.json", "--", sys.executable, program]
+
+    done = _record_command(tmp_path, *words)
+
+    assert done.returncode == 0, done.stderr
+    said = json.loads((tmp_path / "truth.json").read_text())["allocations"]["device"]
+    profiles = {p.type.name: p for p in read_profiles(tmp_path / "a.otlp.json")}
+    assert profiles["gpu_alloc_space"].total == said["bytes"]
+    assert profiles["gpu_peak_space"].total == said["peak_live_bytes"]
+    assert profiles["gpu_leaked_space"].total == said["live_bytes"] == said["bytes"] - said["freed_bytes"]
+
+
+def test_what_a_running_process_held_at_most_since_the_recording_began_is_exact(tmp_path: Path) -> None:
+    script = [sys.executable, Path(__file__).parents[1] / "programs" / "memory_script.py"]
+    with Program(script, tmp_path, {"MOCKCUDA_DEVICES": "2"}) as program:
+        program.ready()
+
+        def phase(calls: list[list[object]]) -> None:
+            program.process.stdin.write(json.dumps(calls) + "\n")
+            program.process.stdin.flush()
+            program.event("phase")
+
+        mib = 1 << 20
+        phase([[0, "allocate", "device", 8 * mib]])
+        out = tmp_path / "a.otlp.json"
+        with _recording([program.pid], "3600", out, "peak,leak,inuse") as recording:
+            did = ("allocate", "device")
+            phase(
+                [
+                    [0, *did, 3 * mib],
+                    [1, *did, 4 * mib],
+                    [0, "free", "device", 1],
+                    [2, *did, mib],
+                    [1, "free", "device", 0],
+                ]
+            )
+            recording.send_signal(signal.SIGINT)
+            assert recording.wait(DEADLINE_S) == 0, recording.stderr.read()
+
+    totals = {p.type.name: p.total for p in read_profiles(out)}
+    assert totals == {"gpu_peak_space": 7 * mib, "gpu_leaked_space": 5 * mib, "gpu_inuse_space": 5 * mib}
+
+
+def test_processes_of_one_recording_are_told_apart_in_pprof(tmp_path: Path) -> None:
+    storm = ground.part("programs") / "launch_storm"
+    script = f"{storm} --launches 5 & {storm} --launches 6 & wait"
+
+    done = _record_command(tmp_path, "-o", tmp_path / "a.pb.gz", "--", "sh", "-c", script, truth="truth-%p.json")
+
+    assert done.returncode == 0, done.stderr
+    truths = {t.pid: t.launches.total() for t in map(Truth.read, tmp_path.glob("truth-*.json"))}
+    (profile,) = read_profiles(tmp_path / "a.pb.gz")
+    found: dict[int, int] = {}
+    for sample in profile.samples:
+        pid = int(re.search(r"\(([0-9]+)\)", dict(sample.attributes)["process"])[1])
+        found[pid] = found.get(pid, 0) + sample.value
+    assert found == truths
+
+
+def test_the_standard_output_holds_the_recording_alone(tmp_path: Path) -> None:
+    storm = ground.part("programs") / "launch_storm"
+
+    done = _record_command(tmp_path, "-o", "-", "--", storm)
+
+    assert done.returncode == 0, done.stderr
+    counts = [int(line.rpartition(" ")[2]) for line in done.stdout.splitlines()]
+    assert sum(counts) == Truth.read(tmp_path / "truth.json").launches.total() > 0
+    assert '{"event":"done"' in done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "status", "says"),
     [
@@ -184,6 +323,29 @@ def test_of_a_command_that_did_nothing_it_is_said_why(
 
     assert (done.returncode, done.stdout) == (status, "")
     assert says in done.stderr
+
+
+def test_a_command_is_told_what_its_recording_is_told(tmp_path: Path) -> None:
+    waits = (
+        "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(9)); print(flush=True); signal.pause()"
+    )
+    script = f"{ground.part('programs') / 'launch_storm'} >/dev/null; exec {sys.executable} -c '{waits}'"
+    words = ["-o", str(tmp_path / "a.folded"), "--", "sh", "-c", script]
+    environment = {**os.environ, "LD_LIBRARY_PATH": ground.library_path(), "MOCKCUDA_STATE": ""}
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "otel_gpu", "record", *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as recording:
+        try:
+            assert recording.stdout.readline() == "\n"
+            recording.send_signal(signal.SIGTERM)
+            assert recording.wait(DEADLINE_S) == 9, recording.stderr.read()
+        finally:
+            recording.kill()
 
 
 def test_a_command_has_the_environment_and_the_limits_that_it_would_have(

@@ -38,4 +38,6 @@ def test_launches_have_the_name_that_their_handle_had_then(tmp_path: Path) -> No
     cut = sorted(n for name, n in launches.items() if name.startswith("long_"))
     assert cut == sorted(n for name, n in truth.launches.items() if name.startswith("long_"))
     assert exported.by(comparison.GRAPH_KERNELS, "cuda.kernel.name") == truth.graphed
-    assert +everything.by(comparison.LOST, "event") == {"names_cut": ROUNDS * 4 * 2}  # each was asked for twice
+    assert +everything.by(comparison.LOST, "otel_gpu.event") == {
+        "names_cut": ROUNDS * 4 * 2
+    }  # each was asked for twice

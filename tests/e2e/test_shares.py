@@ -91,11 +91,12 @@ def test_totals_are_exact_beyond_every_table(tmp_path: Path, monkeypatch: pytest
     assert of_hog.total(LAUNCHES) == did["launches"] == 20_000
     assert of_hog.total("gpu.cuda.errors") == did["errors"] == 3000
     assert of_hog.total("gpu.cuda.memory.allocations") == did["allocated"]
-    lost = of_hog.by(LOST, "event")
+    lost = of_hog.by(LOST, "otel_gpu.event")
     # All but those that found the first rows.
     assert lost["rows_full"] + lost["overflow_full"] == pytest.approx(20_000 + 3000 + 1000, abs=64)
     assert lost["overflow_full"] > 0
-    assert lost["live_full"] == 1000 - 32
+    # Its half of the table; a program of somebody else's on this host may have a row of it.
+    assert 1000 - 32 <= lost["live_full"] < 1000 - 16
     # The other one has what the tables have left, and all of its totals.
     assert of_other.total(LAUNCHES) == truth.launches.total()
     assert of_other.total("gpu.cuda.memory.copies") == truth.copied.sum
@@ -121,7 +122,7 @@ def test_a_library_that_makes_up_values_makes_no_series_of_them(agent: Agent, tm
     assert len(said.names("cuda.device.uuid")) <= 64
     assert said.total(LAUNCHES) == did["launches"]
     assert said.total("gpu.cuda.memory.copies") == said.total("gpu.cuda.memset.bytes") == 0
-    assert said.by(LOST, "event")["implausible"] >= 99
+    assert said.by(LOST, "otel_gpu.event")["implausible"] >= 99
     wait_until_forgotten(agent, hog.pid)
 
 

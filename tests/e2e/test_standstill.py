@@ -55,6 +55,8 @@ def test_a_library_that_was_mapped_while_the_agent_stood_still_is_said_to_be_lat
     delay = metrics.named("otel_gpu.attach.delay").samples[0].histogram
     assert delay.count == 1
     assert delay.sum >= stood_still_s
+    assert "1 of them was there before: what was called until now is in no count" in agent.error_text
+    assert metrics.by("otel_gpu.processes.late", "otel_gpu.reason") == {"before_agent": 1, "delayed": 1}
 
 
 def test_how_late_probes_come_is_measured(tmp_path: Path) -> None:

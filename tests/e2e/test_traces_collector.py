@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from otel_gpu.exporters.file.exporter import FileExporter
 from otel_gpu.exporters.file.settings import FileSettings

@@ -46,7 +46,7 @@ def test_a_program_that_cannot_be_looked_at_is_counted_like_others(tmp_path: Pat
     assert [r.get("process.command") for r in resources] == [None, sys.executable]
     assert [r["service.name"] == "named" for r in resources] == [False, True]
     assert resources[0]["process.executable.name"] == resources[1]["process.executable.name"]
-    assert everything.by("otel_gpu.processes.unread", "reason")["no_answer"] == 1
+    assert everything.by("otel_gpu.processes.unread", "otel_gpu.reason")["no_answer"] == 1
 
 
 def _ready(program: Program) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,21 @@ STARTS_S = 1200
 """vLLM is gigabytes of files, and compiles what it needs."""
 NAMED_S = 120
 """10 s on two quiet cores."""
-MAX_CPU_S, MAX_BYTES = 8.0, 120 << 20
+MAX_CPU_S, MAX_BYTES = 20.0, 120 << 20
+"""What names take is measured by bench/names.py: here, on a host that others use, no more than that it has an end."""
 
 
 @pytest.fixture(scope="module", params=["eager", "graphs"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     directory = tmp_path_factory.mktemp(f"vllm_{request.param}")
-    graphs = ["--graphs"] if request.param == "graphs" else []
-    command = [ground.vllm_python(), ground.PROGRAMS / "vllm_generate.py", directory, "--phases", "4", *graphs]
-    with Program(command, directory, ground.vllm_environment()) as program:
-        program.ready(STARTS_S)
-        yield program
+    command = [ground.vllm_python(), ground.PROGRAMS / "vllm_generate.py", directory, "--phases", "4"]
+    with ExitStack() as compiling:
+        if request.param == "graphs":
+            command += ["--graphs", "--compiled", compiling.enter_context(ground.compiling_with_vllm())]
+        with Program(command, directory, ground.vllm_environment()) as program:
+            program.ready(STARTS_S)
+            compiling.close()
+            yield program
 
 
 def _seconds(pid: int) -> float:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -69,14 +70,18 @@ class Server:
 @pytest.fixture(scope="module", params=["eager", "graphs"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp(f"vllm_serve_{request.param}")
-    graphs = ["--graphs"] if request.param == "graphs" else []
-    command = [ground.vllm_python(), ground.PROGRAMS / "vllm_serve.py", directory, *graphs]
-    with Program(command, directory, ground.vllm_environment()) as program:
-        try:
-            yield Server(program, directory)
-        finally:
-            program.process.stdin.close()
-            program.wait()
+    command = [ground.vllm_python(), ground.PROGRAMS / "vllm_serve.py", directory]
+    with ExitStack() as compiling:
+        if request.param == "graphs":
+            command += ["--graphs", "--compiled", compiling.enter_context(ground.compiling_with_vllm())]
+        with Program(command, directory, ground.vllm_environment()) as program:
+            try:
+                server = Server(program, directory)
+                compiling.close()
+                yield server
+            finally:
+                program.process.stdin.close()
+                program.wait()
 
 
 def number(span: Span, name: str) -> int:

@@ -120,12 +120,12 @@ def test_every_site_in_this_driver_is_emulated(gpu: Gpu) -> None:
 
 
 def test_every_probe_is_in_place_and_nothing_is_lost(driver: Seen) -> None:
-    probes = driver.snapshots[-1].by("otel_gpu.probes", "state")
+    probes = driver.snapshots[-1].by("otel_gpu.probes", "otel_gpu.state")
 
     print(probes)
     assert probes["attached"] > 50
     assert probes["failed"] == 0
-    assert +driver.snapshots[-1].by(LOST, "event") == {}
+    assert +driver.snapshots[-1].by(LOST, "otel_gpu.event") == {}
 
 
 def test_known_launches_copies_fills_and_memory_are_exact(driver: Seen) -> None:
@@ -151,7 +151,7 @@ def test_the_device_has_the_uuid_that_nvidia_smi_writes(driver: Seen) -> None:
 
 
 def test_busy_time_bounds_contain_what_events_measured(driver: Seen) -> None:
-    before, after = (snapshot.by("gpu.cuda.busy.time", "bound") for snapshot in driver.snapshots[1:])
+    before, after = (snapshot.by("gpu.cuda.busy.time", "otel_gpu.bound") for snapshot in driver.snapshots[1:])
     measured = driver.said[1]["device_s"]
 
     lower, upper = (after[bound] - before[bound] for bound in ("lower", "upper"))

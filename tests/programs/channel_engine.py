@@ -4,7 +4,8 @@ usage: channel_engine.py HOW [PLACE | DESCRIPTOR ...]
 
 HOW is by whom messages are read: `threads` (one for each connection), `asyncio` (streams), `batch` (one thread, which reads
 whatever is there from all connections before it launches), `pairs` (a thread for each descriptor that was inherited), `pipes`
-(the same by multiprocessing.connection).
+(the same by multiprocessing.connection), `simplex` (the same with one descriptor to read from and one to write to), `fifos`
+(likewise, by paths), `stdio` (one, which is asked on its standard input, a line each time); `serve_queue` is another process's.
 PLACE is a port, or the path of a unix socket. A message says whose it is and how many launches that takes; after each
 answer a launch follows that is nobody's.
 """
@@ -14,11 +15,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import json
+import os
 import select
 import signal
 import socket
 import sys
 import threading
+from multiprocessing import Queue
 from multiprocessing.connection import Connection
 
 import gpu
@@ -60,6 +63,45 @@ def serve_connection(connection: Connection) -> None:
         answer = work(connection.recv())
         connection.send(answer)
         gpu.launch(1, "background")
+
+
+def serve_simplex(asked: Connection, answers: Connection) -> None:
+    """Work for one message after another, by pipes."""
+    while True:
+        answer = work(asked.recv())
+        answers.send(answer)
+        gpu.launch(1, "background")
+
+
+def serve_fifos(asked: int, answers: int) -> None:
+    """Work for one message after another, by named pipes."""
+    while message := os.read(asked, MESSAGE_BYTES):
+        answer = work(message)
+        os.write(answers, answer)
+        gpu.launch(1, "background")
+
+
+def serve_lines() -> None:
+    """Work for one line after another."""
+    for line in sys.stdin.buffer:
+        answer = work(line)
+        # What a program says on its standard error answers nobody.
+        sys.stderr.write("working\n")
+        sys.stdout.buffer.write(answer + b"\n")
+        sys.stdout.buffer.flush()
+        gpu.launch(1, "background")
+    signal.raise_signal(signal.SIGTERM)
+
+
+def serve_queue(asked: Queue, answers: Queue) -> None:
+    """Work for one message after another, as multiprocessing hands them on."""
+    gpu.start()
+    answers.put("ready")
+    while (message := asked.get()) is not None:
+        work(message)
+        answers.put(json.loads(message)["id"])
+        gpu.launch(1, "background")
+    answers.put(gpu.launched())
 
 
 def serve_batches(listener: socket.socket) -> None:
@@ -134,6 +176,19 @@ def main() -> None:
             threading.Thread(target=target, args=(channel,), daemon=True).start()
         gpu.say(event="engine")
         threading.Event().wait()
+    if how in ("simplex", "fifos"):
+        for asked, answers in zip(places[::2], places[1::2], strict=True):
+            ways: tuple[object, ...]
+            if how == "simplex":
+                target, ways = serve_simplex, (Connection(int(asked)), Connection(int(answers)))
+            else:
+                target, ways = serve_fifos, (os.open(asked, os.O_RDONLY), os.open(answers, os.O_WRONLY))
+            threading.Thread(target=target, args=ways, daemon=True).start()
+        gpu.say(event="engine")
+        threading.Event().wait()
+    if how == "stdio":
+        gpu.say(event="engine")
+        serve_lines()
     listener = listening(places[0])
     if how == "asyncio":
         asyncio.run(serve_streams(listener))

@@ -1,6 +1,6 @@
 """What does vLLM make of the driver? An engine in this process answers a few prompts, with a tiny model without weights.
 
-usage: vllm_generate.py DIRECTORY [--graphs] [--phases N]
+usage: vllm_generate.py DIRECTORY [--graphs] [--compiled DIRECTORY] [--phases N]
 
 Prints "ready" once the engine has answered a first prompt and before each further phase, waits for a line on standard
 input, generates, and prints "phase". With the mock driver every token is the same.
@@ -73,8 +73,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--graphs", action="store_true", help="torch.compile and CUDA graphs")
+    parser.add_argument("--compiled", type=Path, help="where to keep what is compiled, and the model (DIRECTORY)")
     parser.add_argument("--phases", type=int, default=1)
     options = parser.parse_args()
+    compiled = options.compiled or options.directory
     os.environ |= {
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -84,16 +86,16 @@ def main() -> None:
         "VLLM_USE_FLASHINFER_SAMPLER": "0",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_CACHE_ROOT": str(options.directory / "vllm"),
-        "TRITON_CACHE_DIR": str(options.directory / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(options.directory / "inductor"),
+        "VLLM_CACHE_ROOT": str(compiled / "vllm"),
+        "TRITON_CACHE_DIR": str(compiled / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(compiled / "inductor"),
     }
-    make_model(options.directory / "model")
+    make_model(compiled / "model")
     out, sys.stdout = sys.stdout, sys.stderr  # what vLLM prints is no event
     from vllm import LLM, SamplingParams
 
     llm = LLM(
-        str(options.directory / "model"),
+        str(compiled / "model"),
         load_format="dummy",
         dtype="bfloat16",
         max_model_len=LONGEST,

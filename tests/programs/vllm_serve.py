@@ -1,6 +1,6 @@
 """vLLM's own server, as anybody starts it: an API server, and an engine process behind it.
 
-usage: vllm_serve.py DIRECTORY [--graphs]
+usage: vllm_serve.py DIRECTORY [--graphs] [--compiled DIRECTORY]
 
 Serves a tiny model without weights under the name `tiny`. Prints "ready" with the port and the pids of both, and ends with
 its standard input.
@@ -44,8 +44,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--graphs", action="store_true", help="torch.compile and CUDA graphs")
+    parser.add_argument("--compiled", type=Path, help="where to keep what is compiled, and the model (DIRECTORY)")
     options = parser.parse_args()
-    make_model(options.directory / "model")
+    compiled = options.compiled or options.directory
+    make_model(compiled / "model")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = {
@@ -56,11 +58,11 @@ def main() -> None:
         "VLLM_USE_FLASHINFER_SAMPLER": "0",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_CACHE_ROOT": str(options.directory / "vllm"),
-        "TRITON_CACHE_DIR": str(options.directory / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(options.directory / "inductor"),
+        "VLLM_CACHE_ROOT": str(compiled / "vllm"),
+        "TRITON_CACHE_DIR": str(compiled / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(compiled / "inductor"),
     }
-    command = [Path(sys.executable).parent / "vllm", "serve", options.directory / "model"]
+    command = [Path(sys.executable).parent / "vllm", "serve", compiled / "model"]
     command += ["--host=127.0.0.1", f"--port={port}", "--served-model-name=tiny", "--load-format=dummy"]
     command += ["--dtype=bfloat16", f"--max-model-len={LONGEST}", f"--max-num-seqs={PROMPTS}"]
     command += ["--gpu-memory-utilization=0.5", "--block-size=16", *([] if options.graphs else ["--enforce-eager"])]

@@ -138,6 +138,24 @@ def check_errors(traffic: Traffic, seen: Seen) -> None:
             _same("unready: rnr nacks above none", after[nacks] - before[nacks] > 0, True)
 
 
+def check_queues(traffic: Traffic, seen: Seen) -> None:
+    """Ask for completions by the functions of a queue of its own, and compare what they are of."""
+    lasting, error = ("rdma.client.operation.duration", "write"), ("rdma.completion.errors", "rem_access_err")
+    before = seen.totals()
+    traffic.do("queue")
+    deadline = time.monotonic() + DEADLINE_S
+    # Its functions are known from then on, and what completes before they are probed is not seen.
+    while seen.totals()[lasting] == before[lasting] and time.monotonic() < deadline:
+        traffic.do("write", 1, 8)
+    before = seen.totals()
+    _same("queue: the program's own", traffic.do("write", 500, 4096)["completions"], {OK: 500})
+    after = seen.until("queue", lambda t: t[lasting] >= before[lasting] + 500)
+    _same("queue: completions", after[lasting] - before[lasting], 500)
+    _same("queue: refused, the program's own", traffic.do("forbidden")["completions"], {REMOTE_ACCESS: 1})
+    after = seen.until("queue: refused", lambda t: t[error] > before[error])
+    _same("queue: completion errors", after[error] - before[error], 1)
+
+
 def check_loss(traffic: Traffic, seen: Seen) -> None:
     """Lose packets between the devices, and look for negative acknowledgements for a gap."""
     nacks, sent = ("rdma.port.nacks", "rxe0", "sequence"), ("rdma.port.packets", "rxe0", "transmit")
@@ -175,10 +193,10 @@ def main() -> None:
                 traffic.do("write", 1, 8)
             check_operations(traffic, seen)
             check_errors(traffic, seen)
+            check_queues(traffic, seen)
             check_loss(traffic, seen)
     except (OtelGpuError, EOFError, OSError) as e:
         print(f"check: FAILED {type(e).__name__}: {e}", flush=True)
-    print("check: end", flush=True)
 
 
 if __name__ == "__main__":

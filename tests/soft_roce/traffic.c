@@ -4,6 +4,7 @@
  *     sparse COUNT BYTES            writes of which every eighth is signalled
  *     extended COUNT BYTES          writes by ibv_wr_rdma_write
  *     forbidden                     a write with a key that the peer does not have
+ *     queue                         from now on the first device's completions are asked for by ibv_start_poll
  *     unready                       a send for which the peer has posted no receive
  *
  * and says for each how many completions came, by status: {"completions": {"0": 500}}. The last two end the connection, and
@@ -22,6 +23,7 @@ struct side {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
+	int is_extended;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	union ibv_gid gid;
@@ -52,6 +54,18 @@ static void open_side(struct side *side, const char *name)
 	side->mr = ibv_reg_mr(side->pd, side->memory, LARGEST, access);
 	if (!side->pd || !side->cq || !side->mr || ibv_query_gid(side->context, 1, 1, &side->gid))
 		die("setting up a device");
+}
+
+/* Have it complete in a queue that has functions of its own. */
+static void extend_queue(struct side *side)
+{
+	struct ibv_cq_init_attr_ex attr = {.cqe = 4 * DEPTH, .wc_flags = IBV_WC_STANDARD_FLAGS};
+	struct ibv_cq_ex *made = ibv_create_cq_ex(side->context, &attr);
+
+	if (!made)
+		die("ibv_create_cq_ex");
+	side->cq = ibv_cq_ex_to_cq(made);
+	side->is_extended = 1;
 }
 
 static void make_pair(struct side *side)
@@ -99,11 +113,40 @@ static void connect_both(void)
 		connect_to(&sides[i], &sides[!i]);
 }
 
+/* The same by the queue's own functions. */
+static void take_extended(struct side *side, unsigned wanted, unsigned *by_status)
+{
+	struct ibv_cq_ex *cq = (struct ibv_cq_ex *)side->cq;
+	struct ibv_poll_cq_attr attr = {};
+
+	while (wanted) {
+		int failed = ibv_start_poll(cq, &attr);
+
+		if (failed == ENOENT)
+			continue;
+		if (failed)
+			die("ibv_start_poll");
+		do {
+			if (ibv_wc_read_qp_num(cq) != side->qp->qp_num)
+				die("ibv_wc_read_qp_num");
+			if (!cq->status)
+				ibv_wc_read_opcode(cq);
+			by_status[cq->status % STATUSES]++;
+			wanted--;
+		} while (wanted && !ibv_next_poll(cq));
+		ibv_end_poll(cq);
+	}
+}
+
 /* Take completions until so many came, and count them by status. */
 static void take(struct side *side, unsigned wanted, unsigned *by_status)
 {
 	struct ibv_wc done[16];
 
+	if (side->is_extended) {
+		take_extended(side, wanted, by_status);
+		return;
+	}
 	while (wanted) {
 		int n = ibv_poll_cq(side->cq, 16, done);
 
@@ -157,6 +200,9 @@ static void run(const char *what, unsigned count, unsigned bytes, unsigned *by_s
 	if (!strcmp(what, "forbidden")) {
 		post(IBV_WR_RDMA_WRITE, 8, 1, sides[1].mr->rkey ^ 0x5500, id++);
 		take(&sides[0], 1, by_status);
+		connect_both();
+	} else if (!strcmp(what, "queue")) {
+		extend_queue(&sides[0]);
 		connect_both();
 	} else if (!strcmp(what, "unready")) {
 		post(IBV_WR_SEND, 8, 1, 0, id++);

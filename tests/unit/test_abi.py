@@ -16,6 +16,7 @@ OBJECTS = Path(abi.__file__).parent / "bpf" / "objects"
 TYPES = {
     "row_key": abi.ROW_KEY,
     "row": abi.ROW,
+    "counted_row": abi.COUNTED_ROW,
     "live_key": abi.LIVE_KEY,
     "live": abi.LIVE,
     "busy_key": abi.BUSY_KEY,
@@ -38,6 +39,7 @@ TYPES = {
     "own_span": records.OWN_SPAN,
     "span_source": records.SPAN_SOURCE,
     "engine_event": engine_events.ENGINE_EVENT,
+    "engine": engine_events.ENGINE,
     "step": engine_events.STEP,
     "queue_pair_key": rdma.PAIR_KEY,
     "queue_pair": rdma.PAIR,

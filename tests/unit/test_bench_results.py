@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.results import Result, table, unmeasured
+from bench.results import Result, shown, table, unmeasured
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,12 @@ def test_the_table_shows_limits_and_says_why_something_is_missing():
     assert "| launch | 600 ns | 500 ns    | 1.2×  | ≤ 1.3× |     | ok           |" in text
     assert "| export |        |           |       |        |     | not measured |" in text
     assert text.endswith("- launch: quiet\n- export: no SDK")
+
+
+def test_a_row_is_said_before_the_next_one_is_measured(capsys):
+    def measured():
+        yield Result("launch", "600 ns", "500 ns", 1.2, must=1.3)
+        assert "launch: 600 ns / 500 ns = 1.2× (≤ 1.3×) ok" in capsys.readouterr().err
+        yield unmeasured("export", "no SDK")
+
+    assert [result.what for result in shown(measured())] == ["launch", "export"]

@@ -16,7 +16,7 @@ from otel_gpu.cpython import layout as python_layout
 from otel_gpu.cpython import process as python_process
 from otel_gpu.eh_frame import rows
 from otel_gpu.receivers.cuda import kernel_handles
-from otel_gpu.receivers.inference import engine_events, frames, records
+from otel_gpu.receivers.inference import callbacks, engine_events, frames, records
 from otel_gpu.receivers.nccl import names as nccl_names
 from otel_gpu.receivers.nccl import records as nccl
 from otel_gpu.receivers.rdma import records as rdma
@@ -43,8 +43,10 @@ _MIRRORED: dict[str, type[enum.IntEnum] | Mapping[str, int]] = {
     "stop": stacks.Stop,
     "frame_kind": {"NATIVE": stacks.NATIVE, "PYTHON": stacks.PYTHON, "EXACT": stacks.EXACT, "MADE": stacks.MADE},
     "sample_type": abi.SampleType,
+    "thread_activity": abi.ThreadActivity,
     "no_owner": records.NoOwner,
     "ending": records.RequestEnding,
+    "callback_kind": callbacks.KernelCallback,
     "work_kind": records.KernelWork,
     "span_says": records.SpanSays,
     "submitted": abi.Submitted,
@@ -76,12 +78,14 @@ _COUNTS = {
     "STOP_COUNT": len(stacks.Stop),
     "SUBMITTED_COUNT": len(abi.Submitted),
     "NO_OWNER_COUNT": len(records.NoOwner),
+    "CALLBACK_KINDS": len(callbacks.KernelCallback),
     "FRAME_SIDES": len(frames.FrameSide),
     "RDMA_OPERATIONS": len(rdma.Operation),
     "SAMPLE_TYPES": max(abi.SampleType) + 1,
 }
 _CONSTANTS = {
     "KIND_HIP": abi.KIND_HIP,
+    "VALUE_B_BITS": abi.VALUE_B_BITS,
     "NCCL_DATATYPES": len(nccl_names.DATATYPES),
     "NCCL_NO_DATATYPE": nccl.NO_DATATYPE,
     "NCCL_NO_REDUCTION": nccl.NO_REDUCTION,
@@ -104,6 +108,9 @@ _CONSTANTS = {
     "REQUEST_AMBIGUOUS": records.AMBIGUOUS,
     "REQUEST_ENCRYPTED": records.ENCRYPTED,
     "REQUEST_HTTP2": records.HTTP2,
+    "REQUEST_CALLBACK": callbacks.CALLBACK,
+    "CALLBACK_NAME": callbacks.CALLBACK_NAME,
+    "CALLBACK_MESSAGE": callbacks.CALLBACK_MESSAGE,
     "FRAME_GONE": frames.FRAME_GONE,
     "FRAME_PIECE": frames.FRAME_PIECE,
     "FRAME_TOLD_MOST": frames.FRAME_TOLD_MOST,
@@ -225,9 +232,10 @@ def test_every_constant_is_pythons_or_the_kernels_alone(values: dict[str, int]) 
     counts = {m for members in _enumerations(_TEXT).values() for m in members if m in _COUNTS or m in _OF_THE_KERNEL}
     named = {*_constants(_TEXT), *counts}
 
-    assert named == {*_CONSTANTS, *_COUNTS, *_OF_THE_KERNEL}
+    assert named == {*_CONSTANTS, *_COUNTS, *_OF_THE_KERNEL, "STRANGERS"}
     for name, value in {**_CONSTANTS, **_COUNTS}.items():
         assert values[name] == value, name
+    assert values["STRANGERS"] % 2**64 == engine_events.STRANGERS
 
 
 @pytest.mark.parametrize("name", _SIZES)

@@ -23,7 +23,7 @@ _FOLDERS = {
     "rdma": frozenset({"abi", "lib"}),
     "nccl": frozenset({"abi", "lib"}),
     "cuda": frozenset({"abi", "lib", "inference"}),
-    "profile": frozenset({"abi", "lib", "unwind", "cuda"}),
+    "profile": frozenset({"abi", "lib", "unwind", "cuda", "inference"}),
 }
 """What the parts in each folder may include, besides their own."""
 _FLAGS = (

@@ -14,10 +14,11 @@ import pytest
 
 from otel_gpu import __version__
 from otel_gpu.cli import VERBS, main
-from otel_gpu.cli.inspect import render
+from otel_gpu.cli.inspect import render, summary
 from otel_gpu.cli.signals import stop_signals
 from otel_gpu.config.model import Config
 from otel_gpu.exporters.otlp.settings import OtlpSettings
+from otel_gpu.exporters.otlp.trial import tried
 from otel_gpu.host_checks import check_host
 from otel_gpu.inspection import InspectedProbe
 
@@ -48,8 +49,8 @@ class TestUsage:
         [
             ([], "arguments are required: COMMAND"),
             (["rnu"], "invalid choice: 'rnu'"),
-            (["run", "--pid", "x"], "--pid x: no pid"),
-            (["run", "--pid", "0"], "--pid 0: no pid"),
+            (["run", "--pid", "x"], "x is no pid"),
+            (["run", "--pid", "0"], "0 is no pid"),
             (["run", "--pid"], "expected at least one argument"),
             (["run", "--duration", "soon"], "--duration soon"),
             (["run", "--duration", "nan"], "--duration nan"),
@@ -57,6 +58,14 @@ class TestUsage:
             (["run", "--output", "paper"], "--output paper"),
             (["run", "--config", "/nowhere/x.yaml"], "/nowhere/x.yaml: cannot be read"),
             (["inspect"], "arguments are required: PID"),
+            (["view", "--keep", "1x"], "--keep 1x is no time"),
+            (["dump", "4711", "--timeout", "1x"], "--timeout 1x is no time"),
+            (["top", "--interval", "1x"], "--interval 1x is no time"),
+            (["record", "-d", "1x"], "--duration 1x is no time"),
+            (
+                ["record", "4711", "-o", "a.svg", "--rate", "9"],
+                "unrecognized arguments: --rate 9; see otel-gpu record --help",
+            ),
             (["doctor", "--config", "/nowhere/x.yaml"], "/nowhere/x.yaml: cannot be read"),
         ],
     )
@@ -150,14 +159,16 @@ class TestDoctor:
         assert text.rstrip().endswith(("ready to run", "check fails", "checks fail"))
 
     @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-    def test_a_collector_that_listens_is_found(self, protocol) -> None:
+    def test_who_listens_and_speaks_no_otlp_is_no_collector(self, protocol) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            settings = OtlpSettings(endpoint=f"http://127.0.0.1:{server.getsockname()[1]}", protocol=protocol)
-            found = next(c for c in check_host(Config(exporters={"otlp": settings})) if c.check == "endpoint otlp")
-        gone = next(c for c in check_host(Config(exporters={"otlp": settings})) if c.check == "endpoint otlp")
+            endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+            settings = OtlpSettings(endpoint=endpoint, protocol=protocol, timeout_s=0.5)
+            silent = tried("otlp", settings, "metrics")
+        gone = tried("otlp", settings, "metrics")
 
-        assert found.ok
+        assert not silent.ok
         assert not gone.ok
+        assert "by OTEL_EXPORTER_OTLP_ENDPOINT" in str(gone.fix)
         assert not gone.required
 
     def test_the_endpoints_of_the_file_are_checked(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,6 +200,21 @@ class TestInspect:
             "  cuMemAlloc_v2  +0   0x3ff1a  je 0x3ff28   single-stepped  no cheaper place",
             "  cuFree                       je 0x3ff28   none            not attached: the same code",
         ]
+
+    def test_it_begins_with_what_it_all_comes_to(self) -> None:
+        slow = dataclasses.replace(self.ATTACHED, symbol="cuMemAlloc_v2", cost="single_stepped")
+        alias = dataclasses.replace(
+            self.ATTACHED, symbol="cuFree", offset=None, cost="none", attached=False, why="same"
+        )
+        gone = [dataclasses.replace(p, attached=False) for p in (self.ATTACHED, slow)]
+
+        assert list(summary(7, [self.ATTACHED, slow, alias])) == [
+            "process 7: 2 of 3 functions of 1 library can be probed (1 emulated, 1 single-stepped)",
+            "observed now: every one of them is attached",
+            "not probed: 1 function: same",
+            "",
+        ]
+        assert "not observed now: run `otel-gpu run --pid 7`" in list(summary(7, gone))
 
     def test_a_library_without_probes_says_why(self) -> None:
         runtime = InspectedProbe("/l/libcudart.so", "CUDA runtime", *[None] * 5, attached=False, why="the driver is")

@@ -252,7 +252,10 @@ class TestMistakesInTheFile:
             ("receivers: {cuda: {site: slow}}", r"receivers\.cuda\.site: invalid enum value 'slow'"),
             ("receivers: {cuda: [1]}", r"receivers\.cuda: expected keys and values"),
             ("exporters: {file: {}}", r"exporters\.file: object missing required field path"),
-            ("exporters: {otlp: {timeout: 10}}", r"exporters\.otlp\.timeout: '10' is no duration"),
+            ("exporters: {otlp: {timeout: -1}}", r"exporters\.otlp\.timeout: '-1' is no duration"),
+            ("exporters: {otlp: {compression: lz4}}", "invalid enum value 'lz4'; choose of gzip, zstd, none"),
+            ("receivers: {profile: {types: [bogus]}}", r"types\[0\]: invalid enum value 'bogus'; choose of .*launch"),
+            ("service: {telemetry: {logs: {level: x}}}", r"level: invalid enum value 'x'; choose of debug, info"),
             ("exporters: {otlp: {timeout: 10 s}}", r"exporters\.otlp\.timeout: '10 s' is no duration"),
             ("exporters: {otlp: {headers: {a: 1}}}", r"exporters\.otlp\.headers"),
             ("discovery: {pids: [0]}", r"discovery\.pids\[0\]: expected int >= 1"),
@@ -492,12 +495,13 @@ class TestVariables:
 
 class TestValues:
     @pytest.mark.parametrize(
-        ("text", "seconds"), [("10s", 10), ("1m30s", 90), ("500ms", 0.5), ("1.5h", 5400), ("0", 0), ("20us", 2e-5)]
+        ("text", "seconds"),
+        [("10s", 10), ("1m30s", 90), ("500ms", 0.5), ("1.5h", 5400), ("0", 0), ("20us", 2e-5), ("5", 5), ("0.5", 0.5)],
     )
-    def test_durations_are_written_as_in_go(self, text: str, seconds: float) -> None:
+    def test_durations_are_written_as_in_go_or_as_seconds(self, text: str, seconds: float) -> None:
         assert parse_duration(text, "x") == pytest.approx(seconds)
 
-    @pytest.mark.parametrize("text", ["", "10", "s", "-1s", "1 s", "1d", "1s "])
+    @pytest.mark.parametrize("text", ["", "-10", "s", "-1s", "1 s", "1d", "1s "])
     def test_what_is_no_duration_is_refused(self, text: str) -> None:
         with pytest.raises(ConfigError, match="no duration"):
             parse_duration(text, "x")

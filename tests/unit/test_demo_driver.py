@@ -44,8 +44,8 @@ def test_a_checkout_runs_on_its_mock_driver(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
-    broken = driver.DemoDriver(str(tmp_path), real=False, module="otel_gpu.demo.no_such_program")
+    broken = driver.DemoDriver(str(tmp_path), real=False, modules=())
 
     says = r"failed: .*no_such_program.*; see all of it with .* -I .* otel_gpu.demo.no_such_program <"
-    with Program(broken) as program, pytest.raises(OtelGpuError, match=says):
+    with Program(broken, "otel_gpu.demo.no_such_program") as program, pytest.raises(OtelGpuError, match=says):
         program.load()

@@ -106,6 +106,7 @@ def test_an_ordinal_gets_uuid_and_model() -> None:
     assert dict(first.attributes) == {
         "cuda.device.index": 0,
         "cuda.device.uuid": "bbbb-0001",
+        "hw.id": "GPU-bbbb-0001",
         "cuda.device.model": "H200",
     }
     assert rest == unknown
@@ -118,10 +119,11 @@ def test_a_measurement_without_an_ordinal_is_of_the_only_device() -> None:
     assert dict(named.attributes) == {
         "cuda.device.index": 0,
         "cuda.device.uuid": "cccc-0001",
+        "hw.id": "GPU-cccc-0001",
         "cuda.device.model": "H200",
         "cuda.memory.type": "device",
     }
-    assert dict(nameless.attributes) == {"cuda.device.uuid": "1"}
+    assert dict(nameless.attributes) == {"cuda.device.uuid": "1", "hw.id": "GPU-1"}
 
 
 def test_a_metric_that_has_no_device_gets_none() -> None:

@@ -10,6 +10,7 @@ import pytest
 from otel_gpu.exporters.console.exporter import ConsoleExporter
 from otel_gpu.exporters.console.quantities import quantity
 from otel_gpu.exporters.console.settings import ConsoleSettings
+from otel_gpu.signals import cuda, self_metrics
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from tests.fair_clock import fair_s
 
@@ -47,9 +48,22 @@ def test_plain_table_shows_process_totals_and_rates() -> None:
 
     title, heading, calls, copies, usage = out.getvalue().splitlines()[:5]
     assert title.endswith("train (pid 7)")
-    assert heading.split() == ["metric", "attributes", "total", "per", "second", "count"]
+    assert heading.split() == ["metric", "attributes", "total", "per", "second", "count", "mean", "p50", "p99"]
     assert calls.split() == ["gpu.cuda.kernel.launch.calls", "cuda.kernel.name=gemm", "1,500", "250/s"]
-    assert copies.split() == ["gpu.cuda.memory.copies", "2.0", "KiB", "0", "B/s", "2"]
+    assert copies.split() == [
+        "gpu.cuda.memory.copies",
+        "2.0",
+        "KiB",
+        "0",
+        "B/s",
+        "2",
+        "1.0",
+        "KiB",
+        "724",
+        "B",
+        "1017",
+        "B",
+    ]
     assert usage.split() == ["gpu.cuda.memory.usage", "3.0", "GiB"]
     assert exporter.stats().sent_points == 6
 
@@ -180,3 +194,44 @@ def test_a_reader_that_has_left_is_a_failure() -> None:
     exporter.export_metrics(large_store(), 2 * SECOND)
 
     assert exporter.stats().failed_points == 6_000
+
+
+def test_means_and_percentiles_are_those_of_the_interval() -> None:
+    out = io.StringIO()
+    exporter = ConsoleExporter(ConsoleSettings(), stream=out)
+    store = store_of(Measurement(PROCESS, COPIES, (), Buckets({0: 1_000}, 2_000)))
+    exporter.export_metrics(store, 10 * SECOND)
+    out.truncate(out.seek(0))
+
+    store.fold([Measurement(PROCESS, COPIES, (), Buckets({29: 4}, 4 << 30))], 1)
+    exporter.export_metrics(store, 12 * SECOND)
+
+    row = out.getvalue().splitlines()[2].split()
+    assert row[-7:] == ["1,004", "1.0", "GiB", "724.1", "MiB", "1016.9", "MiB"]
+
+
+def test_zeros_of_the_agent_are_left_out_but_for_its_health() -> None:
+    out = io.StringIO()
+    agent = Resource(attributes({"service.name": "otel-gpu"}))
+    zeros = (self_metrics.EVENTS_LOST, self_metrics.MAP_ENTRIES, self_metrics.COMPONENT_HEALTH)
+    lost = Measurement(agent, self_metrics.EVENTS_LOST, attributes(k="full"), 3)
+
+    ConsoleExporter(ConsoleSettings(), stream=out).export_metrics(
+        store_of(*(Measurement(agent, metric, (), 0) for metric in zeros), lost, Measurement(PROCESS, USAGE, (), 0)),
+        SECOND,
+    )
+
+    shown = [line.split()[0] for line in out.getvalue().splitlines() if line.startswith("  ")]
+    assert [s for s in shown if s != "metric"] == ["otel_gpu.component.health", "otel_gpu.events.lost", USAGE.name]
+
+
+def test_graphs_that_nobody_saw_being_made_are_a_share() -> None:
+    out = io.StringIO()
+    counted = [
+        Measurement(PROCESS, cuda.GRAPH_LAUNCH_CALLS, (), 40),
+        Measurement(PROCESS, self_metrics.GRAPH_UNEXPANDED_LAUNCHES, (), 10),
+    ]
+
+    ConsoleExporter(ConsoleSettings(), stream=out).export_metrics(store_of(*counted), SECOND)
+
+    assert "25.0% of graph launches" in out.getvalue()

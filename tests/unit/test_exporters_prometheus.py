@@ -162,7 +162,7 @@ def test_nothing_else_is_told(exporter: PrometheusExporter) -> None:
         ("gpu.cuda.memory.free.bytes", "By", Instrument.COUNTER, "gpu_cuda_memory_free_bytes"),
         ("hw.gpu.utilization", "1", Instrument.GAUGE, "hw_gpu_utilization_ratio"),
         ("gpu.cuda.kernel.grid.size", "1", Instrument.HISTOGRAM, "gpu_cuda_kernel_grid_size"),
-        ("hw.gpu.io.rate", "By/s", Instrument.GAUGE, "hw_gpu_io_rate_bytes_per_second"),
+        ("gpu.nvml.io.rate", "By/s", Instrument.GAUGE, "gpu_nvml_io_rate_bytes_per_second"),
         ("requests.total", "{request}", Instrument.COUNTER, "requests"),
         ("1up", "1/s", Instrument.GAUGE, "_1up_per_second"),
         ("..", "", Instrument.GAUGE, "_"),
@@ -214,3 +214,107 @@ def test_a_low_port_needs_a_right_of_its_own() -> None:
 
     assert Capability.CAP_NET_BIND_SERVICE in of_run(config).kept
     assert Capability.CAP_NET_BIND_SERVICE not in of_run(Config(exporters={"prometheus": PrometheusSettings()})).kept
+
+
+def test_what_a_resource_says_does_not_stand_in_for_what_was_measured() -> None:
+    liar = Resource(
+        attributes({"service.name": "train", "gpu.cuda.memory.copy.kind": "lie", "job": "lie", "team": "a"})
+    )
+    kinds = [(("gpu.cuda.memory.copy.kind", kind),) for kind in ("h2d", "d2h")]
+    families = Families()
+    families.add(store_of(*(Measurement(liar, CALLS, kind, 3) for kind in kinds)), with_resources=True)
+
+    found = samples(exposition.generate_latest(families).decode())
+    for kind in ("h2d", "d2h"):
+        name = "gpu_cuda_kernel_launch_calls_total"
+        assert sample(found, name, gpu_cuda_memory_copy_kind=kind, job="train", team="a") == 3
+
+
+def test_who_asks_twice_in_an_interval_is_told_the_same_and_then_what_is_new(exporter: PrometheusExporter) -> None:
+    store = store_of(Measurement(TRAIN, CALLS, (), 3))
+    exporter.export_metrics(store, 5)
+    for accept in ("text/plain", "application/openmetrics-text"):
+        assert scrape(exporter, accept) == scrape(exporter, accept)
+    store.fold([Measurement(TRAIN, CALLS, (), 1)], 6)
+    exporter.export_metrics(store, 6)
+    for accept, is_openmetrics in (("text/plain", False), ("application/openmetrics-text", True)):
+        found = samples(scrape(exporter, accept)[1], is_openmetrics=is_openmetrics)
+        assert sample(found, "gpu_cuda_kernel_launch_calls_total") == 4
+
+
+def test_what_a_resource_says_stands_on_each_sample_where_that_is_wanted() -> None:
+    families = Families()
+    families.add(store_of(Measurement(TRAIN, CALLS, (), 3), Measurement(TRAIN, POWER, (), 2.5)), with_resources=True)
+
+    found = samples(exposition.generate_latest(families).decode())
+
+    of_all = frozenset(
+        {"job": "ml/train", "instance": "1-2", "process_pid": "7", "service_name": "train", "service_namespace": "ml",
+         "service_instance_id": "1-2"}.items()
+    )  # fmt: skip
+    assert found["gpu_cuda_kernel_launch_calls_total", of_all] == 3
+    assert found["hw_power_watts", of_all] == 2.5
+
+
+def _claiming(pid: int | None, **more: str) -> Resource:
+    said = {"service.name": "train", "service.instance.id": "one", **more}
+    return Resource(attributes({**said, "process.pid": pid} if pid else said))
+
+
+def _instances(found: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str) -> dict[str, float]:
+    return {dict(of)["instance"]: value for (one, of), value in found.items() if one == name}
+
+
+def test_processes_that_claim_one_instance_are_apart(exporter: PrometheusExporter) -> None:
+    first, second = _claiming(7), _claiming(8)
+    store = store_of(Measurement(first, CALLS, (), 3), Measurement(second, CALLS, (), 4))
+    another = store_of(Measurement(second, POWER, (), 5))
+    exporter.export_metrics(store, 5)
+    exporter.export_metrics(another, 5)
+
+    for accept, is_openmetrics in (("text/plain", False), ("application/openmetrics-text", True)):
+        found = samples(scrape(exporter, accept)[1], is_openmetrics=is_openmetrics)
+        assert _instances(found, "gpu_cuda_kernel_launch_calls_total") == {"one": 3, "one/8": 4}
+        # In every pipeline it is the same one.
+        assert _instances(found, "hw_power_watts") == {"one/8": 5}
+        assert {dict(of)["process_pid"] for name, of in found if name == "target_info"} == {"7", "8"}
+
+
+def test_a_process_keeps_its_instance_when_the_one_that_had_it_first_ends(exporter: PrometheusExporter) -> None:
+    first, second, third = _claiming(7), _claiming(8), _claiming(9)
+    store = store_of(Measurement(first, CALLS, (), 3), Measurement(second, CALLS, (), 4))
+    exporter.export_metrics(store, 5)
+    store.end(first)
+    store.sweep()
+    exporter.export_metrics(store, 6)
+    alone = _instances(samples(scrape(exporter)[1]), "gpu_cuda_kernel_launch_calls_total")
+    store.fold([Measurement(third, CALLS, (), 5)], 7)
+    exporter.export_metrics(store, 7)
+
+    assert alone == {"one/8": 4}
+    found = _instances(samples(scrape(exporter)[1]), "gpu_cuda_kernel_launch_calls_total")
+    assert found == {"one/8": 4, "one": 5}
+
+
+def test_nobody_gets_an_instance_that_another_one_claims() -> None:
+    several = [
+        _claiming(8, **{"service.instance.id": "one/7"}),
+        _claiming(None),
+        _claiming(7),
+        _claiming(None, team="a"),
+    ]
+    families = Families()
+    families.add(store_of(*(Measurement(one, CALLS, (), n) for n, one in enumerate(several))))
+
+    found = _instances(samples(exposition.generate_latest(families).decode()), "gpu_cuda_kernel_launch_calls_total")
+    assert found == {"one/7": 0, "one": 1, "one/7#2": 2, "one/#2": 3}
+
+
+def test_a_process_of_which_more_is_learnt_has_its_series_once() -> None:
+    families = Families()
+    before, after = _claiming(7), _claiming(7, **{"k8s.pod.name": "web"})
+    families.add(store_of(Measurement(before, CALLS, (), 3), Measurement(after, CALLS, (), 4)))
+
+    found = samples(exposition.generate_latest(families).decode())
+    assert _instances(found, "gpu_cuda_kernel_launch_calls_total") == {"one": 4}
+    assert [dict(of)["k8s_pod_name"] for name, of in found if name == "target_info"] == ["web"]

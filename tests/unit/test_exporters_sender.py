@@ -300,3 +300,43 @@ def test_every_point_ends_in_exactly_one_statistic(make: Make) -> None:
 
 def points_accounted_for(stats: ExporterStats) -> int:
     return stats.sent_points + stats.failed_points + stats.rejected_points + stats.dropped_points + stats.queued_points
+
+
+def test_what_became_of_points_is_told_by_their_signal_and_the_cause(make: Make) -> None:
+    busy = Refused("HTTP 503", retryable=True, error_type="503")
+    denied = Refused("HTTP 401", retryable=False, error_type="401")
+    wire = Wire(busy, Accepted(), Accepted(rejected=4), denied, OSError("surprise"), Accepted())
+    wire.open.clear()
+    sender = make(wire, queue_size=4)
+    sender.submit(Payload("hangs", 1, 100))
+    wire.entered.wait(DEADLINE_S)
+
+    for body, points in (("dropped", 7), ("partly", 10), ("denied", 20)):
+        sender.submit(Payload(body, points, 100))
+    sender.submit(Payload("raises", 30, 100, "traces"))
+    assert sender.outcomes().inflight == {"metrics": 38, "traces": 30}
+    sender.submit(Payload("arrives", 40, 100, "traces"))
+    assert sender.outcomes().exported == {("metrics", "queue_full"): 7}
+    wire.open.set()
+    sender.shutdown(DEADLINE_S)
+    sender.submit(Payload("late", 50, 100, "profiles"))
+
+    assert sender.outcomes().exported == {
+        ("metrics", "queue_full"): 7,
+        ("metrics", ""): 1 + 6,
+        ("metrics", "rejected"): 4,
+        ("metrics", "401"): 20,
+        ("traces", "OSError"): 30,
+        ("traces", ""): 40,
+        ("profiles", "shutdown"): 50,
+    }
+    assert sender.outcomes().inflight == {}
+    # One operation for each request, however often it was tried; each is told once.
+    assert [(one.signal, one.error_type) for one in sender.take_operations()] == [
+        ("metrics", ""),
+        ("metrics", ""),
+        ("metrics", "401"),
+        ("traces", "OSError"),
+        ("traces", ""),
+    ]
+    assert list(sender.take_operations()) == []

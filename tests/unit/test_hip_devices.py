@@ -118,7 +118,10 @@ def test_a_measurement_gets_the_uuid_of_a_gpu_that_the_process_works_on(
     def named(device: int | None, resource: Resource = observed.resource) -> object:
         measurement = Measurement(resource, metric, attributes({"hip.device.index": device}), 1)
         (found,) = HipDeviceNames(devices).metrics([measurement])
-        return dict(found.attributes).get("hip.device.uuid")
+        known = dict(found.attributes)
+        uuid = known.get("hip.device.uuid")
+        assert known.get("hw.id") == (None if uuid is None else f"GPU-{uuid}")
+        return uuid
 
     assert named(0) == "9000000000000001"
     assert named(1) is None  # visible, but the process has no queue there

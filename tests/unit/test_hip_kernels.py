@@ -109,9 +109,9 @@ def test_a_process_that_is_gone_has_no_names(resolver: KernelNameResolver) -> No
     assert named(resolver, (2**22 + 5, 1), 0x1000) == [None]
 
 
-def test_a_process_that_has_ended_since_it_was_expected_has_its_names(
-    library: Path, resolver: KernelNameResolver
-) -> None:
+@pytest.fixture
+def ended(library: Path, resolver: KernelNameResolver) -> tuple[ProgramId, int]:
+    """A program that has ended since it was expected, and what it launched."""
     code = (
         "import ctypes, sys, time\n"
         f"loaded = ctypes.CDLL({str(library)!r})\n"
@@ -120,12 +120,45 @@ def test_a_process_that_has_ended_since_it_was_expected_has_its_names(
     with subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         handle = int(process.stdout.readline())
-        resolver.expect(process.pid)
+        resolver.expect((process.pid, 1))
         resolver.settle(120)
         process.kill()
+    return (process.pid, 1), handle
 
-    assert named(resolver, (process.pid, 1), handle) == ["_Z2kxPf"]
-    resolver.forget((process.pid, 1))
+
+def test_a_program_that_has_ended_since_it_was_expected_has_its_names(
+    ended: tuple[ProgramId, int], resolver: KernelNameResolver
+) -> None:
+    program, handle = ended
+
+    assert named(resolver, program, handle) == ["_Z2kxPf"]
+    # It is another one that has the process's number next.
+    assert named(resolver, (program[0], 2), handle) == [None]
+    resolver.forget(program)
+
+
+def test_of_a_program_with_very_many_files_none_are_noted(
+    resolver: KernelNameResolver, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(module, "_MAX_EXPECTED_OF_ONE", 1)
+    program, handle = request.getfixturevalue("ended")
+
+    assert named(resolver, program, handle) == [None]
+
+
+def test_what_a_process_has_mapped_is_not_another_programs(library: Path, parsers: Parsers, tmp_path: Path) -> None:
+    loaded = ctypes.CDLL(str(library))
+    handle = ctypes.addressof(ctypes.c_void_p.in_dll(loaded, "_Z2kxPf"))
+    ran, runs = (os.getpid(), 1), (os.getpid(), 2)
+    found = KernelNameResolver(KernelTable(), parsers, SymbolCache(tmp_path), runs=lambda program: program == runs)
+    try:
+        found.expect(ran)
+        found.settle(120)
+
+        assert named(found, ran, handle) == [None]
+        assert named(found, runs, handle) == ["_Z2kxPf"]
+    finally:
+        found.close()
 
 
 def test_files_are_not_read_again_for_every_address_outside_of_them(

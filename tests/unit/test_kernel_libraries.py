@@ -6,18 +6,22 @@ import os
 import shutil
 import struct
 import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
+from otel_gpu.kernel_names import kernel_libraries
 from otel_gpu.kernel_names.cache import SymbolCache
 from otel_gpu.kernel_names.host_part import HostPart
 from otel_gpu.kernel_names.kernel_libraries import KernelLibraries
 from otel_gpu.kernel_names.launches import Module
 from otel_gpu.kernel_names.stubs import StubMap, read_stub_map
+from otel_gpu.process.batches import each
 from otel_gpu.process.files import FileId, MappedFile
 from otel_gpu.process.parsers import Parsers
 from tests.unit.test_stubs import NAMES, build
@@ -216,3 +220,27 @@ def test_a_file_is_known_to_all_who_have_it_mapped_until_nobody_has(
 def test_a_map_whose_columns_do_not_fit_is_not_sound(damaged: StubMap) -> None:
     assert not damaged.is_sound()
     assert StubMap.of({1: "a", 2: "b"}, ((5,), (1,)), ((9,), (10,), (2,))).is_sound()
+
+
+def test_what_many_programs_have_mapped_is_opened_once(
+    program: Path, parsers: Parsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counted(parsers: Parsers, work: object, files: Sequence[object], *rest: object) -> Iterator[object]:
+        asked.append(len(files))
+        return each(parsers, work, files, *rest)
+
+    monkeypatch.setattr(kernel_libraries, "each", counted)
+    found, mapped = libraries(parsers, tmp_path / "cache", []), module_of(program).file
+    assert mapped is not None
+    elsewhere = msgspec.structs.replace(mapped, pid=1, start=1 << 20, end=(1 << 20) + 4096)
+
+    (first,), (second,) = (list(found.modules([file])) for file in (mapped, elsewhere))
+    assert sum(asked) == 1
+    assert first.id == second.id is not None
+    assert (first.file, second.file) == (mapped, elsewhere)
+    assert second.bias - first.bias == elsewhere.start - mapped.start
+    monkeypatch.setattr(kernel_libraries, "_OUTLINE_S", 0.0)
+    list(found.modules([mapped]))
+    assert sum(asked) == 2

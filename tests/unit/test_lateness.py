@@ -10,6 +10,7 @@ import pytest
 from otel_gpu.discovery import procfs
 from otel_gpu.discovery.processes import Process
 from otel_gpu.service.lateness import Lateness
+from otel_gpu.signals import self_metrics
 from otel_gpu.signals.metrics import Resource, attributes
 
 S = 1_000_000_000
@@ -62,8 +63,29 @@ def test_a_mapping_that_nobody_heard_of_is_as_old_as_the_process_at_most(caplog:
 
 
 @pytest.mark.parametrize("start_ticks", (-1, 1))
-def test_a_program_that_was_there_before_is_not_late(start_ticks: int) -> None:
+def test_of_a_program_that_was_there_before_there_is_no_delay(start_ticks: int) -> None:
     assert _note(_process(start_ticks=start_ticks), None, 5 * S) == []
+
+
+def _counted(lateness: Lateness) -> dict[object, object]:
+    readings = list(lateness.readings())
+    assert {reading.metric for reading in readings} <= {self_metrics.PROCESSES_LATE}
+    return {reading.attributes["otel_gpu.reason"]: reading.value for reading in readings}
+
+
+def test_programs_with_calls_that_nobody_counted_are_counted_once() -> None:
+    lateness, now = Lateness(lambda _: None), time.monotonic_ns()
+    assert _counted(lateness) == {}
+    older, delayed = _process(7, start_ticks=1), _process(8)
+
+    for _ in range(2):  # two libraries
+        lateness.attached(older, LIBRARY, None, now + S)
+        lateness.attached(delayed, LIBRARY, now + S, now + 9 * S)
+    lateness.attached(_process(9), LIBRARY, now + S, now + S + S // 2)
+    lateness.attached(_process(10), LIBRARY, now + S, now)
+
+    assert lateness.older == 1
+    assert _counted(lateness) == {"before_agent": 1, "delayed": 1}
 
 
 def test_many_late_programs_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:

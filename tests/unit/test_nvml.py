@@ -137,8 +137,8 @@ def test_what_a_gpu_is_at_is_told_in_base_units(receiver: NvmlReceiver, knobs: K
     assert values(found, "hw.temperature") == [35]
     assert values(found, "hw.temperature.limit", hw_limit_type="high.critical") == [92]
     assert values(found, "hw.power") == [75.0]
-    assert values(found, "hw.gpu.power.limit") == [700.0]
-    assert values(found, "hw.gpu.speed", hw_gpu_clock="memory") == [3_201_000_000]
+    assert values(found, "gpu.nvml.power.limit") == [700.0]
+    assert values(found, "gpu.nvml.speed", gpu_nvml_clock="memory") == [3_201_000_000]
     assert values(found, "hw.status", hw_state="ok") == [1]
 
 
@@ -156,15 +156,15 @@ def test_levels_flow_as_changes(receiver: NvmlReceiver, knobs: Knobs) -> None:
     ("knob", "before", "after", "metric", "attrs", "added"),
     [
         ("energy", 5_000, 12_500, "hw.energy", {}, 7.5),
-        ("ecc_corrected", 3, 10, "hw.errors", {"error_type": "corrected", "hw_gpu_memory_location": "dram"}, 7),
-        ("ecc_uncorrected", 1, 2, "hw.errors", {"error_type": "uncorrected", "hw_gpu_memory_location": "dram"}, 1),
+        ("ecc_corrected", 3, 10, "hw.errors", {"error_type": "corrected", "gpu_nvml_memory_location": "dram"}, 7),
+        ("ecc_uncorrected", 1, 2, "hw.errors", {"error_type": "uncorrected", "gpu_nvml_memory_location": "dram"}, 1),
         ("pcie_replays", 0, 4, "hw.errors", {"error_type": "pcie_replay"}, 4),
-        ("pcie_tx", 10**12, 10**12 + 9, "hw.gpu.io", {"hw_gpu_link": "pcie", "network_io_direction": "transmit"}, 9),
-        ("pcie_rx", 0, 1 << 40, "hw.gpu.io", {"hw_gpu_link": "pcie", "network_io_direction": "receive"}, 1 << 40),
-        ("nvlink_tx", 5, 7, "hw.gpu.io", {"hw_gpu_link": "nvlink", "network_io_direction": "transmit"}, 2048),
-        ("nvlink_rx", 5, 6, "hw.gpu.io", {"hw_gpu_link": "nvlink", "network_io_direction": "receive"}, 1024),
-        ("power_violation", 10**9, 4 * 10**9, "hw.gpu.throttle.time", {"hw_gpu_throttle_reason": "power"}, 3.0),
-        ("thermal_violation", 0, 10**9, "hw.gpu.throttle.time", {"hw_gpu_throttle_reason": "thermal"}, 1.0),
+        ("pcie_tx", 10**12, 10**12 + 9, "hw.gpu.io", {"gpu_nvml_link": "pcie", "network_io_direction": "transmit"}, 9),
+        ("pcie_rx", 0, 1 << 40, "hw.gpu.io", {"gpu_nvml_link": "pcie", "network_io_direction": "receive"}, 1 << 40),
+        ("nvlink_tx", 5, 7, "hw.gpu.io", {"gpu_nvml_link": "nvlink", "network_io_direction": "transmit"}, 2048),
+        ("nvlink_rx", 5, 6, "hw.gpu.io", {"gpu_nvml_link": "nvlink", "network_io_direction": "receive"}, 1024),
+        ("power_violation", 10**9, 4 * 10**9, "gpu.nvml.throttle.time", {"gpu_nvml_throttle_reason": "power"}, 3.0),
+        ("thermal_violation", 0, 10**9, "gpu.nvml.throttle.time", {"gpu_nvml_throttle_reason": "thermal"}, 1.0),
     ],
 )
 def test_counters_count_from_the_first_look_and_survive_a_reset(
@@ -195,7 +195,7 @@ def test_without_byte_counters_pcie_is_a_sampled_rate_under_another_name(receive
     found = receiver.collect()
 
     assert values(found, "hw.gpu.io") == []
-    assert values(found, "hw.gpu.io.rate", network_io_direction="receive") == [250_000]
+    assert values(found, "gpu.nvml.io.rate", network_io_direction="receive") == [250_000]
 
 
 def test_each_reason_for_low_clocks_is_told(receiver: NvmlReceiver, knobs: Knobs) -> None:
@@ -203,7 +203,7 @@ def test_each_reason_for_low_clocks_is_told(receiver: NvmlReceiver, knobs: Knobs
 
     found = [m for m in receiver.collect() if m.metric is hardware.THROTTLED]
 
-    active = {dict(m.attributes)["hw.gpu.throttle.reason"]: m.value for m in found}
+    active = {dict(m.attributes)["gpu.nvml.throttle.reason"]: m.value for m in found}
     assert len(active) == 9
     assert {reason for reason, value in active.items() if value} == {"sw_power_cap", "hw_thermal"}
 
@@ -215,9 +215,9 @@ def test_an_xid_is_counted_once_and_kept_in_the_history(receiver: NvmlReceiver, 
 
     found = receiver.collect()
 
-    assert values(found, "hw.errors", error_type="xid", hw_gpu_xid=79) == [2]
-    assert values(found, "hw.errors", error_type="xid", hw_gpu_xid=31) == [1]
-    assert values(receiver.collect(), "hw.errors", error_type="xid", hw_gpu_xid=79) == [0]
+    assert values(found, "hw.errors", error_type="xid", gpu_nvml_xid=79) == [2]
+    assert values(found, "hw.errors", error_type="xid", gpu_nvml_xid=31) == [1]
+    assert values(receiver.collect(), "hw.errors", error_type="xid", gpu_nvml_xid=79) == [0]
     (first, *_) = receiver.xid_history()
     assert (first.xid, first.uuid, first.gpu_instance) == (79, receiver.gpus()[0].uuid, None)
     assert abs(first.time_ns - time.time_ns()) < 60e9
@@ -259,7 +259,7 @@ def test_calls_that_fail_are_counted(receiver: NvmlReceiver, monkeypatch: pytest
 
     assert not values(receiver.collect(), "hw.power")
     [reading] = receiver.readings()
-    assert (reading.value, reading.attributes) == (1, {"event": "nvml_calls_failed"})
+    assert (reading.value, reading.attributes) == (1, {"otel_gpu.event": "nvml_calls_failed"})
 
 
 def test_an_older_driver_is_asked_by_the_older_names(library: str, knobs: Knobs) -> None:
@@ -270,7 +270,7 @@ def test_an_older_driver_is_asked_by_the_older_names(library: str, knobs: Knobs)
     found = receiver.collect()
 
     assert values(found, "hw.temperature") == [35]
-    assert values(found, "hw.gpu.throttle.active", hw_gpu_throttle_reason="sw_power_cap") == [1]
+    assert values(found, "gpu.nvml.throttle.active", gpu_nvml_throttle_reason="sw_power_cap") == [1]
     assert values(found, "hw.gpu.memory.limit") == [16 * GIB]
     receiver.close()
 
@@ -326,12 +326,12 @@ def test_an_observed_process_carries_its_share_and_gives_it_back(library: str, k
 
     knobs.process(os.getpid(), {0: GIB}, busy_ns=0)
     knobs.process(os.getppid(), {0: GIB})
-    assert series()["hw.gpu.process.memory.usage"] == GIB
+    assert series()["gpu.nvml.process.memory.usage"] == GIB
     # All the time since then, and more, so that the mock says 100 % however long the test took.
     knobs.process(os.getpid(), {0: 2 * GIB}, busy_ns=10**15)
-    assert series() == {"hw.gpu.process.memory.usage": 2 * GIB, "hw.gpu.process.utilization": 1.0}
+    assert series() == {"gpu.nvml.process.memory.usage": 2 * GIB, "gpu.nvml.process.utilization": 1.0}
     knobs.end(os.getpid())
-    assert series()["hw.gpu.process.memory.usage"] == 0
+    assert series()["gpu.nvml.process.memory.usage"] == 0
     receiver.close()
 
 
@@ -343,7 +343,7 @@ def test_nothing_is_told_of_a_process_that_has_ended(library: str, knobs: Knobs)
     observed.clear()
     knobs.end(os.getpid())
 
-    assert values(receiver.collect(), "hw.gpu.process.memory.usage") == []
+    assert values(receiver.collect(), "gpu.nvml.process.memory.usage") == []
     receiver.close()
 
 

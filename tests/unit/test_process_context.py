@@ -25,9 +25,9 @@ from otel_gpu.discovery.process_contexts import ProcessContexts
 from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.discovery.resource_variables import Cut, own_attributes
-from otel_gpu.exporters.wire.span_attributes import field
 from otel_gpu.process.memory import MemoryFiles
 from otel_gpu.process.parsers import Parsers
+from otel_gpu.protobuf_fields import field
 from otel_gpu.signals.metrics import Resource as OurResource
 from tests.unit.test_context import publishing
 from tests.waiting import until

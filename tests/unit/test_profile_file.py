@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -16,14 +17,16 @@ from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.exporters.wire.profiles_protobuf import encode_profiles
 from otel_gpu.profiles import diff, read
 from otel_gpu.reporters import reading as profile_read
-from otel_gpu.reporters.files import SUFFIXES, check_output, check_suffix, write_difference, write_profile
+from otel_gpu.reporters.files import SUFFIXES, check_output, check_suffix, encode, write_difference, write_profile
 from otel_gpu.reporters.flame_tree import flame_tree
+from otel_gpu.reporters.folded import decode_folded
 from otel_gpu.reporters.pprof import encode_pprof
 from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.frame_names import label
 from otel_gpu.signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,
+    GPU_INUSE_SPACE,
     GPU_LAUNCHES,
     Frame,
     FrameKind,
@@ -35,7 +38,7 @@ from otel_gpu.signals.profiles import (
 )
 from tests.unit.profile_examples import START_NS, hostile, resource, training
 
-READ_AGAIN = (*SUFFIXES,)
+READ_AGAIN = tuple(suffix for suffix in SUFFIXES if suffix != ".svg")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -48,6 +51,7 @@ def test_every_suffix_writes_its_format(tmp_path, suffix):
     expected = {
         ".pb.gz": b"\x1f\x8b",
         ".html": b"<!DOCTYPE html>",
+        ".svg": b"<?xml version=",
         ".folded": b"_start;<module>;main",
         ".otlp.json": b'{"resourceProfiles":',
         ".json": b'{"$schema":"https://',
@@ -81,6 +85,22 @@ def test_otlp_json_comes_back_unchanged(tmp_path):
     assert sorted(read, key=repr) == sorted(profiles, key=repr)
     document = json.loads((tmp_path / "a.otlp.json").read_text())
     assert document["dictionary"]["linkTable"][1]["traceId"] == "0102030405060708090a0b0c0d0e0f10"
+
+
+def test_a_line_that_is_still_being_written_is_left_out(tmp_path):
+    path = tmp_path / "profiles.jsonl"
+    write_profile([training()], tmp_path / "a.otlp.json")
+    line = json.dumps(json.loads((tmp_path / "a.otlp.json").read_text()))
+
+    path.write_text(f"{line}\n{line[:1000]}")
+    assert read_profiles(path) == read_profiles(tmp_path / "a.otlp.json")
+
+    path.write_text(line)
+    assert read_profiles(path) == read_profiles(tmp_path / "a.otlp.json")
+
+    path.write_text(line[:1000])
+    with pytest.raises(ConfigError, match="not a profile"):
+        read_profiles(path)
 
 
 def test_pprof_comes_back_with_stacks_and_values(tmp_path):
@@ -331,7 +351,7 @@ def test_the_difference_of_two_recordings_can_be_drawn(tmp_path):
     write_profile(training(pid=2), tmp_path / "after.otlp.json")
     before, after = (read_profiles(tmp_path / f"{name}.otlp.json") for name in ("before", "after"))
 
-    for suffix in (".html", ".folded", ".pb.gz", ".otlp.json"):
+    for suffix in (".html", ".svg", ".folded", ".pb.gz", ".otlp.json"):
         assert write_difference(before, after, tmp_path / f"diff{suffix}") == ()
 
     (change,) = read_profiles(tmp_path / "diff.otlp.json")
@@ -339,6 +359,75 @@ def test_the_difference_of_two_recordings_can_be_drawn(tmp_path):
     assert change.total == 1300
     with pytest.raises(ConfigError, match="speedscope"):
         write_difference(before, after, tmp_path / "diff.json")
+
+
+@pytest.mark.parametrize("suffix", [".pb.gz", ".otlp.json"])
+def test_recordings_of_other_length_are_compared_as_if_of_one(tmp_path, suffix):
+    before = training(skip="copy_kernel")
+    after = replace(training(scale=3), duration_ns=3 * before.duration_ns)
+    write_profile(before, tmp_path / "before.otlp.json")
+    write_profile(after, tmp_path / "after.otlp.json")
+    paths = [str(tmp_path / f"{name}.otlp.json") for name in ("before", "after")]
+
+    assert main(["record", "--diff", *paths, "-o", str(tmp_path / f"a{suffix}")]) == 0
+
+    (change,) = read_profiles(tmp_path / f"a{suffix}")
+    assert [(s.stack[0].function, s.value) for s in change.samples] == [("copy_kernel", 3 * 1_300)]
+
+
+def test_what_is_there_at_a_moment_is_compared_as_it_is(tmp_path):
+    before = training(GPU_INUSE_SPACE)
+    after = replace(before, duration_ns=3 * before.duration_ns)
+
+    write_difference(before, after, tmp_path / "a.otlp.json")
+
+    assert [p.total for p in read_profiles(tmp_path / "a.otlp.json")] in ([], [0])
+
+
+def test_the_command_says_what_changed_the_most_and_which_types_it_cannot_compare(tmp_path, capsys):
+    before = [training(), training(GPU_ALLOC_SPACE)]
+    after = replace(training(skip="copy_kernel"), duration_ns=2 * before[0].duration_ns)
+    write_profile(before, tmp_path / "before.otlp.json")
+    write_profile(after, tmp_path / "after.otlp.json")
+    paths = [str(tmp_path / f"{name}.otlp.json") for name in ("before", "after")]
+
+    assert main(["record", "--diff", *paths, "-o", str(tmp_path / "a.svg")]) == 0
+
+    said = capsys.readouterr().err
+    assert f"only in {paths[0]}: gpu memory allocated" in said
+    assert "kernel launches, 2,073 -> 1,015 count/s, since one recording took longer:" in said
+    assert "gone  DataLoader.__next__ (dataloader.py:733): 43.3 -> 0" in said
+    assert main(["record", "--diff", *paths, "-o", str(tmp_path / "a.json")]) == 2
+    assert "speedscope cannot show a difference" in capsys.readouterr().err
+
+
+def test_folded_stacks_with_lines_come_back_with_them(tmp_path):
+    write_profile(training(), tmp_path / "a.otlp.json")
+    (tmp_path / "a.folded").write_bytes(encode([training()], ".folded", lines=True))
+    lines = (tmp_path / "a.folded").read_text().splitlines()
+    assert lines[0].startswith(
+        "_start (python3.11);<module> (train.py:97);main (train.py:88);train_step (train.py:41);"
+    )
+
+    (profile,) = read_profiles(tmp_path / "a.folded", GPU_LAUNCHES)
+
+    assert profile.total == training().total
+    step = {f.line for s in profile.samples for f in s.stack if f.function == "train_step"}
+    assert step == {41, 44, 47}
+    # Of what both say everything is the same.
+    write_difference(read_profiles(tmp_path / "a.otlp.json"), [profile], tmp_path / "d.otlp.json")
+    assert [p.total for p in read_profiles(tmp_path / "d.otlp.json") if p.samples] == []
+
+
+@given(st.text(), st.text(), st.integers(-1, 10**9 - 1))
+def test_folded_stacks_with_lines_stay_one_line_whatever_names_hold(name, file, line):
+    builder = ProfileBuilder(GPU_LAUNCHES, resource(), START_NS)
+    builder.add((Frame(FrameKind.CPYTHON, name, file, line),), 5)
+
+    data = encode([builder.build(START_NS)], ".folded", lines=True)
+
+    assert len(data.decode().split("\n")) == 2
+    assert [p.total for p in decode_folded(data, GPU_LAUNCHES)] == [5]
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):

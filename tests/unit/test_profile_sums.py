@@ -6,6 +6,7 @@ import pytest
 
 from otel_gpu import abi
 from otel_gpu.abi import SampleType
+from otel_gpu.counting.request_spans import RequestSpans, WorkOwner
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
 from otel_gpu.receivers.profiles.held_memory import HeldAllocation, HeldMemory
@@ -27,6 +28,7 @@ from otel_gpu.signals.profiles import (
     FrameKind,
     Profile,
     ProfileType,
+    SpanLink,
 )
 
 TRAIN = (Frame(FrameKind.NATIVE, "gemm"), Frame(FrameKind.CPYTHON, "train"))
@@ -48,7 +50,7 @@ def process(pid: int = 7) -> Process:
 
 def sample(kind: SampleType, value: int, *, function: str = "cuLaunchKernel", subject: int = 0) -> StackSample:
     number = FUNCTIONS.index(function) if function else abi.TENSOR_FUNCTION
-    return StackSample.read(abi.SAMPLE.pack(kind, 7, 1, 8, 100, value, 1, subject, number, 1, 0))
+    return StackSample.read(abi.SAMPLE.pack(kind, 7, 1, 8, 100, value, 1, subject, value, 0, 0, b"", b"", number, 1, 0))
 
 
 def by_type(sums: ProfileSums) -> dict[str, Profile]:
@@ -120,13 +122,66 @@ def test_the_called_function_is_the_leaf_once() -> None:
     assert {s.stack for s in copied} == {(called, *TRAIN)}
 
 
+def owned(value: int, latest: int, *, request: int = 0, holder: int = 0, span: bytes = b"") -> StackSample:
+    """Return a sample of waits; `latest` is what of its value the call did whose stack it is."""
+    taken = sample(SampleType.WAIT, value, function="cuCtxSynchronize")
+    return taken._replace(
+        latest=latest,
+        request=request,
+        holder=holder,
+        trace_id=b"t" * 16 if span else bytes(16),
+        span_id=span or bytes(8),
+    )
+
+
+def test_only_what_a_stacks_own_call_did_is_its_owners() -> None:
+    sums, link = ProfileSums(EVERY, lambda _process, _handle: ""), SpanLink(b"t" * 16, b"s" * 8)
+    target = process()
+    sums.add(target, HeldMemory(), owned(10, 3, span=b"s" * 8), TRAIN)
+    sums.add(target, HeldMemory(), owned(4, 4, span=b"s" * 8, request=7), TRAIN)
+    sums.add(target, HeldMemory(), owned(5, 0, span=b"s" * 8), TRAIN)
+
+    (waits,) = by_type(sums).values()
+
+    assert {s.link: s.value for s in waits.samples} == {link: 7, None: 12}
+
+
+def test_what_is_not_decided_is_in_the_next_profile_and_in_the_last_one_nobodys() -> None:
+    spans, link = RequestSpans(), SpanLink(b"t" * 16, b"s" * 8)
+    known: dict[WorkOwner, SpanLink | None] = {WorkOwner(1, 0): link, WorkOwner(2, 0): None}
+    spans.answer_with(lambda owners: {owner: known[owner] for owner in owners if owner in known})
+    sums = ProfileSums(EVERY, lambda _process, _handle: "", spans)
+    target = process()
+    for request, holder in ((1, 0), (1, 9), (2, 0), (3, 9)):
+        sums.add(target, HeldMemory(), owned(request, request, request=request, holder=holder), TRAIN)
+
+    (first,) = by_type(sums).values()
+    known[WorkOwner(1, 9)] = link
+    (second,) = by_type(sums).values()
+    (last,) = sums.take(last=True)
+
+    assert {s.link: s.value for s in first.samples} == {link: 1, None: 2}
+    assert {s.link: s.value for s in second.samples} == {link: 1}
+    assert {s.link: s.value for s in last.samples} == {None: 3}
+    assert sums.take() == []
+
+
+def test_nobody_who_follows_requests_is_no_owner() -> None:
+    sums = ProfileSums(EVERY, lambda _process, _handle: "")
+    sums.add(process(), HeldMemory(), owned(3, 3, request=1, holder=2), TRAIN)
+
+    (waits,) = by_type(sums).values()
+
+    assert [(s.link, s.value) for s in waits.samples] == [(None, 3)]
+
+
 def test_what_was_allocated_is_held_until_it_is_freed() -> None:
     sums, held, target = ProfileSums(EVERY, lambda _process, _handle: ""), HeldMemory(), process()
     sums.add(target, held, sample(SampleType.ALLOC, 512, function="cuMemAlloc", subject=0x1000), TRAIN)
-    sums.add_held(target, held)
+    sums.add_held(target, held, 0)
     first = by_type(sums)
     held.freed(0x1000, when_ns=200)
-    sums.add_held(target, held)
+    sums.add_held(target, held, 0)
     second = by_type(sums)
 
     assert (first["gpu_alloc_space"].total, first["gpu_inuse_space"].total) == (512, 512)

@@ -39,7 +39,7 @@ def test_what_a_port_counts_is_told_from_the_second_look_on(tmp_path: Path) -> N
     _write(
         tmp_path, "rxe0", {"hw_counters/sent_pkts": 1000, "hw_counters/rcvd_seq_err": 5, "hw_counters/rcvd_rnr_err": 0}
     )
-    assert _read(reader) == {("rdma.port.state",): 1, ("rdma.port.speed",): 100_000_000_000}
+    assert _read(reader) == {("rdma.port.state",): 1, ("rdma.port.speed",): 12_500_000_000}
     _write(
         tmp_path, "rxe0", {"hw_counters/sent_pkts": 3000, "hw_counters/rcvd_seq_err": 15, "hw_counters/rcvd_rnr_err": 6}
     )

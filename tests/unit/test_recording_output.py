@@ -91,6 +91,13 @@ class TestOutput:
         Output.asked("-", "pprof").write([profile], (GPU_LAUNCHES,))
         assert capfdbinary.readouterr().out.startswith(b"\x1f\x8b")
 
+    def test_lines_are_of_folded_stacks(self, capfdbinary) -> None:
+        Output.asked("-", lines=True).write([_profile(GPU_LAUNCHES, ((_KERNEL, _DRIVER, _PYTHON), 7))], (GPU_LAUNCHES,))
+
+        assert capfdbinary.readouterr().out == b"step (train.py:41);cuLaunchKernel (libcuda.so.1);gemm 7\n"
+        with pytest.raises(ConfigError, match="--lines is about folded stacks"):
+            Output.asked("a.html", lines=True)
+
     def test_what_cannot_be_written_there_is_said_before_the_recording(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ConfigError, match="folded stacks hold one type, and these are 2"):
             Output.asked("-").check((GPU_LAUNCHES, GPU_WAIT))

@@ -30,7 +30,12 @@ _ON_ONE_COMPONENT = {
     "inspection.py": "shows CUDA's probes",
     "service/recorder.py": "takes profiles, on CUDA's probes",
     "service/recording.py": "takes profiles, on CUDA's probes",
+    "service/snapshot.py": "takes stacks, as profiles do",
     "telemetry.py": "all declarations",
+    "top/figures.py": "shows requests",
+    "top/scraped.py": "reads what Prometheus is told",
+    "top/screen.py": "writes quantities as the console does",
+    "top/tables.py": "writes quantities as the console does",
     "tracers.py": "spans of the SDK",
 }
 """Files that know a component by name beside the registry, and what for."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.abi import ROW, ROW_KEY, Family
+from otel_gpu.abi import COUNTED_ROW, ROW_KEY, Family
 from otel_gpu.bpf.maps import possible_cpus
 from otel_gpu.receivers.cuda.rows import RowReader
 
@@ -24,9 +24,10 @@ class Table:
 
     def add(self, tgid: int, subject: int, count: int, sum_a: int, cpu: int = 0, exec_id: int = 1) -> None:
         key = np.array([(tgid, exec_id, subject, 0, Family.LAUNCH, 0, 0, 0, 0, 0)], ROW_KEY).tobytes()
-        row = self.rows.setdefault(key, np.zeros(CPUS, ROW))
-        row[cpu % CPUS]["count"] += count
-        row[cpu % CPUS]["sum_a"] += sum_a
+        row = self.rows.setdefault(key, np.zeros(CPUS, COUNTED_ROW))
+        others = row[cpu % CPUS]["others"]
+        others["count"] += count
+        others["sum_a"] += sum_a
 
     def read(self, key: npt.DTypeLike, value: npt.DTypeLike) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
         keys = np.frombuffer(b"".join(self.rows), key)
@@ -53,6 +54,21 @@ def test_cpus_are_added_up_and_fields_are_in_their_place() -> None:
 
     assert (delta.tgid, delta.exec_id, delta.subject, delta.family) == (10, 1, 0xA, Family.LAUNCH)
     assert (delta.count, delta.sum_a, delta.sum_b) == (5, 111, 0)
+
+
+def test_calls_that_are_alike_count_with_their_two_values() -> None:
+    table = Table()
+    table.add(10, 0xA, 2, 100, cpu=0)
+    (row,) = table.rows.values()
+    row[0]["alike"], row[0]["usual"] = 3, 7 << 16 | 128
+    row[-1]["alike"], row[-1]["usual"] = 5, (1 << 48) - 1 << 16 | 0xFFFF
+
+    (delta,) = RowReader(table).read()
+
+    first = CPUS > 1
+    assert delta.count == 2 + 3 * first + 5
+    assert delta.sum_a == 100 + (3 * 7) * first + 5 * ((1 << 48) - 1)
+    assert delta.sum_b == 3 * 128 * first + 5 * 0xFFFF
 
 
 def test_only_what_grew_is_told() -> None:

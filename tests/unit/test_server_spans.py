@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from opentelemetry.semconv._incubating.attributes import http_attributes, rpc_attributes
 
 from otel_gpu import telemetry_spans

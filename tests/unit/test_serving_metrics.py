@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from otel_gpu.receivers.inference.metrics import SPECS
-from otel_gpu.receivers.inference.request import Attribution, Ending, GpuTotals, Request, RpcCall, Stream
+from otel_gpu.receivers.inference.request import (
+    Attribution,
+    Callback,
+    CallbackKind,
+    Ending,
+    GpuTotals,
+    Request,
+    RpcCall,
+    Stream,
+)
 from otel_gpu.receivers.inference.serving_metrics import ServingMetrics, _bucket
 from otel_gpu.receivers.inference.trace_context import parent_of
 from otel_gpu.signals.exemplars import Exemplar
@@ -221,7 +230,8 @@ def test_what_was_collected_does_not_come_again() -> None:
 
 def test_only_what_is_declared_is_measured() -> None:
     call = replace(CHAT, rpc=RpcCall("a.B/C", 13), totals=GpuTotals(1, 1, 1, 1, 1, 1, 1, 1, 1))
-    found = collected(call, replace(call, rpc=None), replace(CHAT, ending=Ending.AGENT_ENDED))
+    callback = replace(call, rpc=None, callback=Callback(CallbackKind.TIMER))
+    found = collected(call, replace(call, rpc=None), replace(CHAT, ending=Ending.AGENT_ENDED), callback)
 
     assert {m.metric for m in found} == {s for s in SPECS if s.name != "otel_gpu.unattributed.launches"}
     for m in found:

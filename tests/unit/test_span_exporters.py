@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
+from msgspec.structs import replace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTracePartialSuccess,
     ExportTraceServiceResponse,
@@ -77,7 +78,7 @@ class TestOtlp:
     def test_every_span_arrives_at_the_service_of_traces(self, protocol: Protocol) -> None:
         spans = [*many(2_000), *family()]
         with receiving(protocol) as (sink, settings):
-            exporter = OtlpExporter(replace(settings, max_request_bytes=100_000))
+            exporter = OtlpExporter(dataclasses.replace(settings, max_request_bytes=100_000))
             spans_to([exporter]).export(spans)
             exporter.shutdown(20)
 
@@ -102,7 +103,7 @@ class TestOtlp:
     def test_a_refused_request_costs_its_own_spans(self, protocol: Protocol) -> None:
         with receiving(protocol) as (sink, settings):
             sink.answers = [(grpc.StatusCode.INVALID_ARGUMENT, None) if protocol == "grpc" else (400, {}, b"")]
-            exporter = OtlpExporter(replace(settings, max_request_bytes=5_000))
+            exporter = OtlpExporter(dataclasses.replace(settings, max_request_bytes=5_000))
             spans_to([exporter]).export([*many(60), WRONG])
             exporter.shutdown(20)
 

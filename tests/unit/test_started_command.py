@@ -46,6 +46,42 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
         started.go()
 
 
+def test_a_command_without_a_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has no name"):
+        StartedCommand([""])
+
+
+_COMMAND = """
+import signal, sys
+signal.signal(int(sys.argv[1]), lambda *_: sys.exit(9))
+print("ready", flush=True)
+signal.pause()
+"""
+_STARTS = """
+import signal, sys
+from otel_gpu.cli.started_command import StartedCommand
+number = int(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)
+before = signal.getsignal(number)
+with StartedCommand([sys.executable, "-c", sys.argv[2], sys.argv[1]]) as started:
+    started.go()
+    assert not started.has_ended()
+    assert started.wait() == 9
+    assert started.has_ended()
+assert signal.getsignal(number) == before
+"""
+
+
+@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+def test_what_this_process_is_told_while_it_waits_is_passed_on(number: signal.Signals) -> None:
+    # Away from a terminal, which would tell both: whoever runs the tests may sit at one.
+    command = [sys.executable, "-c", _STARTS, str(int(number)), _COMMAND]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True) as starts:
+        assert starts.stdout.readline() == "ready\n"
+        starts.send_signal(number)
+        assert starts.wait(60) == 0
+
+
 def test_signals_that_python_ignores_are_not_ignored_by_the_command() -> None:
     script = (
         "from otel_gpu.cli.started_command import StartedCommand\n"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from otel_gpu.receivers.inference.request import NOT_KNOWN, GpuTotals
 from otel_gpu.receivers.inference.step_spans import step_span
@@ -30,7 +29,7 @@ def test_parts_are_even_and_add_up(totals: GpuTotals, count: int) -> None:
         whole = added(whole, part)
     assert len(parts) == count
     assert whole == totals
-    for column in zip(*map(dataclasses.astuple, parts), strict=True):
+    for column in zip(*map(astuple, parts), strict=True):
         known = [value for value in column if value is not None]
         assert not known or max(known) - min(known) <= 1
 
@@ -102,6 +101,14 @@ def test_a_request_that_went_nobody_knows_where_may_be_in_any_step() -> None:
 
 
 _TIMES = st.tuples(st.integers(0, 100), st.none() | st.integers(0, 100), st.booleans())
+
+
+def test_a_step_that_may_be_a_strangers_serves_those_in_flight_in_part() -> None:
+    flights = Flights()
+    flights.deliver(ENGINE, 1, 50)
+
+    assert flights.served_by(Step(ENGINE, 1, 100, 110, 120, GpuTotals(1), is_unclear=True)) == ([1], Linked.PARTIAL)
+    assert flights.served_by(Step(ENGINE, 1, 100, 110, 120, GpuTotals(1))) == ([1], Linked.EXACT)
 
 
 @given(st.lists(_TIMES, max_size=20), st.integers(0, 100), st.integers(0, 50))

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from otel_gpu import telemetry, telemetry_spans
 from otel_gpu.signals.metrics import Instrument, MetricSpec, attributes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource as SdkResource

@@ -7,7 +7,9 @@ from otel_gpu.signals import cuda, hardware
 from otel_gpu.signals.metrics import Measurement, Resource, attributes
 
 PROCESS, OTHER = (Resource(attributes({"process.pid": n})) for n in (1, 2))
-DEVICE = {"cuda.device.index": 0, "cuda.device.uuid": "aaaa", "cuda.device.model": "H200"}
+DEVICE = {"cuda.device.index": 0, "cuda.device.uuid": "aaaa", "cuda.device.model": "H200", "hw.id": "GPU-aaaa"}
+ALONE = {"cuda.device.uuid": "aaaa", "hw.id": "GPU-aaaa"}
+"""The same, where the program was not seen to say which of its devices it is."""
 GIB = 1 << 30
 
 
@@ -43,14 +45,14 @@ def test_it_follows_what_both_sides_add() -> None:
 def test_a_process_that_allocated_before_has_all_of_it_untracked() -> None:
     found = UntrackedMemory().metrics([held(GIB), held(2 * GIB, "MIG-1", OTHER)])
 
-    assert untracked(found) == [({"cuda.device.uuid": "aaaa"}, GIB), ({"cuda.device.uuid": "MIG-1"}, 2 * GIB)]
+    assert untracked(found) == [(ALONE, GIB), ({"cuda.device.uuid": "MIG-1", "hw.id": "MIG-1"}, 2 * GIB)]
 
 
 def test_nothing_is_told_while_memory_lies_on_a_device_that_nobody_knows() -> None:
     memory = UntrackedMemory()
     memory.metrics([usage(GIB, **{"cuda.device.index": 1})])
 
-    assert untracked(memory.metrics([held(GIB), held(GIB, resource=OTHER)])) == [({"cuda.device.uuid": "aaaa"}, GIB)]
+    assert untracked(memory.metrics([held(GIB), held(GIB, resource=OTHER)])) == [(ALONE, GIB)]
 
 
 def test_an_ended_process_is_forgotten() -> None:
@@ -59,4 +61,4 @@ def test_an_ended_process_is_forgotten() -> None:
 
     memory.forget(PROCESS)
 
-    assert untracked(memory.metrics([held(GIB)])) == [({"cuda.device.uuid": "aaaa"}, GIB)]
+    assert untracked(memory.metrics([held(GIB)])) == [(ALONE, GIB)]

@@ -7,16 +7,18 @@ import logging
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 from weakref import WeakKeyDictionary
 
 from ...printable import one_line
-from ...signals import Signal
+from ...signals import Signal, cuda, hip, self_metrics
 from ...signals.metrics import Buckets, Instrument
+from ...signals.quantiles import quantile
 from .. import ExporterStats, PipelineExporter
-from ..delivery.statistics import Tally
+from ..delivery.statistics import Operation, Outcomes, Tally
 from .quantities import quantity
 from .spans import spans_as_text
 from .terminal import write_text
@@ -32,7 +34,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_HEADINGS = ("metric", "attributes", "total", "per second", "count")
+_HEADINGS = ("metric", "attributes", "total", "per second", "count", "mean", "p50", "p99")
+_ALWAYS = 4
+"""The first columns that are there also when they are empty."""
+_STYLES = ("cyan", "", "bold", "green", "dim", "", "dim", "")
+_SAID_WHEN_ZERO = {self_metrics.COMPONENT_HEALTH.name}
+_OF_THE_AGENT = {spec.name for spec in self_metrics.SPECS} - _SAID_WHEN_ZERO
+"""What of it is zero says nothing: nothing was lost, nothing failed."""
+_GRAPH_LAUNCHES = {cuda.GRAPH_LAUNCH_CALLS.name, hip.GRAPH_LAUNCH_CALLS.name}
 _MAX_ATTRIBUTE = 60
 _DEADLINE_S = 1.0
 """How long a table waits for somebody to read it; the agent waits as long."""
@@ -46,11 +55,14 @@ class Row:
     attributes: str
     total: str
     rate: str
-    count: str
+    count: str = ""
+    mean: str = ""
+    p50: str = ""
+    p99: str = ""
 
     @property
     def cells(self) -> tuple[str, ...]:
-        return self.metric, self.attributes, self.total, self.rate, self.count
+        return self.metric, self.attributes, self.total, self.rate, self.count, self.mean, self.p50, self.p99
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,7 @@ class _Before:
     """The table before."""
 
     totals: Mapping[Series, float] = field(default_factory=dict)
+    histograms: Mapping[Series, Buckets] = field(default_factory=dict)
     when_ns: int = 0
 
 
@@ -81,37 +94,55 @@ class ConsoleExporter(PipelineExporter):
         points = len(store)
         before = self._before.get(store, _Before())
         tables = [(title(owner.resource), list(self._rows(owner, before, now_ns))) for owner in store if owner.series]
-        self._before[store] = _Before({s: _total(s) for owner in store for s in owner.series.values()}, now_ns)
+        series = [s for owner in store for s in owner.series.values()]
+        copies = {s: s.value.copy() for s in series if isinstance(s.value, Buckets)}
+        self._before[store] = _Before({s: _total(s) for s in series}, copies, now_ns)
         at = time.strftime("%H:%M:%S", time.localtime(now_ns / 1e9))
-        self._print(lambda: _rich(at, tables) if self._stream.isatty() else _plain(at, tables), points)
+        self._print(lambda: _rich(at, tables) if self._stream.isatty() else _plain(at, tables), points, "metrics")
 
     def export_spans(self, batch: Batch[Span]) -> None:
         """Print spans, one a line."""
         spans = batch.items
-        self._print(lambda: spans_as_text(spans, self._spans_per_interval, in_color=self._stream.isatty()), len(spans))
+        shown = partial(spans_as_text, spans, self._spans_per_interval)
+        self._print(lambda: shown(in_color=self._stream.isatty()), len(spans), "traces")
 
     def stats(self) -> ExporterStats:
         return self._tally.snapshot()
 
-    def _print(self, text: Callable[[], str], points: int) -> None:
+    def outcomes(self) -> Outcomes:
+        return Outcomes(self._tally.exported())
+
+    def take_operations(self) -> Iterator[Operation]:
+        return self._tally.take_operations()
+
+    def _print(self, text: Callable[[], str], points: int, signal: Signal) -> None:
+        began = time.monotonic()
         try:
             with self._lock:
                 write_text(self._stream, text(), _DEADLINE_S)
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
-            self._tally.add(failed=points, requests=1)
+            why = type(error).__qualname__
+            self._tally.note(Operation(signal, time.monotonic() - began, why))
+            self._tally.add(signal, failed=points, requests=1, error_type=why)
             self._tally.down(getattr(error, "strerror", None) or str(error))
             return
-        self._tally.add(sent=points, requests=1)
+        self._tally.note(Operation(signal, time.monotonic() - began))
+        self._tally.add(signal, sent=points, requests=1)
         self._tally.up()
 
     def _rows(self, owner: ResourceSeries, before: _Before, now_ns: int) -> Iterator[Row]:
-        by_size = sorted(owner.series.values(), key=lambda s: (s.metric.name, -_total(s), s.attributes))
+        told = (s for s in owner.series.values() if _total(s) or s.metric.name not in _OF_THE_AGENT)
+        by_size = sorted(told, key=lambda s: (s.metric.name, -_total(s), s.attributes))
         for _, group in groupby(by_size, key=lambda s: s.metric.name):
             series = list(group)
             for one in series[: self._rows_per_metric]:
-                yield self._row(one, before, now_ns)
+                row = self._row(one, before, now_ns)
+                if one.metric is self_metrics.GRAPH_UNEXPANDED_LAUNCHES:
+                    # As a share of what is known, which is what it says.
+                    row = replace(row, attributes=_share_of_graphs(owner, _total(one)))
+                yield row
             if (more := len(series) - self._rows_per_metric) > 0:
-                yield Row("", f"… {more:,} more", "", "", "")
+                yield Row("", f"… {more:,} more", "", "")
 
     def _row(self, series: Series, before: _Before, now_ns: int) -> Row:
         metric, value = series.metric, series.value
@@ -125,19 +156,38 @@ class ConsoleExporter(PipelineExporter):
             # Seconds each second are a share of time.
             rate = f"{per_second:.1%}" if metric.unit == "s" else quantity(per_second, metric.unit) + "/s"
         if isinstance(value, Buckets):
-            return Row(metric.name, shown, quantity(value.sum, metric.unit), rate, f"{value.count:,}")
-        return Row(metric.name, shown, quantity(value, metric.unit), rate, "")
+            before_it = before.histograms.get(series)
+            recent = value.since(before_it) if before_it is not None and value.count > before_it.count else value
+            figures = (
+                recent.sum / recent.count if recent.count else None,
+                quantile(recent, 0.5),
+                quantile(recent, 0.99),
+            )
+            shown_figures = ("" if figure is None else quantity(figure, metric.unit) for figure in figures)
+            return Row(metric.name, shown, quantity(value.sum, metric.unit), rate, f"{value.count:,}", *shown_figures)
+        return Row(metric.name, shown, quantity(value, metric.unit), rate)
+
+
+def _share_of_graphs(owner: ResourceSeries, unexpanded: float) -> str:
+    launches = sum(_total(s) for s in owner.series.values() if s.metric.name in _GRAPH_LAUNCHES)
+    return f"{unexpanded / max(launches, unexpanded, 1):.1%} of graph launches"
 
 
 def _total(series: Series) -> float:
     return series.value.sum if isinstance(series.value, Buckets) else series.value
 
 
+def _used(rows: list[Row]) -> list[int]:
+    """Return which columns any row has something in, beside those that every table has."""
+    return [i for i in range(len(_HEADINGS)) if i < _ALWAYS or any(row.cells[i] for row in rows)]
+
+
 def _plain(at: str, tables: list[tuple[str, list[Row]]]) -> str:
     lines = []
     for name, rows in tables:
-        cells = [_HEADINGS, *(row.cells for row in rows)]
-        widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
+        used = _used(rows)
+        cells = [[row[i] for i in used] for row in (_HEADINGS, *(row.cells for row in rows))]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(used))]
         lines.append(f"{at} {name}")
         for row in cells:
             left = [text.ljust(width) for text, width in zip(row[:2], widths[:2], strict=True)]
@@ -158,10 +208,11 @@ def _rich(at: str, tables: list[tuple[str, list[Row]]]) -> str:
         console.print(Text(f"{at} nothing observed yet", style="dim"))
     for name, rows in tables:
         table = Table(title=Text(f"{at} {name}"), title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for heading, style in zip(_HEADINGS, ("cyan", "", "bold", "green", "dim"), strict=True):
+        used = _used(rows)
+        for heading, style in ((_HEADINGS[i], _STYLES[i]) for i in used):
             table.add_column(heading, style=style, justify="left" if heading in _HEADINGS[:2] else "right")
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row.cells))  # as Text: names hold brackets, not markup
+            table.add_row(*(Text(row.cells[i]) for i in used))  # as Text: names hold brackets, not markup
         console.print(table)
         console.print()
     return text.getvalue()

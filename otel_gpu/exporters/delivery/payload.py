@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ...signals import Signal
+
 Body = TypeVar("Body")
 
 
@@ -16,6 +18,8 @@ class Payload(Generic[Body]):
     points: int
     """Data points, spans or samples within, for the statistics."""
     size_bytes: int
+    signal: Signal | None = None
+    """What they are of, where a sender has several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,19 @@ import logging
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from ...printable import one_line
 from ...redaction import without_credentials
+from ...signals import Signal
 from ...supervision import Worker
 from .payload import Payload
 from .retry import waits
 from .settings import RetrySettings
-from .statistics import ExporterStats, Tally
+from .statistics import OTHER_ERROR, QUEUE_FULL, SHUTDOWN, ExporterStats, Operation, Outcomes, Tally
 
 _log = logging.getLogger(__name__)
 
@@ -48,11 +50,13 @@ class Refused:
     retryable: bool
     delay_s: float | None = None
     """How long the receiver asks to be left alone."""
+    error_type: str = OTHER_ERROR
+    """The reason, as one of few that there are: a status, or what an exception is called."""
 
 
 def no_answer(timeout_s: float) -> Refused:
     """Say that an attempt's time was over first."""
-    return Refused(f"no answer within {timeout_s:.3g} s", retryable=True)
+    return Refused(f"no answer within {timeout_s:.3g} s", retryable=True, error_type="timeout")
 
 
 class Transport(Protocol[_BodyT_contra]):
@@ -76,8 +80,11 @@ class Sender(Generic[Body]):
         retry: RetrySettings,
         queue_size: int,
         queue_bytes: int = MAX_QUEUE_BYTES,
+        signal: Signal = "metrics",
     ) -> None:
+        """`signal` is that of payloads that do not say theirs."""
         self._name = name
+        self._signal: Signal = signal
         self._transport = transport
         self._timeout_s = timeout_s
         self._retry = retry
@@ -101,28 +108,42 @@ class Sender(Generic[Body]):
 
     def submit(self, payload: Payload[Body]) -> None:
         """Queue a payload; when the queue is full the oldest ones are dropped and counted."""
-        dropped = 0
+        dropped: Counter[Signal] = Counter()
+        why = QUEUE_FULL
         with self._changed:
             if self._deadline is not None:
-                dropped = payload.points
+                dropped[self._signal_of(payload)] += payload.points
+                why = SHUTDOWN
             else:
                 self._queue.append(payload)
                 self._queued_bytes += payload.size_bytes
                 while len(self._queue) > self._queue_size or (
                     self._queued_bytes > self._queue_bytes and len(self._queue) > 1
                 ):
-                    dropped += self._pop().points
+                    oldest = self._pop()
+                    dropped[self._signal_of(oldest)] += oldest.points
         self.worker.wake()
-        if dropped:
-            self._tally.add(dropped=dropped)
+        self._count_dropped(dropped, why)
 
     def count_failed(self, points: int) -> None:
         """Count what could not even be made into a payload."""
-        self._tally.add(failed=points)
+        self._tally.add(self._signal, failed=points)
+
+    def outcomes(self) -> Outcomes:
+        """Say what became of the points of each signal."""
+        inflight: Counter[Signal] = Counter()
+        with self._changed:
+            for payload in self._waiting():
+                inflight[self._signal_of(payload)] += payload.points
+            return Outcomes(self._tally.exported(), inflight)
+
+    def take_operations(self) -> Iterator[Operation]:
+        """Yield the requests that are done with since the last call."""
+        return self._tally.take_operations()
 
     def stats(self) -> ExporterStats:
         with self._changed:
-            waiting = [*self._queue, *([self._in_flight] if self._in_flight else [])]
+            waiting = self._waiting()
             stats = self._tally.snapshot()
         return replace(stats, queued_points=sum(p.points for p in waiting), queued_requests=len(waiting))
 
@@ -148,13 +169,15 @@ class Sender(Generic[Body]):
         with contextlib.suppress(RuntimeError):  # no room for a thread; what is open is closed with the process
             closing.start()
             closing.join(max(_CLOSE_S, self._closing_left_s()))
+        left: Counter[Signal] = Counter()
         with self._changed:
-            left, self._in_flight = self._in_flight, None
-            dropped = sum(p.points for p in self._queue) + (left.points if left else 0)
+            for payload in self._waiting():
+                left[self._signal_of(payload)] += payload.points
+            self._in_flight = None
             self._queue.clear()
             self._queued_bytes = 0
-        if dropped:
-            self._tally.add(dropped=dropped)
+        self._count_dropped(left, SHUTDOWN)
+        dropped = left.total()
         failed = self._tally.snapshot().failed_points - self._failed_before
         self._failed_before += failed
         if undelivered := dropped + failed:
@@ -165,6 +188,17 @@ class Sender(Generic[Body]):
             self._transport.close()
         except Exception as error:  # noqa: BLE001 - an SDK exporter may raise anything; the others must still be closed
             _log.warning("export of %s: closing failed: %s", self._name, one_line(without_credentials(str(error))))
+
+    def _signal_of(self, payload: Payload[Body]) -> Signal:
+        return payload.signal or self._signal
+
+    def _waiting(self) -> list[Payload[Body]]:
+        return [*self._queue, *([self._in_flight] if self._in_flight else [])]
+
+    def _count_dropped(self, dropped: Counter[Signal], why: str) -> None:
+        for signal, points in dropped.items():
+            if points:
+                self._tally.add(signal, dropped=points, error_type=why)
 
     def _pop(self) -> Payload[Body]:
         payload = self._queue.popleft()
@@ -185,14 +219,16 @@ class Sender(Generic[Body]):
         with self._changed:
             payload, self._in_flight = self._in_flight, None
         if payload is not None:
-            self._tally.add(failed=payload.points)
+            self._tally.add(self._signal_of(payload), failed=payload.points)
 
     def _deliver(self, payload: Payload[Body]) -> bool:
         """Try until the payload is accepted or refused for good; False when shutdown's time is over first."""
         began = time.monotonic()
+        tried: float | None = None
         for wait_s in waits(self._retry):
             if not self._wait_for_turn():
                 return False
+            tried = tried or time.monotonic()
             outcome = self._attempt(payload)
             if isinstance(outcome, Refused) and outcome.retryable:
                 asked_s = outcome.delay_s
@@ -208,6 +244,8 @@ class Sender(Generic[Body]):
                     self._in_flight = None
             self._count(payload, outcome, again)
             if not again:
+                why = outcome.error_type if isinstance(outcome, Refused) else ""
+                self._tally.note(Operation(self._signal_of(payload), time.monotonic() - tried, why))
                 return True
         raise AssertionError("waits() never ends")
 
@@ -228,8 +266,8 @@ class Sender(Generic[Body]):
             outcome = self._transport.send(payload.body, timeout_s)
         except Exception as error:  # noqa: BLE001 - a transport's surprise must not end the thread; it is counted
             reason = one_line(without_credentials(str(error)))
-            outcome = Refused(f"{type(error).__name__}: {reason}", retryable=False)
-        self._tally.add(requests=1)
+            outcome = Refused(f"{type(error).__name__}: {reason}", retryable=False, error_type=type(error).__qualname__)
+        self._tally.add(self._signal_of(payload), requests=1)
         return outcome
 
     def _may_retry(self, began: float, delay_s: float) -> bool:
@@ -243,9 +281,10 @@ class Sender(Generic[Body]):
         return math.inf if self._deadline is None else self._deadline - time.monotonic()
 
     def _count(self, payload: Payload[Body], outcome: Accepted | Refused, again: bool) -> None:
+        signal = self._signal_of(payload)
         if isinstance(outcome, Accepted):
             rejected = min(max(outcome.rejected, 0), payload.points)  # the receiver's word, not trusted to add up
-            self._tally.add(sent=payload.points - rejected, rejected=rejected)
+            self._tally.add(signal, sent=payload.points - rejected, rejected=rejected)
             if rejected:
                 self._tally.complain(f"the receiver rejected {rejected} points: {outcome.message or 'no reason given'}")
             elif outcome.message:
@@ -254,6 +293,6 @@ class Sender(Generic[Body]):
             return
         self._tally.down(outcome.reason)
         if again:
-            self._tally.add(retries=1)
+            self._tally.add(signal, retries=1)
         else:
-            self._tally.add(failed=payload.points)
+            self._tally.add(signal, failed=payload.points, error_type=outcome.error_type)

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, fields
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+from ...signals import SIGNALS, Signal
+
+OTHER_ERROR = "_OTHER"
+"""What OpenTelemetry's conventions call a failure of which nothing more is known."""
+REJECTED, QUEUE_FULL, SHUTDOWN = "rejected", "queue_full", "shutdown"
+"""And what they call points that the receiver turned down, that found no place to wait, and that were too late."""
+_MAX_NOTED = 16_384
+"""Requests between two readings: what waits in all queues has long been dropped by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,44 @@ class ExporterStats:
         return ExporterStats(**summed, last_error=other.last_error or self.last_error)
 
 
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of points, as OpenTelemetry's conventions count it."""
+
+    exported: Mapping[tuple[Signal, str], int] = field(default_factory=dict)
+    """How many are done with, by their signal and why they failed: an empty text where they did not."""
+    inflight: Mapping[Signal, int] = field(default_factory=dict)
+    """How many wait, or are under way."""
+
+    @classmethod
+    def of(cls, stats: ExporterStats, takes: Collection[Signal]) -> Outcomes:
+        """Return what is known of an exporter that counts no signal by itself: all is of the first that it takes."""
+        signal = next((one for one in SIGNALS if one in takes), SIGNALS[0])
+        counts = {
+            "": stats.sent_points,
+            OTHER_ERROR: stats.failed_points,
+            REJECTED: stats.rejected_points,
+            QUEUE_FULL: stats.dropped_points,
+        }
+        return cls({(signal, error): n for error, n in counts.items() if n}, {signal: stats.queued_points})
+
+    def __add__(self, other: Outcomes) -> Outcomes:
+        """Add two records up."""
+        return Outcomes(
+            Counter(self.exported) + Counter(other.exported), Counter(self.inflight) + Counter(other.inflight)
+        )
+
+
+class Operation(NamedTuple):
+    """A request that is done with."""
+
+    signal: Signal
+    duration_s: float
+    """From the beginning of its first try to the end of its last one."""
+    error_type: str = ""
+    """Why it failed; empty where it did not."""
+
+
 class Tally:
     """Counts for one destination and logs when it goes down or comes back. Safe to use from any thread."""
 
@@ -47,13 +97,30 @@ class Tally:
         self._logger = logger
         self._lock = threading.Lock()
         self._stats = ExporterStats()
+        self._exported: Counter[tuple[Signal, str]] = Counter()
+        self._operations: deque[Operation] = deque(maxlen=_MAX_NOTED)
         self._complaint: str | None = None
 
     def snapshot(self) -> ExporterStats:
         return self._stats
 
+    def exported(self) -> dict[tuple[Signal, str], int]:
+        """Return how many points are done with, by their signal and why they failed."""
+        with self._lock:
+            return dict(self._exported)
+
+    def note(self, operation: Operation) -> None:
+        """Note a request that is done with."""
+        self._operations.append(operation)
+
+    def take_operations(self) -> Iterator[Operation]:
+        """Yield what was noted since the last call."""
+        for _ in range(len(self._operations)):
+            yield self._operations.popleft()
+
     def add(
         self,
+        signal: Signal,
         *,
         sent: int = 0,
         failed: int = 0,
@@ -61,11 +128,15 @@ class Tally:
         dropped: int = 0,
         requests: int = 0,
         retries: int = 0,
+        error_type: str = OTHER_ERROR,
     ) -> None:
-        """Count what happened; every argument is added to its statistic."""
+        """Count what happened to points of a signal; `error_type` says why they failed or were dropped."""
         more = ExporterStats(sent, failed, rejected, dropped, 0, 0, requests, retries)
         with self._lock:
             self._stats = self._stats + more
+            for why, points in (("", sent), (error_type, failed + dropped), (REJECTED, rejected)):
+                if points:
+                    self._exported[signal, why] += points
 
     def up(self) -> None:
         """Note that an attempt succeeded."""

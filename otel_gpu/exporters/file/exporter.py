@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -15,7 +16,7 @@ from ...supervision import Component
 from ...trusted_paths import check_file, open_directory
 from .. import ExporterStats, PipelineExporter
 from ..delivery.payload import Payload
-from ..delivery.statistics import Tally
+from ..delivery.statistics import Operation, Outcomes, Tally
 from ..settings import MAX_REQUEST_BYTES
 from ..wire.metrics_json import JsonMetricsEncoder
 from ..wire.spans_json import span_line_encoder
@@ -83,7 +84,7 @@ class FileExporter(PipelineExporter):
         """Append spans."""
         encoded = self._spans.encode(batch.items)
         if encoded.lost:
-            self._tally.add(failed=encoded.lost)
+            self._tally.add("traces", failed=encoded.lost)
         self._append_lines("traces", encoded.payloads)
 
     def export_profiles(self, batch: Batch[Profile]) -> None:
@@ -92,7 +93,7 @@ class FileExporter(PipelineExporter):
 
         encoded = batch.requests(MAX_REQUEST_BYTES)
         if encoded.lost:
-            self._tally.add(failed=encoded.lost)
+            self._tally.add("profiles", failed=encoded.lost)
         for payload in encoded.payloads:
             line = json_payload("profiles", payload)
             self._write("profiles", line.body, line.points)
@@ -107,12 +108,18 @@ class FileExporter(PipelineExporter):
     def stats(self) -> ExporterStats:
         return self._tally.snapshot()
 
+    def outcomes(self) -> Outcomes:
+        return Outcomes(self._tally.exported())
+
+    def take_operations(self) -> Iterator[Operation]:
+        return self._tally.take_operations()
+
     def _append_lines(self, signal: Signal, lines: list[Payload[bytes]]) -> int:
         """Append lines, as many at once as may stand in one file; return how many could be written."""
         written = 0
         for some in self._portions(signal, lines):
             if not self._write(signal, b"".join([line.body for line in some]), sum(line.points for line in some)):
-                self._tally.add(failed=sum(line.points for line in lines[written + len(some) :]))
+                self._tally.add(signal, failed=sum(line.points for line in lines[written + len(some) :]))
                 break
             written += len(some)
         return written
@@ -133,14 +140,18 @@ class FileExporter(PipelineExporter):
 
     def _write(self, signal: Signal, lines: bytes, points: int) -> bool:
         file = self._files[signal]
+        began = time.monotonic()
         try:
             with self._lock:
                 self._append(file, lines)
         except OSError as error:
-            self._tally.add(failed=points, requests=1)
+            why = type(error).__qualname__
+            self._tally.note(Operation(signal, time.monotonic() - began, why))
+            self._tally.add(signal, failed=points, requests=1, error_type=why)
             self._tally.down(f"{file.name} cannot be written: {error.strerror}")
             return False
-        self._tally.add(sent=points, requests=1)
+        self._tally.note(Operation(signal, time.monotonic() - began))
+        self._tally.add(signal, sent=points, requests=1)
         self._tally.up()
         if file.trouble is not None:
             self._tally.complain(f"{file.name}: {file.trouble}")

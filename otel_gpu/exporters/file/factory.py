@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...components import ExporterContext, ExporterFactory, Needs
-from ...signals import SIGNALS
+from ...needs import Check
+from ...signals import SIGNALS, Signal
 from .settings import FileSettings
 
 if TYPE_CHECKING:
@@ -18,6 +20,16 @@ def _create(context: ExporterContext, settings: FileSettings) -> FileExporter:
     return FileExporter(settings, context.name)
 
 
+def _checks(component: str, settings: FileSettings, _signal: Signal) -> Iterator[Check]:
+    from .trial import tried
+
+    yield tried(component, settings)
+
+
 FACTORY = ExporterFactory(
-    FileSettings, _create, signals=SIGNALS, needs=lambda settings, _signal: Needs(written=(settings.path,))
+    FileSettings,
+    _create,
+    signals=SIGNALS,
+    needs=lambda settings, _signal: Needs(written=(settings.path,)),
+    checks=_checks,
 )

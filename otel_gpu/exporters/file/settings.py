@@ -31,8 +31,10 @@ class FileSettings:
     path: str
     """The directory that gets `metrics.jsonl`, `traces.jsonl` and `profiles.jsonl`."""
     temporality: Temporality = "cumulative"
+    """Of counters and histograms: since the start, or since the last export."""
     histograms: Histograms = "exponential"
+    """`explicit` for what does not understand exponential ones, as Prometheus without native histograms: bounds are powers of two."""
     append: bool = True
     """Go on where a file of an earlier run ends, or empty it first."""
     rotation: RotationSettings | None = None
-    """None lets the files grow."""
+    """How they are kept small; left out, they grow."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -13,6 +14,7 @@ from ...supervision import Worker
 from .. import ExporterStats, PipelineExporter
 from ..delivery.payload import Encoded, Payload
 from ..delivery.sender import Sender
+from ..delivery.statistics import Operation, Outcomes
 from .encodings import EncodesSeries, encoding
 from .endpoint import Target, target
 from .settings import OtlpSettings
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from ...signals.spans import Span
     from ..batch import Batch
     from ..delivery.sender import Transport
+
+_PROTOCOLS = {"grpc": "grpc", "http/protobuf": "http", "http/json": "http_json"}
+_SIGNALS: dict[Signal, str] = {"metrics": "metric", "traces": "span", "profiles": "profile"}
+"""As OpenTelemetry's conventions have them in `otel.component.type`."""
 
 
 class OtlpExporter(PipelineExporter):
@@ -76,6 +82,16 @@ class OtlpExporter(PipelineExporter):
         """Return the statistics of all signals together."""
         return functools.reduce(ExporterStats.__add__, [s.stats() for s in list(self._senders.values())])
 
+    def outcomes(self) -> Outcomes:
+        return functools.reduce(Outcomes.__add__, [s.outcomes() for s in list(self._senders.values())])
+
+    def take_operations(self) -> Iterator[Operation]:
+        for sender in list(self._senders.values()):
+            yield from sender.take_operations()
+
+    def component_type(self, signal: Signal) -> str:
+        return f"otlp_{_PROTOCOLS[self._settings.protocol]}_{_SIGNALS[signal]}_exporter"
+
     def workers(self) -> list[Worker]:
         """Return the threads of all signals."""
         return [s.worker for s in list(self._senders.values())]
@@ -98,14 +114,16 @@ class OtlpExporter(PipelineExporter):
         to = target(settings, signal)
         return Sender(
             f"{signal} to {endpoint_without_credentials(to.address)}",
-            _transport(to, settings),
+            transport(to, settings),
             timeout_s=settings.timeout_s,
             retry=settings.retry,
             queue_size=settings.queue_size,
+            signal=signal,
         )
 
 
-def _transport(to: Target, settings: OtlpSettings) -> Transport[bytes]:
+def transport(to: Target, settings: OtlpSettings) -> Transport[bytes]:
+    """Return what sends requests to a target, one after the other."""
     # Each costs 15 MB or so of memory to import: only the one that is used.
     if settings.protocol == "grpc":
         from .grpc_transport import GrpcTransport

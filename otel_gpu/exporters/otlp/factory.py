@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...components import ExporterContext, ExporterFactory, Needs, Written
+from ...needs import Check
 from ...signals import SIGNALS, Signal
 from .endpoint import target
 from .section import OtlpSection
@@ -32,7 +34,11 @@ def _resolved(protocol: Protocol | None, section: OtlpSection, written: Written)
             base = OtlpSettings(protocol=protocol or "grpc")
         else:
             base = from_variables(written.variables, signal, protocol)
-        found[signal] = section.settings(base, written.keys, written.where)
+        settings = section.settings(base, written.keys, written.where)
+        key = f"{signal}_endpoint" if getattr(section, f"{signal}_endpoint") else "endpoint"
+        if any(endpoints):
+            settings = replace(settings, endpoint_said_by=f"{written.where}.{key}", named_by_variables=False)
+        found[signal] = settings
     return found
 
 
@@ -47,9 +53,17 @@ def _needs(settings: OtlpSettings, signal: Signal) -> Needs:
     )
 
 
+def _checks(component: str, settings: OtlpSettings, signal: Signal) -> Iterator[Check]:
+    from .trial import tried
+
+    yield tried(component, settings, signal)
+
+
 def _factory(protocol: Protocol | None) -> ExporterFactory:
     resolve: Callable[[OtlpSection, Written], Mapping[Signal, OtlpSettings]] = partial(_resolved, protocol)
-    return ExporterFactory(OtlpSection, _create, signals=SIGNALS, resolve=resolve, check=_check, needs=_needs)
+    return ExporterFactory(
+        OtlpSection, _create, signals=SIGNALS, resolve=resolve, check=_check, needs=_needs, checks=_checks
+    )
 
 
 FACTORY = _factory(None)

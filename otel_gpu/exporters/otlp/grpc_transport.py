@@ -6,18 +6,13 @@ import os
 import time
 from typing import Any
 
-# What its C core writes to standard error by itself holds URLs whole, a proxy's password among them, and it is raw. Read
-# when the core starts; the reasons of failures come with the call.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-import grpc
-
+from ...quiet_grpc import grpc
 from ..delivery.retry import RETRYABLE_GRPC
 from ..delivery.sender import Accepted, Refused, no_answer
 from ..wire.identity import USER_AGENT
 from .endpoint import METHODS, Target
 from .grpc_relay import Relay
-from .responses import MAX_RESPONSE_BYTES, accepted
+from .responses import MAX_RESPONSE_BYTES, accepted, not_taken
 from .rpc_status import read_status
 from .settings import OtlpSettings
 from .tls import authorities, client_certificate, shown_certificate
@@ -71,7 +66,11 @@ class GrpcTransport:
         except OSError as error:
             if time.monotonic() >= deadline:
                 return no_answer(timeout_s)
-            return Refused(f"TLS to {self._target.address}: {self._target.shown(str(error))}", retryable=True)
+            return Refused(
+                f"TLS to {self._target.address}: {self._target.shown(str(error))}",
+                retryable=True,
+                error_type=type(error).__qualname__,
+            )
         return accepted(answer, self._target.shown)
 
     def close(self) -> None:
@@ -115,8 +114,10 @@ class GrpcTransport:
         code = error.code().name
         why = self._relay.failure if self._relay is not None else None
         reason = f"gRPC {code}: {self._target.shown(why or error.details() or 'no details')}"
+        if code == "UNIMPLEMENTED":
+            reason = f"{reason}; {not_taken(self._target.signal)}"
         details = dict(error.trailing_metadata() or ()).get(_STATUS_DETAILS)
         status = read_status(details) if isinstance(details, bytes) else None
         delay_s = status.retry_delay_s if status is not None else None
         retryable = code in RETRYABLE_GRPC or (code == "RESOURCE_EXHAUSTED" and delay_s is not None)
-        return Refused(reason, retryable, delay_s)
+        return Refused(reason, retryable, delay_s, code)

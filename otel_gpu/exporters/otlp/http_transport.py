@@ -12,11 +12,12 @@ import zstandard
 
 from ..delivery.retry import RETRYABLE_HTTP, retry_after_s
 from ..delivery.sender import Accepted, Refused, no_answer
+from ..delivery.statistics import OTHER_ERROR
 from ..wire.identity import USER_AGENT
 from .connections import Connections
 from .endpoint import Target
 from .http_connections import Adapter
-from .responses import MAX_RESPONSE_BYTES, accepted, accepted_json
+from .responses import MAX_RESPONSE_BYTES, accepted, accepted_json, not_taken
 from .rpc_status import read_status
 from .settings import OtlpSettings
 from .tls import check_readable
@@ -66,6 +67,7 @@ class HttpTransport:
             if body is not self._plain:
                 self._plain, self._packed = body, self._compressed(body)
             body = self._packed
+        kind = OTHER_ERROR
         with self._connections.within(timeout_s):
             try:
                 answer = self._post(body, timeout_s)
@@ -77,12 +79,13 @@ class HttpTransport:
                 # Its words quote what stands for the host: part of the password, where that holds a slash.
                 reason, retryable = "the URL of the endpoint, or of the proxy in the environment, cannot be used", False
             except (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError) as error:
-                reason, retryable = self._target.shown(_cause(error)), True
+                reason, retryable, kind = self._target.shown(_cause(error)), True, type(error).__qualname__
             except Exception as error:  # noqa: BLE001 - what is cut in the middle of an operation may raise anything
-                reason, retryable = f"{type(error).__name__}: {self._target.shown(str(error))}", False
+                kind = type(error).__qualname__
+                reason, retryable = f"{kind}: {self._target.shown(str(error))}", False
             if not self._connections.left_s:
                 return no_answer(timeout_s)
-            return Refused(reason, retryable)
+            return Refused(reason, retryable, error_type=kind)
 
     def close(self) -> None:
         self._connections.cut()
@@ -120,8 +123,11 @@ class HttpTransport:
             text = f"redirected to {response.headers.get('Location', '')}; set the endpoint to where it really is"
         if text:
             reason = f"{reason}: {self._target.shown(text)}"
+        if status_code == requests.codes.not_found:
+            reason = f"{reason}; {not_taken(self._target.signal)}"
         retryable = status_code in RETRYABLE_HTTP
-        return Refused(reason, retryable, retry_after_s(response.headers.get("Retry-After")) if retryable else None)
+        delay_s = retry_after_s(response.headers.get("Retry-After")) if retryable else None
+        return Refused(reason, retryable, delay_s, str(status_code))
 
 
 def _unpacked(answer: bytes) -> bytes:

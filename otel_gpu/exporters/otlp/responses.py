@@ -8,11 +8,22 @@ from collections.abc import Callable
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
+from ...signals import Signal
 from ..delivery.sender import Accepted
 
 MAX_RESPONSE_BYTES = 65_536
 _REJECTED = ("rejectedDataPoints", "rejectedSpans", "rejectedProfiles")
 _MAX_DIGITS = 20
+
+
+def not_taken(signal: Signal) -> str:
+    """Say what a Collector lacks that has nothing for a signal where it was sent."""
+    if signal == "profiles":
+        return (
+            "a Collector takes profiles with --feature-gates=service.profilesSupport, and a pipeline `profiles` that has its "
+            "receiver `otlp`"
+        )
+    return f"a Collector takes {signal} where it has a pipeline `{signal}` with its receiver `otlp`"
 
 
 def accepted(body: bytes, shown: Callable[[str], str]) -> Accepted:

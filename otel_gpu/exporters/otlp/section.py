@@ -21,10 +21,15 @@ class TlsSection:
     """`tls:` as the Collector has it."""
 
     insecure: bool | None = None
+    """No TLS, where the endpoint has no scheme, which decides; left out: TLS, but not to this very host."""
     insecure_skip_verify: bool = False
+    """TLS without a look at who answers."""
     ca_file: str | None = None
+    """A file in PEM: whom to trust; left out, whom this host trusts."""
     cert_file: str | None = None
+    """A file in PEM: the certificate that the agent shows."""
     key_file: str | None = None
+    """A file in PEM: its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,17 @@ class RetrySection:
     """`retry_on_failure:` as the Collector has it."""
 
     enabled: bool = True
+    """Whether what fails for a reason that may pass is tried again."""
     initial_interval: Duration = "1s"
+    """The first wait."""
     max_interval: Duration = "30s"
+    """The longest wait."""
     max_elapsed_time: Duration = "5m"
+    """A request that is older is given up and counted as failed; 0 never gives up."""
     multiplier: Annotated[float, msgspec.Meta(ge=1)] = 1.5
+    """Each wait is that much longer than the one before."""
     randomization_factor: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    """Each wait is multiplied by a random factor in 1 ± this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +55,41 @@ class QueueSection:
     """`sending_queue:` as the Collector has it."""
 
     queue_size: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1000
+    """Requests; the oldest is dropped, and counted, when it is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtlpSection:
-    """`otlp:` and `otlp_http:` as the Collector has them, and `temporality`."""
+    """OTLP by gRPC, or over HTTP; keys are the Collector's, and some of our own."""
 
     endpoint: str | None = None
+    """`http://host:4317`, `https://host` or `host:4317`; over HTTP the base that `/v1/metrics` is appended to. Left out: as `OTEL_EXPORTER_OTLP_ENDPOINT` says, else this host."""
     metrics_endpoint: str | None = None
+    """Where metrics go instead; over HTTP it is used as it is."""
     traces_endpoint: str | None = None
+    """Where spans go instead."""
     profiles_endpoint: str | None = None
+    """Where profiles go instead."""
     headers: dict[str, str] = field(default_factory=dict)
+    """Sent with each request; over gRPC as metadata."""
     compression: Compression = "gzip"
+    """How requests are compressed; Zstandard over HTTP alone."""
     encoding: Literal["proto", "json"] = "proto"
+    """Protobuf, or over HTTP also JSON."""
     timeout: Duration = "10s"
+    """Of one attempt, from the name to the last byte of the answer."""
     tls: TlsSection = field(default_factory=TlsSection)
+    """How the other side is known, and the agent to it."""
     retry_on_failure: RetrySection = field(default_factory=RetrySection)
+    """How a request that failed is tried again."""
     sending_queue: QueueSection = field(default_factory=QueueSection)
+    """What waits to be sent."""
     temporality: Temporality = "cumulative"
+    """Of counters and histograms: since the start, or since the last export."""
     histograms: Histograms = "exponential"
+    """`explicit` for what does not understand exponential ones, as Prometheus without native histograms: bounds are powers of two."""
     max_request_bytes: Annotated[int, msgspec.Meta(ge=4096, le=64 << 20)] = MAX_REQUEST_BYTES
+    """Larger ones are split; below the 4 MiB that gRPC receivers accept unless told otherwise."""
 
     def settings(self, base: OtlpSettings, given: Collection[str], where: str) -> OtlpSettings:
         """Return the exporter's settings: the keys that were `given`, on top of `base`."""

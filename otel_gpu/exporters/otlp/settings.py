@@ -40,6 +40,10 @@ class OtlpSettings:
     """Requests that wait to be sent, per exporter; the oldest is dropped and counted when it is full."""
     signal_endpoints: tuple[tuple[str, str], ...] = ()
     """(signal, URL) for signals that go elsewhere; over HTTP such a URL is used as it is."""
+    endpoint_said_by: str = field(default="OTEL_EXPORTER_OTLP_ENDPOINT", compare=False)
+    """The key or the variable that says where this signal goes, or that would."""
+    named_by_variables: bool = field(default=True, compare=False)
+    """Whether headers and certificates are the variables' too, and not the keys'."""
 
     def __post_init__(self) -> None:
         if self.compression not in compressions(self.protocol):

@@ -59,6 +59,7 @@ def from_variables(variables: Variables, signal: Signal, protocol: Protocol | No
         temporality=cast("Temporality", temporality or "cumulative"),
         histograms=cast("Histograms", aggregation or "exponential"),
         signal_endpoints=((signal, own_endpoint),) if own_endpoint else (),
+        endpoint_said_by=which("ENDPOINT"),
     )
 
 

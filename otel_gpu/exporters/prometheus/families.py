@@ -1,7 +1,7 @@
 """How do series become Prometheus's families of samples? Each with the `job` and `instance` of its resource.
 
 As in the Collector's exporter: `job` is `service.name`, after its namespace, `instance` is `service.instance.id`, and all else
-that a resource says stands once, on its `target_info`.
+that a resource says stands once, on its `target_info`. No two processes have the same of both (`targets.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from prometheus_client.core import Exemplar as SpanExemplar
 from prometheus_client.core import Metric
 
 from ...signals.exemplars import Exemplar
-from ...signals.metrics import Buckets, Instrument, MetricSpec, Resource, ResourceSeries, Series
+from ...signals.metrics import Buckets, Instrument, MetricSpec, ResourceSeries, Series
 from ..wire.explicit_bounds import explicit_bounds
 from .names import family, labels
+from .targets import TARGET, Claim, Targets
 
 _TYPES = {
     Instrument.COUNTER: "counter",
@@ -23,7 +24,6 @@ _TYPES = {
     Instrument.GAUGE: "gauge",
     Instrument.HISTOGRAM: "histogram",
 }
-_TARGET = {"service.name", "service.namespace", "service.instance.id"}
 
 
 def merged(several: Sequence[Families]) -> Families:
@@ -49,16 +49,30 @@ class Families:
         """Return all families, as prometheus_client wants to be told."""
         return self._by_name.values()
 
-    def add(self, store: Iterable[ResourceSeries]) -> None:
-        """Add what a store holds now."""
+    def add(
+        self, store: Iterable[ResourceSeries], targets: Targets | None = None, *, with_resources: bool = False
+    ) -> set[Claim]:
+        """Add what a store holds now, and return who that is of, as `targets` knows them.
+
+        With `with_resources` what their resources say are labels of all samples.
+        """
+        known = Targets() if targets is None else targets
+        # Of a process of which more was learnt, what was measured before is handed out once more beside it: it has ended.
+        owners: dict[Claim, tuple[ResourceSeries, dict[str, str]]] = {}
         for owner in store:
-            target = _target(owner.resource)
             if owner.series:
-                about = tuple(one for one in owner.resource.attributes if one[0] not in _TARGET)
-                info = self._family("target", "What is observed.", "info")
-                info.add_sample("target_info", {**labels(about), **target}, 1)
+                claim, target = known.of(owner.resource)
+                owners[claim] = owner, target
+        for owner, target in owners.values():
+            about = tuple(one for one in owner.resource.attributes if one[0] not in TARGET)
+            self._family("target", "What is observed.", "info").add_sample(
+                "target_info", {**labels(about), **target}, 1
+            )
+            of_resource = labels(owner.resource.attributes) if with_resources else {}
             for series in owner.series.values():
-                self._add(series, target)
+                # What a resource says of itself does not stand in for what was measured, nor for who it is.
+                self._add(series, {**of_resource, **labels(series.attributes), **target})
+        return set(owners)
 
     def include(self, other: Families) -> None:
         """Add the samples that another one has."""
@@ -69,7 +83,7 @@ class Families:
                 metric.samples += (s for s in of_other.samples if not is_target or s not in metric.samples)
         self.points += other.points
 
-    def _add(self, series: Series, target: dict[str, str]) -> None:
+    def _add(self, series: Series, of_series: dict[str, str]) -> None:
         spec = series.metric
         name, kind = family(spec), _TYPES[spec.instrument]
         metric = self._family(name, spec.description, kind)
@@ -77,7 +91,6 @@ class Families:
             self.skipped.add(spec.name)
             return
         self.points += 1
-        of_series = {**labels(series.attributes), **target}
         if isinstance(series.value, Buckets):
             _add_histogram(metric, name, spec, of_series, series.value)
         else:
@@ -109,10 +122,3 @@ def _exemplar(exemplar: Exemplar | None) -> SpanExemplar | None:
         return None
     of_span = {"trace_id": exemplar.trace_id.hex(), "span_id": exemplar.span_id.hex()}
     return SpanExemplar(of_span, exemplar.value, exemplar.time_ns / 1e9)
-
-
-def _target(resource: Resource) -> dict[str, str]:
-    about = labels(tuple(one for one in resource.attributes if one[0] in _TARGET))
-    name, namespace = about.get("service_name", ""), about.get("service_namespace")
-    found = {"job": f"{namespace}/{name}" if namespace else name, "instance": about.get("service_instance_id", "")}
-    return {key: value for key, value in found.items() if value}

@@ -12,6 +12,9 @@ from functools import lru_cache
 from ...signals.metrics import Attributes, Instrument, MetricSpec
 from ..wire.utf8 import utf8
 
+COLLECTED = "X-Otel-Gpu-Collected"
+"""The header that says when what is told was so, in nanoseconds of the wall clock: `otel-gpu top` has rates from it."""
+
 _UNITS = {
     "s": "seconds",
     "ms": "milliseconds",

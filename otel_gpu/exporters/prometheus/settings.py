@@ -9,12 +9,23 @@ from ...values import parse_endpoint
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceToTelemetry:
+    """`resource_to_telemetry_conversion`, as in the Collector's exporter."""
+
+    enabled: bool = False
+    """What a resource says are labels of each of its samples, not of `target_info` alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """`exporters.prometheus`."""
+    """Metrics for who asks over HTTP, as Prometheus does."""
 
     endpoint: str = "localhost:9464"
     """Where it listens: `HOST:PORT`; without a host, on every address of this machine."""
     path: str = "/metrics"
+    """What is asked for."""
+    resource_to_telemetry_conversion: ResourceToTelemetry = ResourceToTelemetry()
+    """Whether what a resource says stands on every sample."""
 
     def __post_init__(self) -> None:
         parse_endpoint(self.endpoint, "localhost:9464")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from ...signals import Signal
 from ...signals.metrics import SeriesStore
@@ -11,6 +11,7 @@ from ...signals.spans import Span
 from ...supervision import Worker
 from .. import ExporterStats, PipelineExporter
 from ..batch import Batch
+from ..delivery.statistics import Operation, Outcomes
 from .metrics import SdkExporter
 from .settings import SdkSettings
 from .spans import SdkSpanExporter
@@ -47,6 +48,13 @@ class SdkExporters(PipelineExporter):
 
     def stats(self) -> ExporterStats:
         return functools.reduce(ExporterStats.__add__, [one.stats() for one in self._all()], ExporterStats())
+
+    def outcomes(self) -> Outcomes:
+        return functools.reduce(Outcomes.__add__, [one.outcomes() for one in self._all()], Outcomes())
+
+    def take_operations(self) -> Iterator[Operation]:
+        for one in self._all():
+            yield from one.take_operations()
 
     def workers(self) -> list[Worker]:
         return [worker for one in self._all() for worker in one.workers()]

@@ -16,15 +16,19 @@ class SdkQueueSection:
     """`sending_queue:` of `sdk:`, short because what waits there is Python objects."""
 
     queue_size: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
+    """Intervals that wait; of traces up to 50,000 spans each."""
 
 
 @dataclass(frozen=True, slots=True)
 class SdkSection:
-    """`sdk:`, an exporter of the OpenTelemetry SDK that another package installed."""
+    """An exporter of the OpenTelemetry SDK that another package installed."""
 
     exporter: str
+    """Its entry point in `opentelemetry_metrics_exporter`; for traces, in `opentelemetry_traces_exporter`."""
     timeout: Duration = "10s"
+    """How long an export may take."""
     sending_queue: SdkQueueSection = field(default_factory=SdkQueueSection)
+    """What waits to be handed over."""
 
     def settings(self, where: str) -> SdkSettings:
         """Return the exporter's settings."""

@@ -67,6 +67,7 @@ class SdkSpanExporter(QueuedExporter[Sequence[Span]]):
             timeout_s=timeout_s,
             queue_size=queue_size * _BATCHES_PER_INTERVAL,
             shown=f"spans to the SDK exporter {name}",
+            signal="traces",
         )
 
     @classmethod

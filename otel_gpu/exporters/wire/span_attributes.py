@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TypeVar
 
+from ...protobuf_fields import field, varint
 from ...signals.metrics import Attributes, AttributeValue
 from .utf8 import INT64
 
@@ -25,6 +26,7 @@ _DOUBLE_TAG = b"\x21"
 """Field 4 of AnyValue, of eight bytes."""
 _DOUBLE = struct.Struct("<d")
 _UINT64 = 2**64 - 1
+_MAX_INT64 = 2**63 - 1
 
 _Key = TypeVar("_Key")
 
@@ -33,24 +35,6 @@ _MAX_KEPT_BYTES = 256
 """Of one: at most a few MB in all, whatever programs say of themselves."""
 _MAX_KEPT_INTEGER = 1_000
 """Statuses and small counts recur; others do not."""
-
-
-def _varint(number: int) -> bytes:
-    written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
-
-
-_SMALL = [_varint(number) for number in range(0x80)]
-
-
-def field(tag: bytes, body: bytes) -> bytes:
-    """Write a field that has a length."""
-    size = len(body)
-    return tag + (_SMALL[size] if size < 0x80 else _varint(size)) + body
 
 
 class SpanAttributes:
@@ -63,6 +47,8 @@ class SpanAttributes:
         """Attributes, as they were written before."""
         self._before_doubles: dict[str, bytes] = {}
         """What stands before the value of an attribute, by its key."""
+        self._before_integers: dict[tuple[str, int], bytes] = {}
+        """The same, by its key and the value's size."""
 
     def written(self, attributes: Attributes) -> bytes:
         """Return the fields of a span that hold these attributes."""
@@ -73,13 +59,21 @@ class SpanAttributes:
             if kind is str:
                 one = texts.get(pair)
             elif kind is int:
-                one = integers.get(pair)
+                one = integers.get(pair) or self._integer(*pair)
             elif kind is float and (before := doubles.get(pair[0])) is not None:
                 one = before + _DOUBLE.pack(pair[1])
             else:
                 one = None
             found.append(self._new(*pair) if one is None else one)
         return b"".join(found)
+
+    def _integer(self, key: str, value: AttributeValue) -> bytes | None:
+        """Return the field of an integer that does not recur, where one as long was written before."""
+        if not isinstance(value, int) or not _MAX_KEPT_INTEGER <= value <= _MAX_INT64:
+            return None
+        written = varint(value)
+        before = self._before_integers.get((key, len(written)))
+        return before + written if before is not None else None
 
     def _new(self, key: str, value: AttributeValue) -> bytes:
         one = field(_ATTRIBUTE, field(_KEY, _utf8(key)) + field(_VALUE, _any_value(value)))
@@ -88,6 +82,9 @@ class SpanAttributes:
                 _keep(self._texts, (key, value), one)
             elif type(value) is int and -1 <= value < _MAX_KEPT_INTEGER:
                 _keep(self._integers, (key, value), one)
+            elif type(value) is int and _MAX_KEPT_INTEGER <= value <= _MAX_INT64:
+                size = len(varint(value))
+                _keep(self._before_integers, (key, size), one[:-size])
             elif type(value) is float:
                 _keep(self._before_doubles, key, one[: -_DOUBLE.size])
         return one
@@ -101,7 +98,7 @@ def _any_value(value: AttributeValue) -> bytes:
     if isinstance(value, float):
         return _DOUBLE_TAG + _DOUBLE.pack(value)
     if value in INT64:
-        return _INTEGER + _varint(value & _UINT64)
+        return _INTEGER + varint(value & _UINT64)
     return field(_TEXT, _utf8(str(value)))
 
 

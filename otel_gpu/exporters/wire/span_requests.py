@@ -6,8 +6,9 @@ The same for every encoding: a `Form` says how a span and a resource are written
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from ...signals.metrics import Attributes, AttributeValue, Resource
 from ...signals.spans import Span
@@ -112,6 +113,11 @@ class SpanRequests:
         size = self._form.request_bytes
         for owner, written in groups:
             begin = len(owner) + self._form.group_bytes
+            whole = begin + sum(map(len, written))
+            if written and size + whole <= self._max_bytes:
+                request.append((owner, written))
+                size += whole
+                continue
             is_open = False
             for one in written:
                 more = len(one) if is_open else begin + len(one)

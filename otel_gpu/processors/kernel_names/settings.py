@@ -10,7 +10,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class KernelNamesSettings:
-    """`processors.kernel_names`."""
+    """How kernels are called, and how many of them have a series of their own."""
 
     top: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 50
     """Kernels of a process that keep their name, the rest being `other`; 0 turns names off."""

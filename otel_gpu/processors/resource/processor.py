@@ -5,17 +5,14 @@ Processes of which nothing is left that tells them apart are one: their counts a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from ...components import Processor
-from ...signals.metrics import Measurement, Resource, attributes
-from ...signals.profiles import Profile, merge
-from ...signals.spans import Span
+from ...signals.metrics import Resource, attributes
+from ..resources import ResourceProcessor
 from .settings import AttributeAction
 
 
-class ResourceAttributes(Processor):
+class ResourceAttributes(ResourceProcessor):
     """Changes the attributes of every resource in the same way."""
 
     def __init__(self, actions: Sequence[AttributeAction]) -> None:
@@ -34,21 +31,3 @@ class ResourceAttributes(Processor):
                 continue
             known[action.key] = value
         return Resource(attributes(known))
-
-    def metrics(self, measurements: list[Measurement]) -> list[Measurement]:
-        """Return the measurements, each of the changed resource."""
-        changed = self._all(m.resource for m in measurements)
-        return [Measurement(changed[m.resource], m.metric, m.attributes, m.value) for m in measurements]
-
-    def spans(self, spans: list[Span]) -> list[Span]:
-        """Return the spans, each of the changed resource."""
-        changed = self._all(span.resource for span in spans)
-        return [replace(span, resource=changed[span.resource]) for span in spans]
-
-    def profiles(self, profiles: list[Profile]) -> list[Profile]:
-        """Return the profiles, one of each type and changed resource."""
-        changed = self._all(profile.resource for profile in profiles)
-        return merge(replace(profile, resource=changed[profile.resource]) for profile in profiles)
-
-    def _all(self, resources: Iterable[Resource]) -> dict[Resource, Resource]:
-        return {resource: self.resource(resource) for resource in set(resources)}

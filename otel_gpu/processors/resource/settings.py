@@ -16,9 +16,11 @@ class AttributeAction:
     """One of `processors.resource.attributes`, as in the Collector's resource processor."""
 
     key: Annotated[str, msgspec.Meta(min_length=1)]
+    """Which attribute."""
     action: Literal["insert", "update", "upsert", "delete"]
     """`insert` where there is no such attribute, `update` where there is one, `upsert` in both cases."""
     value: str | int | float | bool | None = None
+    """What it becomes."""
     from_attribute: str | None = None
     """The attribute whose value is taken; without it, nothing is done."""
 
@@ -37,7 +39,7 @@ class AttributeAction:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSettings:
-    """`processors.resource`."""
+    """Attributes of resources, inserted, updated or deleted."""
 
     attributes: Annotated[tuple[AttributeAction, ...], msgspec.Meta(min_length=1)]
     """What is done, in this order."""

@@ -32,6 +32,7 @@ def _create(context: Context, settings: CudaSettings | CountingSettings) -> Cuda
             counted=counted,
             table_share=context.table_share,
             follows_requests="inference" in context.types,
+            follows_children=context.follows_children,
         )
         # What the programs are read with is imported while the kernel checks them.
         from ...processors.devices import DeviceNames

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,41 +39,93 @@ class ReleasedMemory:
     is_hip: bool = False
 
 
+class _Ends:
+    """What of one program ended, each with when it last did: of the same handle, whatever is older has ended."""
+
+    def __init__(self) -> None:
+        self.contexts: dict[int, int] = {}
+        self.devices: dict[int, int] = {}
+
+
+class _Older:
+    """Tells which allocations are older than the end of what they were made in; made once for many of them."""
+
+    def __init__(self, ends: Mapping[int, int]) -> None:
+        """`ends` says of a handle or an ordinal when it ended."""
+        self._numbers = np.array(sorted(ends), np.uint64)
+        self._when_ns = np.array([ends[number] for number in self._numbers.tolist()], np.uint64)
+
+    def __call__(
+        self, numbers: npt.NDArray[np.unsignedinteger], since_ns: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.bool_]:
+        if not len(self._numbers):
+            return np.zeros(len(numbers), bool)
+        at = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        older: npt.NDArray[np.bool_] = (self._numbers[at] == numbers) & (since_ns < self._when_ns[at])
+        return older
+
+
 class LiveAllocations:
     """The kernel's table of live allocations, as far as the kernel cannot keep it itself."""
 
-    def __init__(self, live: BpfMap, release_entries: Callable[[ProgramId, int], None]) -> None:
-        """`release_entries` is told how many allocations of a program were taken out of the table."""
+    def __init__(
+        self,
+        live: BpfMap,
+        release_entries: Callable[[ProgramId, int], None],
+        held: Callable[[ProgramId], int],
+    ) -> None:
+        """`release_entries` is told how many allocations of a program were taken out of the table, which has `held`."""
         self._live = live
         self._release_entries = release_entries
+        self._held = held
         self._lock = threading.Lock()
+        self._ends: defaultdict[tuple[ProgramId, bool], _Ends] = defaultdict(_Ends)
         self._released: list[ReleasedMemory] = []
 
     def context_ended(
         self, program: ProgramId, *, context: int | None, device: int | None, when_ns: int, is_hip: bool = False
     ) -> None:
-        """Free what a context held (or every context of a device) when it ended."""
-        mark = KIND_HIP if is_hip else 0
-        sizes: dict[tuple[int, int], int] = defaultdict(int)
-        removed = 0
+        """Note that a context (or every context of a device) ended; `sweep` frees what it held."""
+        with self._lock:
+            ends = self._ends[program, is_hip]
+            for of, number in ((ends.contexts, context), (ends.devices, device)):
+                if number is not None:
+                    of[number] = max(when_ns, of.get(number, 0))
+
+    def sweep(self) -> None:
+        """Free what ended since the last call: to read the table takes as long for one context as for all of them."""
+        with self._lock:
+            noted, self._ends = self._ends, defaultdict(_Ends)
+        # Most contexts hold nothing when they end, of processes that live for moments above all.
+        holding = {program for program in {program for program, _ in noted} if self._held(program)}
+        ended: dict[int, list[tuple[ProgramId, bool, _Older, _Older]]] = defaultdict(list)
+        for (program, is_hip), ends in noted.items():
+            if program in holding:
+                ended[_number(program)].append((program, is_hip, _Older(ends.contexts), _Older(ends.devices)))
+        if not ended:
+            return
+        sizes: dict[tuple[ProgramId, bool, int, int], int] = defaultdict(int)
+        removed: dict[ProgramId, int] = defaultdict(int)
         for keys, values in self._live.read_parts(LIVE_KEY, LIVE):
-            wanted = (
-                (keys["tgid"] == program.pid) & (keys["exec_id"] == program.exec_id) & (values["since_ns"] < when_ns)
-            )
-            wanted &= np.isin(values["type"], [kind | mark for kind in _BOUND_TO_CONTEXT])
-            if context is not None:
-                wanted &= values["context"] == context
-            if device is not None:
-                wanted &= values["device"] == device
-            taken, deleted = self._take(keys[wanted], values[wanted])
-            removed += deleted
-            for number, kind, size in taken[["device", "type", "size"]].tolist():
-                sizes[number, kind & ~KIND_HIP] += size
-        self._release_entries(program, removed)
+            numbers = keys["tgid"].astype(np.uint64) << np.uint64(32) | keys["exec_id"]
+            for number in set(numbers.tolist()) & ended.keys():
+                for program, is_hip, in_contexts, on_devices in ended[number]:
+                    mark = KIND_HIP if is_hip else 0
+                    wanted = numbers == number
+                    wanted &= np.isin(values["type"], [kind | mark for kind in _BOUND_TO_CONTEXT])
+                    wanted &= in_contexts(values["context"], values["since_ns"]) | on_devices(
+                        values["device"], values["since_ns"]
+                    )
+                    taken, deleted = self._take(keys[wanted], values[wanted])
+                    removed[program] += deleted
+                    for device, kind, size in taken[["device", "type", "size"]].tolist():
+                        sizes[program, is_hip, device, kind & ~KIND_HIP] += size
+        for program, entries in removed.items():
+            self._release_entries(program, entries)
         with self._lock:
             self._released += [
-                ReleasedMemory(program, number, MemoryType(kind), size, is_hip)
-                for (number, kind), size in sizes.items()
+                ReleasedMemory(program, device, MemoryType(kind), size, is_hip)
+                for (program, is_hip, device, kind), size in sizes.items()
             ]
 
     def _take(self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.void], int]:
@@ -93,3 +145,7 @@ class LiveAllocations:
         with self._lock:
             taken, self._released = self._released, []
         return taken
+
+
+def _number(program: ProgramId) -> int:
+    return program.pid << 32 | program.exec_id

@@ -8,12 +8,13 @@ from __future__ import annotations
 import mmap
 
 from ... import abi
-from ...bpf.features import probe
+from ...bpf.features import probe, tells_of_socket_messages
 from ...bpf.link_mode import LinkMode, usable_mode
 from ...bpf.linker import ObjectLinker
 from ...bpf.maps import possible_cpus
 from ...bpf.object import BpfObject
 from ...bpf.tracepoints import TracepointLinks
+from ...counting.shared import REQUEST_RINGS, REQUEST_TABLES
 from ...errors import UnsupportedKernelError
 from ...probes.counted import Counted
 from ...probes.table import counting_programs
@@ -22,22 +23,9 @@ _PREALLOCATE_BYTES = 64 << 20
 _LOOPING = frozenset({"launch_multi_device", "copy_batch", "copy_3d_batch"})
 """Programs that walk lists with bpf_loop (5.17); their functions are rare, and left out below."""
 _ENDS = ("thread_ends", "program_begins")
-_NOT_UPROBES = frozenset({*_ENDS, "who_runs", "release_entries"})
+_CHILDREN = "child_begins"
+_NOT_UPROBES = frozenset({*_ENDS, "who_runs", "release_entries", _CHILDREN})
 _OF_MEMORY = ("live", "mapped")
-REQUEST_TABLES = (
-    "followed",
-    "requests",
-    "connections",
-    "request_threads",
-    "python_contexts",
-    "no_owners",
-    "going_on",
-    "engines",
-    "steps",
-    "span_sources",
-)
-"""Where those look who charge work to requests."""
-REQUEST_RINGS = ("engine_events",)
 _NO_ROWS = 1
 _NO_PREALLOC = 1
 
@@ -54,10 +42,11 @@ class CudaPrograms:
         counted: Counted = Counted.ALL,
         table_share: float = 1.0,
         follows_requests: bool = False,
+        follows_children: bool = False,
     ) -> None:
         """Load them. `only` limits counting to these pids; the less is `counted`, the less it costs.
 
-        With `follows_requests` the work is charged to requests as well, of which the inference receiver keeps the tables.
+        With `follows_children` all processes that come of these are counted as well. With `follows_requests` the work is charged to requests as well, of which the inference receiver keeps the tables.
 
         Tables have `table_share` of their usual size. UnsupportedKernelError and LoadError say what the kernel lacks.
         """
@@ -68,21 +57,34 @@ class CudaPrograms:
                 f"this kernel has no {what}; run a kernel of 5.10 or later built with CONFIG_DEBUG_INFO_BTF and "
                 "CONFIG_UPROBE_EVENTS"
             )
-        # A copy of a program is loaded without its types, which bpf_loop wants.
+        # Copies are for kernels that have no cookies (5.15): they have no bpf_loop either.
         mode = usable_mode(link, features)
         self.counted = counted
         self.link = link
-        self.left_out = frozenset() if features.bpf_loop else _LOOPING
-        """Programs that this kernel cannot run."""
-        self.object = BpfObject("cuda" if features.bpf_loop and mode != "copies" else "cuda_before_5_17")
+        loops = features.bpf_loop and mode != "copies"
+        self.left_out = frozenset() if loops else _LOOPING
+        """Programs that cannot run here."""
+        self.object = BpfObject("cuda" if loops else "cuda_before_5_17")
         self.linker = ObjectLinker(self.object, mode)
+        # Where the inference receiver cannot be had nobody asks for requests, and old verifiers refuse what charges work to them.
+        follows_requests = follows_requests and loops and tells_of_socket_messages()
         try:
-            self._load(map_entries, only, table_share, follows_requests)
+            self._load(
+                map_entries, only, table_share, follows_requests=follows_requests, follows_children=follows_children
+            )
         except BaseException:
             self.object.close()
             raise
 
-    def _load(self, map_entries: int, only: tuple[int, ...], table_share: float, follows_requests: bool) -> None:
+    def _load(
+        self,
+        map_entries: int,
+        only: tuple[int, ...],
+        table_share: float,
+        *,
+        follows_requests: bool,
+        follows_children: bool,
+    ) -> None:
         times = int(self.counted is Counted.ALL)
         self.object.set_variables(
             {
@@ -100,7 +102,7 @@ class CudaPrograms:
         # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it, and
         # a recording of launches, which wants to begin, too much time.
         is_brief = self.counted is Counted.LAUNCHES
-        is_large = map_entries * possible_cpus() * abi.ROW.itemsize > _PREALLOCATE_BYTES
+        is_large = map_entries * possible_cpus() * abi.COUNTED_ROW.itemsize > _PREALLOCATE_BYTES
         flags = _NO_PREALLOC if is_brief or is_large else 0
         self.object.configure_map("rows", max_entries=map_entries, extra_flags=flags)
         if is_brief:
@@ -108,7 +110,9 @@ class CudaPrograms:
                 self.object.configure_map(table, max_entries=_NO_ROWS)
         self.object.load(
             attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
-            needed=(counting_programs(self.counted) | _NOT_UPROBES) - self.left_out,
+            needed=(counting_programs(self.counted) | _NOT_UPROBES)
+            - self.left_out
+            - (frozenset() if follows_children else {_CHILDREN}),
             share=table_share,
         )
         targets = self.object.map("targets")
@@ -117,8 +121,10 @@ class CudaPrograms:
         programs = self.object.programs()
         # Before any probe is placed: nothing is kept of a thread whose end would not be seen.
         self.ends = TracepointLinks([programs[name] for name in _ENDS])
+        self.children = TracepointLinks([programs[_CHILDREN]] if follows_children else [])
 
     def close(self) -> None:
         """Unload them; idempotent."""
+        self.children.close()
         self.ends.close()
         self.object.close()

@@ -17,7 +17,7 @@ from ...components import LibraryReceiver
 from ...counting.device_time import DeviceTime
 from ...counting.owners import Removal, by_key, by_value, of_trie, programs_of
 from ...counting.programs import Programs, SharedTables
-from ...counting.shared import Counting, RequestTables, StackTables
+from ...counting.shared import REQUEST_MAPS, Counting, RequestTables, StackTables
 from ...discovery import drivers
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Began, Process, ProcessTable
@@ -43,7 +43,7 @@ from .error_types import ErrorTypes
 from .events import CudaEvents
 from .kernel_handles import handle_of
 from .live_allocations import LiveAllocations, ReleasedMemory
-from .loading import REQUEST_RINGS, REQUEST_TABLES, CudaPrograms
+from .loading import CudaPrograms
 from .pending_rows import PendingRows
 from .program_totals import ProgramLoss, ProgramTotals
 from .rows import RowDelta, RowReader
@@ -64,8 +64,7 @@ _KEYED_BY_PROGRAM = (
     Table.PRIMARIES,
     Table.KERNELS,
 )
-_SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events")
-_SHARED_WITH_REQUESTS = ("programs", "used_by_all", "events", "losses", "obi_map")
+_SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events", "targets")
 _THREAD_OWNER_AT = 8
 """Where struct thread of ebpf/cuda/threads.bpf.h says whose it is."""
 _FOLDED = "rows_folded"
@@ -114,17 +113,22 @@ class CudaReceiver(LibraryReceiver, Counting):
         self._programs = Programs(self._object)
         self._totals = ProgramTotals(self._programs)
         self._shared = SharedTables(self._object, self._removals(), self._programs.states)
-        self._allocations = LiveAllocations(self._object.map("live"), partial(self._shared.release_entries, Table.LIVE))
+        self._allocations = LiveAllocations(
+            self._object.map("live"),
+            partial(self._shared.release_entries, Table.LIVE),
+            partial(self._programs.entries, Table.LIVE),
+        )
         self.kernels = KernelTable()
-        self._resolver = KernelNameResolver(self.kernels, parsers)
+        self._resolver = KernelNameResolver(
+            self.kernels, parsers, runs=processes.runs, mapped_before=processes.mapped_before.of
+        )
         self._events = CudaEvents(self.kernels, self._resolver, self._allocations, self._announced)
         self._errors = ErrorTypes()
         release_entries = partial(self._shared.release_entries, Table.ROWS)
         self._dead = DeadRows(self._rows, self._object.map("graphs"), self._object.map("kernels"), release_entries)
         processes.ask(self._programs)
-        self._ring = RingReader(self._object.map("events"), self._events.handle)
+        self._ring = RingReader(self._object.map("events"), self._events.handle, on_drained=self._allocations.sweep)
         self._pending_rows = PendingRows(self._events.awaits_name)
-        self._unexpanded = 0
         self._waits_for_names = True
         self._unsorted: list[RowDelta] = []
         self._uncounted: list[RowDelta] = []
@@ -169,10 +173,11 @@ class CudaReceiver(LibraryReceiver, Counting):
 
     def attach(self, library: Library, file: File) -> int | None:
         """Place the probes in a library, once, and return since when they are there; None for libraries without any."""
-        if library.kind is LibraryKind.HIP and isinstance(file, MappedFile):
-            self._resolver.expect(file.pid)
+        process = self._processes.current(file.pid) if isinstance(file, MappedFile) else None
+        if process is not None and library.kind is LibraryKind.HIP:
+            self._resolver.expect(process.program)
         attached = self._libraries.attach(library, file)
-        if isinstance(file, MappedFile) and (process := self._processes.current(file.pid)) is not None:
+        if process is not None:
             self.hip_devices.observe(process)
         return None if attached is None else attached.placed_ns
 
@@ -221,7 +226,7 @@ class CudaReceiver(LibraryReceiver, Counting):
     @property
     def request_tables(self) -> RequestTables:
         """What programs that follow requests share with those that count."""
-        maps = {name: self._object.map(name) for name in (*REQUEST_TABLES, *REQUEST_RINGS, *_SHARED_WITH_REQUESTS)}
+        maps = {name: self._object.map(name) for name in REQUEST_MAPS}
         return RequestTables(maps, self._programs)
 
     def device_uuids(self, process: Process) -> Mapping[int, str]:
@@ -298,9 +303,9 @@ class CudaReceiver(LibraryReceiver, Counting):
             )
             self._component.each(self._allocations.take_released(), end_memory)
         measured = [*sums.measurements(), *hip.measurements(of_hip.measurements()), *map(self._lost, self._losses)]
+        measured += (*sums.unexpanded(), *of_hip.unexpanded())
         self._uncounted = []
         self._losses = []
-        self._unexpanded += sums.unexpanded_graph_launches + of_hip.unexpanded_graph_launches
         with self._component:
             self._forget(ended)
         return measured
@@ -327,7 +332,7 @@ class CudaReceiver(LibraryReceiver, Counting):
 
     def _lost(self, loss: ProgramLoss) -> Measurement:
         owner = self._processes.owner(loss.program)
-        attrs = attributes({"event": loss.event, "bpf.map.name": loss.table})
+        attrs = attributes({"otel_gpu.event": loss.event, "bpf.map.name": loss.table})
         return Measurement(owner.resource, self_metrics.PROCESS_EVENTS_LOST, attrs, loss.count)
 
     def take_busy(self) -> Mapping[Process, Mapping[int, DeviceTime]]:
@@ -358,21 +363,20 @@ class CudaReceiver(LibraryReceiver, Counting):
         """Yield what was lost, how full the tables are, and how many probes there are."""
         yield from loss_readings(self.losses())
         for event, count in self.gaps().items():
-            yield SelfReading(self_metrics.EVENTS_LOST, count, {"event": event})
+            yield SelfReading(self_metrics.EVENTS_LOST, count, {"otel_gpu.event": event})
         for name, (entries, capacity) in self.fill().items():
             yield SelfReading(self_metrics.MAP_ENTRIES, entries, {"bpf.map.name": name})
             yield SelfReading(self_metrics.MAP_CAPACITY, capacity, {"bpf.map.name": name})
         for state, kernels in self.unnamed().items():
-            yield SelfReading(self_metrics.KERNELS_UNNAMED, kernels, {"state": state})
+            yield SelfReading(self_metrics.KERNELS_UNNAMED, kernels, {"otel_gpu.state": state})
         attached, failed = self.probes()
-        yield SelfReading(self_metrics.PROBES, attached, {"state": "attached"})
+        yield SelfReading(self_metrics.PROBES, attached, {"otel_gpu.state": "attached"})
         for reason, count in failed.items():
-            yield SelfReading(self_metrics.PROBES, count, {"state": "failed", "error.type": reason})
+            yield SelfReading(self_metrics.PROBES, count, {"otel_gpu.state": "failed", "error.type": reason})
 
     def gaps(self) -> dict[str, int]:
         """Return how often something was counted without all that there is to know of it, since the start."""
         return {
-            "graph_launches_unexpanded": self._unexpanded,
             "graph_nodes_unknown": self._events.unknown_graph_nodes(),
             "name_lookups_dropped": self._resolver.dropped,
             "name_files_unread": self._resolver.unread_files,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import KIND_HIP, ROW, ROW_KEY
+from ...abi import COUNTED_ROW, KIND_HIP, ROW_KEY, VALUE_B_BITS
 from ...bpf.maps import BpfMap, possible_cpus
 from ...counting.owners import are_of
 from ...program_id import ProgramId
@@ -50,6 +50,17 @@ class RowDelta:
         return self.kind & ~KIND_HIP
 
 
+def sums_of(values: npt.NDArray[np.void]) -> _Sums:
+    """Return count and sums of rows, given by CPU."""
+    rows = values.view(np.uint64).reshape(-1, possible_cpus(), 5)
+    alike, usual = rows[..., 3], rows[..., 4]
+    sums: _Sums = rows[..., :3].sum(axis=1, dtype=np.uint64)
+    sums[:, 0] += alike.sum(axis=1, dtype=np.uint64)
+    sums[:, 1] += (alike * (usual >> np.uint64(VALUE_B_BITS))).sum(axis=1, dtype=np.uint64)
+    sums[:, 2] += (alike * (usual & np.uint64((1 << VALUE_B_BITS) - 1))).sum(axis=1, dtype=np.uint64)
+    return sums
+
+
 class RowReader:
     """Reads one table of rows, remembering what it saw."""
 
@@ -61,8 +72,8 @@ class RowReader:
 
     def read(self) -> list[RowDelta]:
         """Return the rows that grew; those of a read that fails are in the next one."""
-        keys, values = self._table.read(ROW_KEY, ROW)
-        sums: _Sums = values.view(np.uint64).reshape(len(keys), possible_cpus(), 3).sum(axis=1, dtype=np.uint64)
+        keys, values = self._table.read(ROW_KEY, COUNTED_ROW)
+        sums = sums_of(values)
         raw = keys.tobytes()
         before = self._sums if raw == self._keys else self._align(raw)
         grown = np.nonzero((sums != before).any(axis=1))[0]

@@ -12,7 +12,7 @@ from ...probes.counted import Counted
 
 @dataclass(frozen=True, slots=True)
 class CudaSettings:
-    """`receivers.cuda`."""
+    """What programs ask of CUDA and HIP, counted in the kernel."""
 
     map_entries: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)] = 65_536
     """Rows of the aggregation table; what does not fit is counted in overflow rows."""
@@ -23,7 +23,7 @@ class CudaSettings:
     arm64_single_step: bool = False
     """Allow probes on single-stepped instructions on arm64, where they have crashed GPU processes."""
     link: Literal["auto", "multi", "perf", "copies"] = "auto"
-    """How probes are placed (`otel_gpu.bpf.linker`); `auto` takes the best that the kernel offers."""
+    """How probes are placed: all of a library at once, by perf events, or a program for each; `auto`: the best that the kernel offers."""
     busy_time: bool = True
     """Bound the time for which devices work; without, a launch costs a little less."""
 

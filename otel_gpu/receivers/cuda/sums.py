@@ -10,7 +10,7 @@ from ... import abi
 from ...abi import Allocation, CopyKind, Family, FreeCause, HostMemory, MemoryType, NodeType
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
-from ...signals import cuda
+from ...signals import cuda, self_metrics
 from ...signals.metrics import (
     Attributes,
     AttributeValue,
@@ -62,8 +62,7 @@ class CudaSums:
         self._numbers: dict[_Key, int] = defaultdict(int)
         self._seconds: dict[_Key, float] = defaultdict(float)
         self._histograms: dict[_Key, Buckets] = defaultdict(Buckets)
-        self.unexpanded_graph_launches = 0
-        """Launches of graphs whose contents nobody saw."""
+        self._unexpanded: dict[Resource, int] = defaultdict(int)
 
     def add(self, process: Process, row: RowDelta) -> None:
         """Add one row to the series it counts in."""
@@ -96,6 +95,11 @@ class CudaSums:
             for (resource, metric, attrs), value in table.items():
                 yield Measurement(resource, metric, attrs, value)
 
+    def unexpanded(self) -> Iterator[Measurement]:
+        """Yield how many launches were of graphs whose contents nobody saw."""
+        for resource, count in self._unexpanded.items():
+            yield Measurement(resource, self_metrics.GRAPH_UNEXPANDED_LAUNCHES, (), count)
+
     def ended(self, process: Process, device: int, kind: MemoryType, size: int) -> None:
         """Count memory that went with its context: no longer in use, without having been freed."""
         attrs = _attributes(device, {"cuda.memory.type": MEMORY_TYPES[kind]})
@@ -104,7 +108,7 @@ class CudaSums:
     def busy(self, process: Process, grown: BusyDelta) -> None:
         """Add what the bounds of a device's busy time grew by."""
         for bound, ns in (("lower", grown.lower_ns), ("upper", grown.upper_ns)):
-            attrs = _attributes(grown.device, {"bound": bound})
+            attrs = _attributes(grown.device, {"otel_gpu.bound": bound})
             self._seconds[process.resource, cuda.BUSY_TIME, attrs] += ns / 1e9
 
     def _bucket(self, key: _Key, bucket: int, count: int, total: float, shift: int = abi.BUCKET_SHIFT) -> None:
@@ -131,14 +135,14 @@ class CudaSums:
         self._numbers[resource, cuda.GRAPH_LAUNCH_CALLS, _attributes(row.device)] += row.count
         contents = self._graph_contents(process, row.subject)
         if contents is None:
-            self.unexpanded_graph_launches += row.count
+            self._unexpanded[resource] += row.count
             return
         for node, count in contents.items():
             if node.type is NodeType.KERNEL:
                 attrs = _attributes(row.device, {"cuda.kernel.name": self._kernel_name(process, node.value)})
                 self._numbers[resource, cuda.GRAPH_KERNEL_CALLS, attrs] += count * row.count
             elif node.type is NodeType.GRAPH:
-                self.unexpanded_graph_launches += count * row.count
+                self._unexpanded[resource] += count * row.count
             elif node.type is NodeType.MEMSET:
                 attrs = _attributes(row.device)
                 self._numbers[resource, cuda.GRAPH_MEMSET_BYTES, attrs] += node.value * count * row.count
@@ -158,11 +162,13 @@ class CudaSums:
     def _free(self, process: Process, row: RowDelta) -> None:
         kind = MemoryType(row.what)
         if kind is MemoryType.UNKNOWN:
-            attrs = attributes({"reason": "untracked" if row.detail == FreeCause.UNTRACKED else "allocated_before"})
+            attrs = attributes(
+                {"otel_gpu.reason": "untracked" if row.detail == FreeCause.UNTRACKED else "allocated_before"}
+            )
             self._numbers[process.resource, cuda.MEMORY_UNKNOWN_FREES, attrs] += row.count
             return
         if row.detail == FreeCause.IMPLICIT:
-            attrs = attributes({"reason": "implicit"})
+            attrs = attributes({"otel_gpu.reason": "implicit"})
             self._numbers[process.resource, cuda.MEMORY_UNKNOWN_FREES, attrs] += row.count
         self._memory(process, row.device, kind, -row.sum_a)
 

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ...signals.metrics import Resource
 from ...signals.spans import SpanContext
 from .gen_ai import model_of, operation_of
 from .head_cache import Answered, RequestHeads, ResponseHeads, body_of
-from .request import NOT_KNOWN, Attribution, Ending, Endpoint, GpuTotals, GpuWork, OwnSpan, Request, Stream
+from .request import NOT_KNOWN, Attribution, Callback, Ending, Endpoint, GpuTotals, GpuWork, OwnSpan, Request, Stream
 from .routes import Routes, path_of, template_of
 from .trace_context import parent_of
 
 if TYPE_CHECKING:
     from .http2 import Exchange  # which takes a table of Huffman's codes, and not all servers speak HTTP/2
 
-_NOT_FOUND = 404
+_THERE, _NOT_FOUND = 200, 404
 _UNIMPLEMENTED = 12
 """What gRPC has for 404."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True, gc=False):
     """What the kernel saw of a request, beside the bytes of its heads. Times are nanoseconds since the epoch."""
 
     process: Hashable
@@ -57,6 +57,8 @@ class Assembly:
         self._reads_models = reads_models
         """Whether the beginning of a body may be looked into for the model's name."""
         self._routes = Routes()
+        self._names = Routes()
+        """Of topics and services."""
         self._asked = RequestHeads()
         self._answered = ResponseHeads()
 
@@ -139,9 +141,27 @@ class Assembly:
             seen.own,
         )
 
+    def of_callback(self, seen: Seen, callback: Callback) -> Request:
+        """Return a callback that an executor ran."""
+        return Request(
+            seen.resource,
+            seen.start_ns,
+            seen.end_ns,
+            route=self._names.admit(seen.process, callback.name, _THERE),
+            context=seen.context,
+            totals=seen.totals,
+            attribution=seen.attribution,
+            work=seen.work,
+            work_left_out=seen.work_left_out,
+            ending=seen.ending,
+            own=seen.own,
+            callback=callback,
+        )
+
     def forget(self, process: Hashable) -> None:
         """Say that a program has ended."""
         self._routes.forget(process)
+        self._names.forget(process)
 
 
 def _stream(seen: Seen, answered: Answered) -> Stream | None:

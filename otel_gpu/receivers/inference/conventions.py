@@ -58,7 +58,7 @@ def rpc_status_of(request: Request) -> str | None:
 
 def error_of(request: Request) -> str | None:
     """Return the `error.type` of a request that failed by the server's fault, or on its way."""
-    if request.ending is Ending.CONNECTION_CLOSED:
+    if request.ending in {Ending.CONNECTION_CLOSED, Ending.EXCEPTION}:
         return str(request.ending.value)
     if request.rpc is not None and request.rpc.status_code is not None:
         return rpc_status_of(request) if request.rpc.status_code in _SERVERS_FAULT else None

@@ -20,9 +20,20 @@ ENGINE_EVENT = np.dtype(
         ("totals", TOTALS),
     ]
 )
+ENGINE = np.dtype(
+    [
+        *(
+            (name, "<u8")
+            for name in ("request", "strangers", "left", "stranger", "stranger_ns", "worked_ns", "cold_ns")
+        ),
+        *((name, "<u4") for name in ("is_delivered", "is_sent_messages")),
+    ]
+)
+STRANGERS = (1 << 64) - 1
+"""Nobody can tell who they are."""
 STEP = np.dtype(
     [
-        *((name, "<u4") for name in ("tgid", "exec_id", "tid", "state")),
+        *((name, "<u4") for name in ("tgid", "exec_id", "tid", "state", "is_unclear", "pad")),
         *((name, "<u8") for name in ("began_ns", "last_ns", "seen_ns")),
         ("totals", TOTALS),
     ]
@@ -35,7 +46,8 @@ class EngineEvent(enum.IntEnum):
     DELIVERED = 1
     STEP = 2
     AMBIGUOUS = 3
-    FED = 4
+    UNCLEAR_STEP = 4
+    FED = 5
 
 
 class StepState(enum.IntEnum):

@@ -6,7 +6,6 @@ no request was in flight for, and what nobody can tell whose it is, is nobody's:
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import threading
@@ -16,8 +15,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
-from ...abi import Table
+from ...abi import PROGRAM_KEY, Table
 from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
@@ -35,7 +35,7 @@ from ...program_id import ProgramId
 from ...signals.spans import Span, SpanContext
 from ...supervision import Health
 from .assembly import Seen
-from .engine_events import ENGINE_EVENT, STEP, EngineEvent, StepState
+from .engine_events import ENGINE, ENGINE_EVENT, STEP, STRANGERS, EngineEvent, StepState
 from .http1 import parse_request
 from .records import AMBIGUOUS, HTTP2, REQUEST, NoOwner, RequestEnding, heads_of, own_span_of, totals_of
 from .request import Attribution, GpuTotals
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 ENGINE_MAPS = ("engines", "engine_events", "steps")
 """What the programs which follow messages share with those that count."""
 ENGINE_TRACEPOINTS = ("step_thread_ends",)
-ENGINE_RUN_HERE = ("tell_steps", "drop_messages", "drop_streams")
+ENGINE_RUN_HERE = ("tell_steps", "drop_messages", "drop_streams", "leave_strangers")
 
 _IDLE_NS = 200_000_000
 """A thread that did nothing for so long since the host saw its step done has ended it."""
@@ -56,6 +56,10 @@ _LONG_NS = 10_000_000_000
 """A step in which the host has seen nothing done for so long is told as far as it has come."""
 _ABANDONED_NS = 1_000_000_000
 """So long may an engine go on with a request whose client has gone, until it is told."""
+_QUIET_NS = 1_000_000_000
+"""An engine that has had no request for so long, and has done nothing, is done with what strangers asked it for."""
+_COLD_NS = 120_000_000_000
+"""So long may an engine that was there before the agent, and is never quiet, be at work for requests that it got before."""
 _DEADLINE_NS = 15_000_000_000
 """How long a request waits for a step that goes on."""
 _STALE_NS = 60_000_000_000
@@ -78,9 +82,9 @@ class Told:
     def of(self, seen: Seen) -> Seen:
         """Return what was seen of the request, with its share."""
         if self.share is None:
-            return dataclasses.replace(seen, context=self.context)
+            return seen if self.context is None else replace(seen, context=self.context)
         totals, attribution = added(seen.totals, self.share), Attribution.SHARE
-        return dataclasses.replace(seen, context=self.context, totals=totals, attribution=attribution)
+        return replace(seen, context=self.context, totals=totals, attribution=attribution)
 
 
 class Engines:
@@ -104,7 +108,10 @@ class Engines:
         programs = bpf.programs()
         self._tell_steps, self._drop_messages = programs["tell_steps"], programs["drop_messages"]
         self._drop_streams = programs["drop_streams"]
+        self._leave_strangers = programs["leave_strangers"]
         self._requests, self._steps = bpf.map("requests"), bpf.map("steps")
+        self._serving = bpf.map("going_on")
+        """Programs that have served requests."""
         self._tables = {name: bpf.map(name) for name in ("engines", "steps", "messages", "streams")}
         self._processes = processes
         self._rules = rules
@@ -124,6 +131,8 @@ class Engines:
         self._released: set[int] = set()
         """Requests that were told, though steps that may have served them go on."""
         self._unowned: Counter[tuple[ProgramId, NoOwner]] = Counter()
+        self._quiet_since: dict[ProgramId, int] = {}
+        """Since when engines that strangers have asked have no request."""
         self._has_engines = False
         """Whether any message of a request was seen."""
         self._swept_ns = 0
@@ -205,6 +214,58 @@ class Engines:
             told = list(self._release(going_on, now, last=last)) if are_known or last else []
         return told, spans
 
+    def leave_strangers(self) -> int:
+        """Say of which engines it is known that they work for no stranger any more, and return of how many it is not.
+
+        Called often enough to see that they are quiet.
+        """
+        now = time.monotonic_ns()
+        keys, values = self._tables["engines"].read(PROGRAM_KEY, ENGINE)
+        asked = values["strangers"] != values["left"]
+        with self._lock:
+            quiet, self._quiet_since = self._quiet_since, {}
+            for key, engine in zip(keys[asked].tolist(), values[asked], strict=True):
+                program = ProgramId(*key)
+                if engine["cold_ns"] and not engine["left"] and now - int(engine["cold_ns"]) > _COLD_NS:
+                    run_once(self._leave_strangers, *program, 1)
+                elif self._is_of_server(int(engine["stranger"])):
+                    run_once(self._leave_strangers, *program, int(engine["strangers"]))
+                elif not self._flights.is_delivered(program):
+                    since = self._quiet_since[program] = quiet.get(program, now)
+                    active_ns = max(int(engine[name]) for name in ("stranger_ns", "worked_ns", "cold_ns"))
+                    if now - max(since, active_ns) > _QUIET_NS:
+                        run_once(self._leave_strangers, *program, int(engine["strangers"]))
+        return int(asked.sum())
+
+    def _is_of_server(self, stranger: int) -> bool:
+        """Tell whether a program that was not followed serves requests now that are: it was there before the agent."""
+        if stranger == STRANGERS:
+            return False
+        key = np.array([(stranger >> 32, stranger & 0xFFFFFFFF)], PROGRAM_KEY)
+        return self._serving.get(key.tobytes()) is not None
+
+    def held(self, number: int) -> np.void | None:
+        """Return a request that is over and was not told yet."""
+        with self._lock:
+            return self._held.get(number)
+
+    def name(self, request: np.void) -> SpanContext:
+        """Return the name that a request's span will have, before the request is told."""
+        number = int(request["id"])
+        with self._lock:
+            if number not in self._names:
+                self._names[number] = self._new_name(number, request)
+            return self._names[number]
+
+    def _new_name(self, number: int, request: np.void) -> SpanContext:
+        parent = None
+        if request["flags"] & HTTP2:
+            parent = self._parent_of_stream(number)
+        elif (asked := parse_request(heads_of(request)[0])) is not None:
+            parent = parent_of(asked.headers.values("traceparent"), asked.headers.values("tracestate"))
+        own = own_span_of(request)
+        return own.context(parent) if own and own.stands_for(parent) else child_of(parent)
+
     def leave(self, programs: Collection[ProgramId]) -> list[Told]:
         """Return the requests of programs that have ended, as they are."""
         with self._lock:
@@ -235,10 +296,11 @@ class Engines:
                     self._has_engines = True
                     self.ambiguous += 1
                     self._flights.lose(request)
-                case EngineEvent.STEP:
+                case EngineEvent.STEP | EngineEvent.UNCLEAR_STEP as kind:
                     began_ns, last_ns, ended_ns = (int(event[name]) for name in ("began_ns", "last_ns", "time_ns"))
                     totals = totals_of(event["totals"])
-                    step = Step(program, int(event["tid"]), began_ns, last_ns, ended_ns, totals)
+                    is_unclear = kind == EngineEvent.UNCLEAR_STEP
+                    step = Step(program, int(event["tid"]), began_ns, last_ns, ended_ns, totals, is_unclear)
                     if len(self._waiting) >= _MOST_STEPS:
                         self._unowned[program, NoOwner.FULL] += step.totals.launches or 0
                     else:
@@ -279,22 +341,11 @@ class Engines:
                 else:
                     are_known = False
                 continue
-            self._name(number, found)
+            self.name(found)
             if ended_ns := int(found["ended_ns"]):
                 is_whole = int(found["ending"]) == RequestEnding.COMPLETE
                 self._flights.end(number, ended_ns if is_whole else ended_ns + _ABANDONED_NS)
         return are_known
-
-    def _name(self, number: int, request: np.void) -> None:
-        if number in self._names:
-            return
-        parent = None
-        if request["flags"] & HTTP2:
-            parent = self._parent_of_stream(number)
-        elif (asked := parse_request(heads_of(request)[0])) is not None:
-            parent = parent_of(asked.headers.values("traceparent"), asked.headers.values("tracestate"))
-        own = own_span_of(request)
-        self._names[number] = own.context(parent) if own and own.stands_for(parent) else child_of(parent)
 
     def _join(self) -> list[Span]:
         waiting, self._waiting = self._waiting, []
@@ -345,6 +396,8 @@ class Engines:
         number = int(request["id"])
         self._held.pop(number, None)
         share, context = self._shares.pop(number, None), self._names.get(number)
+        if not self._has_engines:
+            self._names.pop(number, None)
         if share is not None and request["flags"] & AMBIGUOUS:
             # Nothing of it is known.
             self._unowned[min(self._flights.engines_of(number)), NoOwner.AMBIGUOUS] += share.launches or 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...components import Context, ReceiverFactory
 from ...probes.counted import Counted
-from ...telemetry_spans import GPU_BATCH, GPU_COPY, GPU_REQUEST, GPU_WAIT, REQUEST
+from ...telemetry_spans import CALLBACK, GPU_BATCH, GPU_COPY, GPU_REQUEST, GPU_WAIT, MESSAGE, REQUEST, SERVICE_CALL
 from . import metrics
 from .settings import InferenceSettings
 
@@ -28,6 +28,8 @@ def _create(context: Context, settings: InferenceSettings) -> InferenceReceiver:
         link=counting.link,
         limits=SpanLimits(settings.max_children),
         table_share=context.table_share,
+        request_spans=context.request_spans,
+        follows_callbacks=settings.callbacks,
     )
     counting.before_forgetting(receiver.finish)
     return receiver
@@ -37,10 +39,9 @@ FACTORY = ReceiverFactory(
     InferenceSettings,
     _create,
     metrics=metrics.SPECS,
-    attributes=metrics.ATTRIBUTES,
     why_one="its programs and tables are in the kernel once, and follow requests for every pipeline",
     signals=("metrics", "traces"),
-    spans=(REQUEST, GPU_REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY),
+    spans=(REQUEST, MESSAGE, SERVICE_CALL, CALLBACK, GPU_REQUEST, GPU_BATCH, GPU_WAIT, GPU_COPY),
     places_probes=True,
     # Requests need what the counts know of work.
     counted=lambda _settings: Counted.NO_TIME,

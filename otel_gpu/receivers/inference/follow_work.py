@@ -6,8 +6,8 @@ They are placed in that process only: others that map the same files pay nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...address_spans import Span
 from ...cpython.context_sites import (
@@ -18,9 +18,10 @@ from ...cpython.context_sites import (
     context_offset,
     dealloc_of,
     function_at,
+    method_of,
     methods,
 )
-from ...cpython.layout import DEBUG_OFFSETS_SIZE, TssKind, UnsupportedPythonError, layout_for
+from ...cpython.layout import ABSENT, DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, UnsupportedPythonError, layout_for
 from ...cpython.process import NotStartedError, thread_state_place
 from ...cpython.text import GILSTATE, RUNTIME, VERSION, version_of
 from ...cpython.thread_state import find_slot
@@ -31,6 +32,8 @@ from ...probes.sites import SiteRules, site_for_symbol
 from ...process.confinement import Limits
 from ...process.memory import MemoryFault, MemoryFiles, ProcessMemory
 from ...process.work import OpenFile, work
+from .executors import SYMBOLS as SYMBOLS_OF_CALLBACKS
+from .executors import callback_sites
 
 LOOKING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=4 << 20)
 
@@ -70,6 +73,11 @@ _TLS = {
     "SSL_clear": (("tls_ends", False),),
 }
 """Functions of OpenSSL, and of what is made after it: the programs of ebpf/inference/tls.bpf.c."""
+_PIPES = {
+    "_Py_read": (("pipe_read", False), ("pipe_was_read", True)),
+    "_Py_write": (("pipe_written", False), ("pipe_was_written", True)),
+}
+"""Functions of CPython by which it reads descriptors and writes to them: the programs of ebpf/inference/pipes.bpf.c."""
 _TLS_LEAST = frozenset({"SSL_read", "SSL_write", "SSL_free"})
 LEARNING = "context_entered"
 """The program that learns in which context uvloop runs callbacks: it is taken away then, as its site is a dear one."""
@@ -89,6 +97,8 @@ _LOOKED_AT = (
 _OF_GO = frozenset({".gopclntab", ".go.buildinfo", ".data.rel.ro.gopclntab"})
 """Sections of files that Go made; stripped ones have them too."""
 _THREADS_HAVE_CONTEXTS = (3, 14)
+_SERVERS_HAVE_CONTEXTS = (3, 15)
+"""From here on asyncio makes a connection's context by `Context.copy()`, of its server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +119,10 @@ class FollowRequest:
     images: tuple[Image, ...]
     executable: int
     """Which of them is the program's own file; -1 where it is none."""
+    callbacks: bool = False
+    """Whether executors run callbacks in it."""
+    python_callbacks: bool = False
+    """Whether they are rclpy's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +133,7 @@ class FollowSite:
     program: str
     offset: int
     at_return: bool
+    cookie: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +146,11 @@ class PythonPlaces:
     runtime: int
     runtime_end: int
     context_offset: int
+    code: Span
+    """Its functions."""
     threads_have_contexts: bool
+    frames: Mapping[str, int] = field(default_factory=dict)
+    """Where frames are, by the names of `FOLLOWED`, where they are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +196,13 @@ def look_at_process(files: Sequence[OpenFile], request: FollowRequest) -> Iterat
             looked_at = _Image(number, image, ElfFile.of(file, file.path), shown, request.rules)
             if RUNTIME in looked_at.symbols and COPY_CURRENT in looked_at.symbols and python is None:
                 try:
-                    python = looked_at.python()
+                    python = looked_at.python(has_frames=request.python_callbacks)
                     sites += looked_at.context_sites()
+                    sites += looked_at.pipe_sites()
                 except UnsupportedPythonError as e:
                     reason = str(e)
+            if request.callbacks:
+                sites += looked_at.callback_sites(in_python=request.python_callbacks)
             sites += looked_at.libc_sites()
             sites += looked_at.tls_sites()
             if os.path.basename(image.path).startswith(b"_queue.") or RUNTIME in looked_at.symbols:
@@ -199,6 +221,20 @@ def _is_go(file: OpenFile) -> bool:
     return any(section.name in _OF_GO for section in ElfFile.of(file, file.path).sections)
 
 
+def _frames_of(layout: PythonLayout) -> Mapping[str, int]:
+    """Return where a CPython has its frames. Up to 3.10 they name their generator: the pointer before `f_lasti`."""
+    is_object = layout.frame_owner == ABSENT
+    return {
+        "state_frame": 0 if layout.tstate_frame == ABSENT else layout.tstate_frame,
+        "state_cframe": 0 if layout.tstate_cframe == ABSENT else layout.tstate_cframe,
+        "cframe_frame": 0 if layout.cframe_frame == ABSENT else layout.cframe_frame,
+        "frame_previous": layout.frame_previous,
+        "frame_code": layout.frame_code,
+        "frame_owner": 0 if is_object else layout.frame_owner,
+        "frame_generator": layout.frame_instr - 8 if is_object else 0,
+    }
+
+
 class _Image:
     """One mapped file."""
 
@@ -209,7 +245,7 @@ class _Image:
         self._shown = shown
         self._memory: ProcessMemory = shown.memory
         self._rules = rules
-        wanted = {*_LIBC, *_TLS, *SYMBOLS, RUNTIME, GILSTATE, VERSION}
+        wanted = {*_LIBC, *_TLS, *_PIPES, *SYMBOLS, *SYMBOLS_OF_CALLBACKS, RUNTIME, GILSTATE, VERSION}
         self.symbols: dict[str, Symbol] = {}
         self._all: list[Symbol] = []
         for symbol in elf.symbols():
@@ -218,8 +254,8 @@ class _Image:
                 self._all.append(symbol)
         self._bias = image.start - elf.code_vaddr(image.offset)
 
-    def python(self) -> PythonPlaces:
-        """Return where its threads have their states; UnsupportedPythonError, NotStartedError."""
+    def python(self, *, has_frames: bool) -> PythonPlaces:
+        """Return where its threads have their states, and their frames; UnsupportedPythonError, NotStartedError."""
         runtime = self.symbols[RUNTIME]
         version, _ = version_of(self._elf, self.symbols.get(VERSION))
         offsets = (
@@ -238,7 +274,9 @@ class _Image:
             runtime.value + self._bias,
             runtime.value + runtime.size + self._bias,
             context_offset(self._elf, self.symbols[COPY_CURRENT]),
+            Span(self._image.start, self._image.end),
             version >= _THREADS_HAVE_CONTEXTS,
+            _frames_of(layout) if has_frames else {},
         )
 
     def context_sites(self) -> Iterator[FollowSite]:
@@ -250,6 +288,11 @@ class _Image:
             raise UnsupportedPythonError(f"{self._elf.path}: it is not known where contexts are freed") from e
         yield self._site("context_copied", self.symbols[COPY_CURRENT], at_return=True)
         yield self._site("context_ends", dealloc)
+        version, _ = version_of(self._elf, self.symbols.get(VERSION))
+        copy = method_of(self._memory, self.symbols[TYPE].value + self._bias, "copy")
+        if version >= _SERVERS_HAVE_CONTEXTS and copy:
+            method = function_at(self._elf, copy - self._bias, "context_copy")
+            yield self._site("context_copied_by_method", method, at_return=True)
         if ENTER in self.symbols:
             yield self._site(LEARNING, self.symbols[ENTER])
 
@@ -261,6 +304,23 @@ class _Image:
                 taken.add(symbol.value)
                 program, at_return = _LIBC[symbol.name]
                 yield self._site(program, symbol, at_return=at_return)
+
+    def pipe_sites(self) -> Iterator[FollowSite]:
+        """Yield the sites where CPython reads and writes descriptors, all of them or none."""
+        found = []
+        for name, programs in _PIPES.items():
+            symbol = self.symbols.get(name)
+            site = site_for_symbol(self._elf, symbol, self._rules) if symbol is not None else None
+            if symbol is None or site is None or site.cost is Cost.NONE:
+                return
+            at = self._elf.to_offset(symbol.value + site.offset)
+            found += [FollowSite(self._number, program, at, at_return) for program, at_return in programs]
+        yield from found
+
+    def callback_sites(self, *, in_python: bool) -> Iterator[FollowSite]:
+        """Yield the sites where callbacks begin and end, and take their messages."""
+        for site in callback_sites(self._elf, self.symbols, self._rules, in_python=in_python):
+            yield FollowSite(self._number, site.program, site.offset, False, site.cookie)
 
     def tls_sites(self) -> Iterator[FollowSite]:
         """Yield the sites where OpenSSL reads and writes in clear, all of them or none."""

@@ -28,7 +28,9 @@ from ...process.files import MappedFile
 from ...process.mappings import executable_mappings
 from ...process.memory import MemoryFiles
 from ...process.parsers import Parsers, WorkError
+from ...program_id import ProgramId
 from ...supervision import Worker
+from .executors import is_of_callbacks, runs_callbacks, runs_python_callbacks
 from .follow_work import (
     LEARNING,
     LOOKING,
@@ -42,6 +44,7 @@ from .follow_work import (
     is_uvloop,
     look_at_process,
 )
+from .followed_table import FollowedTable
 from .records import FOLLOWED
 
 _log = logging.getLogger(__name__)
@@ -51,7 +54,8 @@ _RETRY_S, _MOST_TRIES = 0.5, 60
 _TRUSTED_AFTER_NS = 1_000_000_000
 """So long after a process is followed, threads that were there before are believed to have shown what they are."""
 _MAX_THREADS = 65_536
-_LEARNS_AGAIN_S = 10.0
+_LEARNS_AGAIN_S, _LEARNS_SELDOM_S = 0.5, 10.0
+"""After how long at first, when the agent may have come amid a request, and later."""
 _EPOLL_WAITS = frozenset({"x86_64": {232, 281, 441}, "aarch64": {22, 441}}.get(os.uname().machine, ()))
 """System calls: epoll_wait, epoll_pwait, epoll_pwait2."""
 
@@ -80,13 +84,16 @@ class _Followed:
     learning: Link | None = None
     """What learns in which context uvloop runs callbacks, while it is to be learned."""
     learned_at: float = -math.inf
+    learned: int = 0
+    """How often."""
     tries: int = 0
     reason: str = ""
 
     @property
     def wants_to_learn(self) -> bool:
         """Whether that is to be learned now."""
-        return self.has_uvloop and self.learning is None and time.monotonic() - self.learned_at > _LEARNS_AGAIN_S
+        pause_s = min(_LEARNS_AGAIN_S * 2 ** min(self.learned, 10), _LEARNS_SELDOM_S)
+        return self.has_uvloop and self.learning is None and time.monotonic() - self.learned_at > pause_s
 
 
 class FollowedPrograms:
@@ -97,10 +104,13 @@ class FollowedPrograms:
         parsers: Parsers,
         linker: ObjectLinker,
         kernel: Programs,
-        followed: BpfMap,
+        followed: FollowedTable,
         waiting_loops: BpfMap,
         rules: SiteRules,
+        was_there: Callable[[int], bool],
         on_followed: Callable[[int], None] = lambda _pid: None,
+        *,
+        follows_callbacks: bool = True,
     ) -> None:
         self._parsers = parsers
         self._linker = linker
@@ -108,7 +118,9 @@ class FollowedPrograms:
         self._table = followed
         self._loops = waiting_loops
         self._rules = rules
+        self._was_there = was_there
         self._on_followed = on_followed
+        self._follows_callbacks = follows_callbacks
         self._lock = threading.RLock()
         self._processes: dict[int, _Followed] = {}
         self._due: dict[int, float] = {}
@@ -143,13 +155,15 @@ class FollowedPrograms:
         if not self._places_no_more.is_set():
             self._looks.submit(pid, lambda: self._look(pid))
 
-    def forget(self, pid: int) -> None:
-        """Take the programs out of a process that has ended."""
+    def forget(self, program: ProgramId) -> None:
+        """Follow a program no more that has ended; its process may run another one by now, which is followed on."""
         with self._lock:
-            process = self._processes.pop(pid, None)
-            self._due.pop(pid, None)
-        if process is not None:
-            self._release(process)
+            process = self._processes.get(program.pid)
+            if process is None or process.exec_id != program.exec_id:
+                return
+            del self._processes[program.pid]
+            self._due.pop(program.pid, None)
+        self._release(process)
 
     def is_followed(self, pid: int) -> bool:
         """Tell whether the kernel follows a process."""
@@ -186,12 +200,11 @@ class FollowedPrograms:
 
     def _learn(self, process: _Followed) -> None:
         """Take away what has learned, and place it again where there is more to learn."""
-        key = process.pid.to_bytes(4, "little")
-        if (known := self._table.get(key)) is None:
+        if (value := self._table.get(process.pid)) is None:
             return
-        value = np.frombuffer(known, FOLLOWED)[0]
         if process.learning is not None and value["has_learned"]:
             link, process.learning, process.learned_at = process.learning, None, time.monotonic()
+            process.learned += 1
             link.close()
             self._tell(process)
         elif value["learns_anew"] and process.wants_to_learn:
@@ -225,12 +238,18 @@ class FollowedPrograms:
     def _place_in(self, process: _Followed) -> None:
         mapped = executable_mappings(self._parsers, process.pid)
         executable = _executable(process.pid)
-        files = [f for f in mapped if f.inode and (is_looked_at(f.path) or f.path == executable)]
+        has_rclpy = self._follows_callbacks and any(runs_python_callbacks(f.path) for f in mapped)
+        has_callbacks = has_rclpy or (self._follows_callbacks and any(runs_callbacks(f.path) for f in mapped))
+        files = [
+            f
+            for f in mapped
+            if f.inode and (is_looked_at(f.path) or f.path == executable or (has_callbacks and is_of_callbacks(f.path)))
+        ]
         process.has_uvloop = any(is_uvloop(f.path) for f in mapped)
         grpc = next(((f.start, f.end) for f in mapped if is_grpc(f.path)), (0, 0))
         images = tuple(Image(f.start, f.end, f.offset, f.path) for f in files)
         own = next((number for number, image in enumerate(images) if image.path == executable), -1)
-        request = FollowRequest(self._rules, images, own)
+        request = FollowRequest(self._rules, images, own, has_callbacks, has_rclpy)
         shown = MemoryFiles.of(process.pid)
         with self._parsers.begin(look_at_process, [*shown, *files], request, limits=LOOKING, keep=True) as job:
             try:
@@ -268,7 +287,7 @@ class FollowedPrograms:
                 raise AttachError("the agent ends")
             file = files[image]
             path = f"/proc/self/fd/{kept[image]}"
-            placements = [Placement(site.offset, 0) for site in sites]
+            placements = [Placement(site.offset, site.cookie) for site in sites]
             link = self._linker.place(program, path, placements, at_return=at_return, pid=process.pid)
             if program == LEARNING:
                 process.learning = link
@@ -283,7 +302,10 @@ class FollowedPrograms:
         if (python := process.python) is not None:
             for name in ("thread_state", "thread_offset", "thread_module", "runtime", "runtime_end", "context_offset"):
                 value[name] = getattr(python, name)
+            value["python"], value["python_end"] = python.code.start, python.code.end
             value["threads_have_contexts"] = python.threads_have_contexts
+            for name, offset in python.frames.items():
+                value[name] = offset
         loops = list(_loops_of(process.pid))
         for tid in loops:
             self._loops.put((process.pid << 32 | tid).to_bytes(8, "little"), b"\1")
@@ -293,17 +315,20 @@ class FollowedPrograms:
             process.since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             process.trusted_ns = time.monotonic_ns() + _TRUSTED_AFTER_NS
         value["since_boot_ns"], value["trusted_ns"] = process.since_boot_ns, process.trusted_ns
+        known = self._table.get(process.pid)
+        if known is not None and known["exec_id"] == process.exec_id:
+            value["was_there"], value["worked_ns"] = known["was_there"], known["worked_ns"]
+        else:
+            value["was_there"] = self._was_there(process.pid)
         self._kernel.meet(process.pid)
-        self._table.put(process.pid.to_bytes(4, "little"), value.tobytes())
+        self._table.put(process.pid, value)
         process.is_told = True
         process.tries = 0
         self._on_followed(process.pid)
 
     def _release(self, process: _Followed) -> None:
         with suppress(OSError):
-            known = self._table.get(process.pid.to_bytes(4, "little"))
-            if known is not None and np.frombuffer(known, FOLLOWED)["exec_id"][0] == process.exec_id:
-                self._table.delete(process.pid.to_bytes(4, "little"))
+            self._table.remove(process.pid, process.exec_id)
         links, process.links = process.links, []
         if process.learning is not None:
             links.append(process.learning)
@@ -319,6 +344,13 @@ def _place(file: MappedFile, site: FollowSite) -> _Place:
 
 
 _ORDER = (
+    "callback_ends",
+    "exception_caught",
+    "message_taken",
+    "message_wanted",
+    "guard_triggered",
+    "timer_called",
+    "callback_begins",
     "tls_ends",
     "tls_shook_hands",
     "tls_written",
@@ -331,9 +363,14 @@ _ORDER = (
     "context_ends",
     "context_entered",
     "context_copied",
+    "context_copied_by_method",
     "item_taken",
     "item_wanted",
     "item_put",
+    "pipe_was_read",
+    "pipe_read",
+    "pipe_was_written",
+    "pipe_written",
 )
 
 

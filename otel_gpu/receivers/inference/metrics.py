@@ -7,7 +7,6 @@ own, beside the totals of the process that `gpu.cuda.*` are.
 from __future__ import annotations
 
 from ...signals.metrics import Instrument, MetricSpec
-from ...signals.telemetry import AttributeSpec
 
 _COUNTER, _HISTOGRAM = Instrument.COUNTER, Instrument.HISTOGRAM
 _ROUTE = ("http.request.method", "otel_gpu.attribution", "rpc.method", "url.template")
@@ -86,11 +85,23 @@ SYNCHRONIZE_DURATION = MetricSpec(
     _ROUTE,
     floating=True,
 )
+_CALLBACK = ("messaging.destination.name", "otel_gpu.callback.kind", "rpc.method")
+CALLBACK_DURATION = MetricSpec(
+    "otel_gpu.callback.duration",
+    "s",
+    _HISTOGRAM,
+    "How long callbacks took that an executor of ROS 2 ran.",
+    ("error.type", *_CALLBACK),
+    floating=True,
+)
+CALLBACK_LAUNCHES = MetricSpec(
+    "otel_gpu.callback.kernel.launch.calls", "{call}", _HISTOGRAM, "Kernel launches of each such callback.", _CALLBACK
+)
 REQUESTS_CUT = MetricSpec(
     "otel_gpu.requests.cut",
     "{request}",
     _COUNTER,
-    "Requests whose beginning or end was not seen: they are in no histogram.",
+    "Requests, and callbacks, whose beginning or end was not seen: they are in no histogram.",
     ("otel_gpu.reason",),
 )
 UNATTRIBUTED_LAUNCHES = MetricSpec(
@@ -111,10 +122,9 @@ SPECS = (
     GRAPH_LAUNCHES,
     COPY_BYTES,
     SYNCHRONIZE_DURATION,
+    CALLBACK_DURATION,
+    CALLBACK_LAUNCHES,
     REQUESTS_CUT,
     UNATTRIBUTED_LAUNCHES,
 )
 """Every metric of the receiver, for the registry."""
-
-ATTRIBUTES = (AttributeSpec("otel_gpu.reason", "Why a request was cut, or why a launch has no owner."),)
-"""Of the attributes, for the registry: those that no span has."""

@@ -25,6 +25,7 @@ from ...process.files import MappedFile
 from ...process.mappings import executable_mappings
 from ...process.memory import MemoryFiles
 from ...process.parsers import Parsers
+from ...program_id import ProgramId
 from ...supervision import Worker
 from .follow_work import Image
 from .records import SPAN_SOURCE, SPAN_TYPES
@@ -114,13 +115,15 @@ class OwnSpans:
         self._obi_path, self._obi_due = path, 0.0
         self._look_for_obi()
 
-    def forget(self, pid: int) -> None:
-        """Say that a process has ended."""
+    def forget(self, program: ProgramId) -> None:
+        """Say that a program has ended; its process may run another one by now."""
         with self._lock:
-            known = self._known.pop(pid, None)
-        if known is not None:
+            known = self._known.get(program.pid)
+            if known is None or known.exec_id != program.exec_id:
+                return
+            del self._known[program.pid]
             with suppress(OSError):
-                self._sources.delete(pid.to_bytes(4, "little"))
+                self._sources.delete(program.pid.to_bytes(4, "little"))
 
     def knows(self, pid: int) -> SpanPlaces | None:
         """Return what was found of a process so far."""

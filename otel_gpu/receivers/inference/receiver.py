@@ -6,13 +6,13 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ... import abi
 from ...abi import PROGRAM_KEY, Table
-from ...bpf.features import probe
+from ...bpf.features import probe, tells_of_socket_messages
 from ...bpf.link_mode import LinkMode
 from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
@@ -22,6 +22,7 @@ from ...bpf.tracepoints import TracepointLinks
 from ...components import LibraryReceiver
 from ...counting.owners import Removal, are_of, by_key, by_value, programs_of
 from ...counting.programs import SharedTables
+from ...counting.request_spans import RequestSpans, WorkOwner
 from ...counting.shared import RequestTables
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
@@ -33,23 +34,26 @@ from ...process.parsers import Parsers
 from ...program_id import ProgramId
 from ...signals import self_metrics
 from ...signals.metrics import Measurement, SelfReading, attributes
+from ...signals.profiles import SpanLink
 from ...signals.spans import Span
 from ...supervision import Component, Health, Worker
 from . import metrics
 from .assembly import Assembly
+from .callbacks import CALLBACK, callback_of
 from .engines import ENGINE_RUN_HERE, ENGINE_TRACEPOINTS, Engines, Told, message_seeds
+from .followed_table import FollowedTable
 from .following import FollowedPrograms
 from .frames import Frames
 from .own_spans import OwnSpans
 from .records import HTTP2, NO_OWNER_KEY, REQUEST, TOTALS, NoOwner, RequestEnding, heads_of, read_request, seen
-from .server_spans import SpanLimits, spans_of
+from .server_spans import SpanLimits, span_for_work, spans_of
 from .serving_metrics import ServingMetrics
+from .stack_owners import StackOwners
 
 _log = logging.getLogger(__name__)
 
 TRACEPOINTS = (
     "socket_received",
-    "channel_received",
     "socket_sent",
     "socket_changed",
     "thread_begins",
@@ -57,10 +61,10 @@ TRACEPOINTS = (
     *ENGINE_TRACEPOINTS,
 )
 """Programs that run for all processes, and see at once that one is not followed."""
-_RUN_HERE = ("finish_requests", "cut_request", "end_streams", "release_entries", *ENGINE_RUN_HERE)
-_NOT_UPROBES = frozenset({*TRACEPOINTS, *_RUN_HERE})
-_TRACEPOINT = b"\0btf_trace_sock_recv_length\0"
-_KERNEL_TYPES = "/sys/kernel/btf/vmlinux"
+_RUN_HERE = ("finish_requests", "cut_request", "end_streams", "release_entries", "mark_followed", *ENGINE_RUN_HERE)
+_BEHIND = ("channel_received",)
+"""Programs that go on where others end."""
+_NOT_UPROBES = frozenset({*TRACEPOINTS, *_BEHIND, *_RUN_HERE})
 
 _STEP_S = 0.1
 _LINGER_NS = 300_000_000
@@ -90,9 +94,11 @@ class InferenceReceiver(LibraryReceiver):
         limits: SpanLimits | None = None,
         reads_models: bool = False,
         table_share: float = 1.0,
+        request_spans: RequestSpans | None = None,
+        follows_callbacks: bool = True,
     ) -> None:
         """Load the programs; UnsupportedKernelError below kernel 6.3."""
-        if not probe().bpf_loop or not _has_socket_tracepoints():
+        if not probe().bpf_loop or not tells_of_socket_messages():
             raise UnsupportedKernelError(
                 "this kernel does not tell of messages on sockets (sock_recv_length); run 6.3 or later, or leave traces out"
             )
@@ -103,6 +109,7 @@ class InferenceReceiver(LibraryReceiver):
         self._object = BpfObject("inference")
         self.linker = ObjectLinker(self._object, link)
         try:
+            self.linker.need_loops("requests")
             self._object.set_variables({"follows_requests": 1, **message_seeds(), **abi.pid_namespace()})
             for name, table in tables.maps.items():
                 self._object.share_map(name, table)
@@ -149,12 +156,19 @@ class InferenceReceiver(LibraryReceiver):
             parsers,
             self.linker,
             tables.kernel,
-            self._object.map("followed"),
+            FollowedTable(self._object.map("followed"), programs["mark_followed"]),
             self._object.map("waiting_loops"),
             rules,
+            self._was_there,
             self.own_spans.observe,
+            follows_callbacks=follows_callbacks,
         )
         self._ring = RingReader(self._object.map("told_requests"), self._take, on_drained=self._release_soon)
+        self._stack_owners = StackOwners(
+            self._object.map("requests"), self._object.map("decided_holders"), self.engines
+        )
+        if request_spans is not None:
+            request_spans.answer_with(self._spans_of_stacks)
         self._frame_ring = RingReader(self._object.map("frames"), self._take_frame)
         self._worker = Worker("requests finished", self._step)
         self._worker.start()
@@ -267,21 +281,21 @@ class InferenceReceiver(LibraryReceiver):
                 for name in ("going_on", "arrived_calls"):
                     self._object.map(name).delete(np.array([program], PROGRAM_KEY).tobytes())
         for process in ended:
-            self.followed.forget(process.pid)
-            self.own_spans.forget(process.pid)
+            self.followed.forget(process.program)
+            self.own_spans.forget(process.program)
             with self._lock, self._component:
                 self._serving.forget(process.resource)
                 self._assembly.forget(process.program)
 
     def readings(self) -> Iterator[SelfReading]:
         """Yield what was left out, and how full the tables are."""
-        yield SelfReading(self_metrics.EVENTS_LOST, self.spans_dropped, {"event": "spans_dropped"})
-        yield SelfReading(self_metrics.EVENTS_LOST, self._frames.lost, {"event": "header_blocks"})
+        yield SelfReading(self_metrics.EVENTS_LOST, self.spans_dropped, {"otel_gpu.event": "spans_dropped"})
+        yield SelfReading(self_metrics.EVENTS_LOST, self._frames.lost, {"otel_gpu.event": "header_blocks"})
         for name, (entries, capacity) in self.fill().items():
             yield SelfReading(self_metrics.MAP_ENTRIES, entries, {"bpf.map.name": name})
             yield SelfReading(self_metrics.MAP_CAPACITY, capacity, {"bpf.map.name": name})
         for reason, count in self.followed.refused().items():
-            yield SelfReading(self_metrics.PROBES, count, {"state": "failed", "error.type": reason})
+            yield SelfReading(self_metrics.PROBES, count, {"otel_gpu.state": "failed", "error.type": reason})
 
     def health(self) -> list[Health]:
         """Say how the threads are that read what the kernel tells."""
@@ -300,8 +314,14 @@ class InferenceReceiver(LibraryReceiver):
         tables = [Table.REQUESTS, *self._removals()]
         return {t.name.lower(): (sum(u[t] for u in used), self._object.map(t.name.lower()).max_entries) for t in tables}
 
+    def _was_there(self, pid: int) -> bool:
+        """Tell whether a program may have worked for requests before it could be followed."""
+        process = self._processes.current(pid)
+        return process is None or process.late
+
     def _step(self) -> float:
         self._run_finish(time.monotonic_ns() - _LINGER_NS)
+        self.engines.leave_strangers()
         return _STEP_S
 
     def _run_finish(self, ended_before_ns: int) -> None:
@@ -350,14 +370,25 @@ class InferenceReceiver(LibraryReceiver):
         with self._lock:
             self._wall_ns = time.time_ns() - time.monotonic_ns()
             what = told.of(seen(request, process, self._wall, self._copies))
-            if request["flags"] & HTTP2:
+            if request["flags"] & CALLBACK:
+                made = self._assembly.of_callback(what, callback_of(request, *heads_of(request)))
+            elif request["flags"] & HTTP2:
                 exchange = self._frames.exchange(int(request["id"]), what, self._wall)
                 made = self._assembly.of_http2(what, exchange)
             else:
                 made = self._assembly.of_http1(what, *heads_of(request))
             spans = spans_of(made, self._limits)
             # Nobody is led to a span that is not sent.
-            self._serving.add(made, spans[0].context if self._keep(spans) and spans else None)
+            is_sent = self._keep(spans) and bool(spans)
+            self._serving.add(made, spans[0].context if is_sent else None)
+            if request["stacks"]:
+                self._stack_owners.tell(int(request["id"]), span_for_work(made, spans) if is_sent else None)
+
+    def _spans_of_stacks(self, owners: Collection[WorkOwner]) -> Mapping[WorkOwner, SpanLink | None]:
+        going_on = self._stack_owners.going_on(owners)
+        self._ring.drain()
+        with self._lock:
+            return self._stack_owners.find(owners, going_on)
 
     def _take_left(self, programs: set[ProgramId]) -> None:
         """Take in requests of programs that have ended, which nobody adds to any more."""
@@ -411,14 +442,6 @@ class InferenceReceiver(LibraryReceiver):
 
 def _program_of(request: np.void) -> ProgramId:
     return ProgramId(int(request["tgid"]), int(request["exec_id"]))
-
-
-def _has_socket_tracepoints() -> bool:
-    try:
-        with open(_KERNEL_TYPES, "rb") as types:
-            return _TRACEPOINT in types.read()
-    except OSError:
-        return False
 
 
 def _copying_functions() -> Iterable[tuple[int, bool]]:

@@ -6,6 +6,7 @@ import enum
 import ipaddress
 import struct
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -73,6 +74,7 @@ REQUEST = np.dtype(
         ("held", TOTALS),
         *((name, "<u4") for name in ("batch_launches", "batch_graphs", "batch_holder", "tid", "pieces")),
         ("works_left_out", "<u4"),
+        ("stacks", "<u8"),
         *((name, "<u2") for name in ("works", "status", "head_size", "response_size")),
         ("ending", "u1"),
         ("flags", "u1"),
@@ -85,9 +87,59 @@ REQUEST = np.dtype(
     ]
 )
 SPAN_ID = struct.Struct("<Q")
+_MAX_ALIKE = 1024
+"""Addresses, and what batches did, that are remembered: most come again."""
 _CLOCKS_NS = 1_000_000
 """So much may the clock of a program's own spans be behind ours, which is worked out anew for every request."""
 HEAD_AT = REQUEST.itemsize - REQUEST_HEAD
+_RESPONSE_AT = HEAD_AT - RESPONSE_HEAD
+
+
+def _offset(record: np.dtype[np.void], name: str) -> int:
+    fields = record.fields
+    assert fields is not None
+    return fields[name][1]
+
+
+_HELD_AT = _offset(REQUEST, "held")
+_HELD_END = _HELD_AT + TOTALS.itemsize
+_NOTHING_HELD = bytes(TOTALS.itemsize)
+_WORK_AT = _offset(REQUEST, "work")
+_SAYS_AT = _offset(REQUEST, "own") + _offset(OWN_SPAN, "says")
+_CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
+
+
+def _struct(record: np.dtype[np.void], *names: str) -> struct.Struct:
+    """Return what reads some fields of a record, in its order: of a request a tenth of the time that NumPy takes field by field."""
+    codes = ["<"]
+    for name in record.names or ():
+        field = record[name]
+        words = field.itemsize // field.base.itemsize if field.base.names is None else field.itemsize // 8
+        if name not in names:
+            codes.append(f"{field.itemsize}x")
+        elif field.base == np.dtype("u1") and words > 1:
+            codes.append(f"{words}s")
+        else:
+            codes.append(f"{words}{_CODES.get(field.base.str[1:], 'Q')}")
+    return struct.Struct("".join(codes))
+
+
+_TIMES_AND_SIZES = (
+    "began_ns",
+    "ended_ns",
+    "first_byte_ns",
+    "body_first_ns",
+    "body_last_ns",
+    "request_body",
+    "response_body",
+)
+_SEEN = _struct(
+    REQUEST,
+    *("tgid", "exec_id", *_TIMES_AND_SIZES, "owned", "pieces", "works_left_out", "works", "ending", "flags"),
+    *("address_family", "local_port", "peer_port", "local", "peer"),
+)
+_SIZES = _struct(REQUEST, "head_size", "response_size")
+_WORK = _struct(WORK, *(WORK.names or ()))
 NO_OWNER_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("reason", "<u4"), ("pad", "<u4")])
 FOLLOWED = np.dtype(
     [
@@ -100,13 +152,19 @@ FOLLOWED = np.dtype(
         ("context_offset", "<u4"),
         ("threads_have_contexts", "u1"),
         ("has_loops", "u1"),
-        ("pad", "u1", (2,)),
+        ("was_there", "u1"),
+        ("pad", "u1"),
         ("since_boot_ns", "<u8"),
         ("trusted_ns", "<u8"),
         ("has_learned", "<u4"),
         ("learns_anew", "<u4"),
+        ("worked_ns", "<u8"),
         ("grpc", "<u8"),
         ("grpc_end", "<u8"),
+        ("python", "<u8"),
+        ("python_end", "<u8"),
+        *((name, "<u2") for name in ("state_frame", "state_cframe", "cframe_frame", "frame_previous", "frame_code")),
+        *((name, "<u2") for name in ("frame_owner", "frame_generator", "pad_frames")),
     ]
 )
 SPAN_TYPES = 3
@@ -173,6 +231,8 @@ class RequestEnding(enum.IntEnum):
     COMPLETE = 1
     CLOSED = 2
     LOST = 3
+    THROWN = 4
+    """An exception left the callback."""
 
 
 class KernelWork(enum.IntEnum):
@@ -194,20 +254,30 @@ _ENDINGS = {
     RequestEnding.COMPLETE: Ending.COMPLETE,
     RequestEnding.CLOSED: Ending.CONNECTION_CLOSED,
     RequestEnding.LOST: Ending.PROTOCOL_LOST,
+    RequestEnding.THROWN: Ending.EXCEPTION,
 }
+
+
+# Members of enumerations as they are used for each piece of work: to look one up in its class takes as long as the rest.
+_BATCH, _WAIT = int(KernelWork.BATCH), int(KernelWork.WAIT)
+_GPU_BATCH, _GPU_WAIT, _GPU_COPY = WorkKind.BATCH, WorkKind.WAIT, WorkKind.COPY
+_ENDED = [_ENDINGS[ending] for ending in RequestEnding]
 
 
 def read_request(record: bytes) -> np.void:
     """Return a request as the kernel told it; of its head only as much is there as was kept."""
-    whole = np.zeros(1, REQUEST)
-    whole.view(np.uint8)[: len(record)] = np.frombuffer(record[: REQUEST.itemsize], np.uint8)
-    return whole[0]  # type: ignore[no-any-return]
+    whole = record[: REQUEST.itemsize].ljust(REQUEST.itemsize, b"\0")
+    return np.frombuffer(whole, REQUEST)[0]  # type: ignore[no-any-return]
 
 
 def heads_of(request: np.void) -> tuple[bytes, bytes]:
     """Return what was kept of the heads of a request and of its response."""
-    head, response = int(request["head_size"]), int(request["response_size"])
-    return request["head"].tobytes()[:head], request["response"].tobytes()[:response]
+    raw = request.tobytes()
+    head, response = _SIZES.unpack_from(raw)
+    return (
+        raw[HEAD_AT : HEAD_AT + min(head, REQUEST_HEAD)],
+        raw[_RESPONSE_AT : _RESPONSE_AT + min(response, RESPONSE_HEAD)],
+    )
 
 
 def seen(request: np.void, process: Process, wall_ns: Callable[[int], int], copy_functions: Mapping[int, bool]) -> Seen:
@@ -215,35 +285,31 @@ def seen(request: np.void, process: Process, wall_ns: Callable[[int], int], copy
 
     `copy_functions` says of numbers of functions which wait whether they copy.
     """
-    start_ns = wall_ns(int(request["began_ns"]))
-    end_ns = max(wall_ns(int(request["ended_ns"])), start_ns)
-    is_known = not request["flags"] & AMBIGUOUS
-
-    def time_of(field: str) -> int | None:
-        value = int(request[field])
-        return wall_ns(value) if value else None
-
-    own = _own_span(request, start_ns) if is_known else None
-
+    raw = request.tobytes()
+    found = _SEEN.unpack_from(raw)
+    tgid, exec_id, began, ended, first_byte, body_first, body_last, request_body, response_body = found[:9]
+    pieces, left_out, works, ending, flags, family, local_port, peer_port, local, peer = found[18:]
+    start_ns = wall_ns(began)
+    is_known = not flags & AMBIGUOUS
     return Seen(
-        (int(request["tgid"]), int(request["exec_id"])),
+        (tgid, exec_id),
         process.resource,
         start_ns,
-        end_ns,
-        _ENDINGS[RequestEnding(int(request["ending"]))],
-        time_of("first_byte_ns"),
-        time_of("body_first_ns"),
-        time_of("body_last_ns"),
-        int(request["pieces"]),
-        int(request["request_body"]),
-        int(request["response_body"]),
-        _endpoint(request, "peer"),
-        _endpoint(request, "local"),
-        bool(request["flags"] & ENCRYPTED),
-        totals=totals_of(request["owned"]) if is_known else NOT_KNOWN,
-        work=tuple(_works(request, wall_ns, copy_functions)) if is_known else (),
-        work_left_out=int(request["works_left_out"]),
-        own=own,
+        max(wall_ns(ended), start_ns),
+        _ENDED[ending],
+        wall_ns(first_byte) if first_byte else None,
+        wall_ns(body_first) if body_first else None,
+        wall_ns(body_last) if body_last else None,
+        pieces,
+        request_body,
+        response_body,
+        Endpoint(address, peer_port) if (address := _address(family, peer)) is not None else None,
+        _served_at(family, local, local_port),
+        bool(flags & ENCRYPTED),
+        totals=GpuTotals(*found[9:18]) if is_known else NOT_KNOWN,
+        work=tuple(_works(raw, works, wall_ns, copy_functions)) if is_known and works else (),
+        work_left_out=left_out,
+        own=_own_span(request, start_ns) if is_known and raw[_SAYS_AT] else None,
     )
 
 
@@ -285,34 +351,36 @@ def totals_of(totals: np.void) -> GpuTotals:
     )
 
 
-def _works(request: np.void, wall_ns: Callable[[int], int], copy_functions: Mapping[int, bool]) -> list[GpuWork]:
+def _works(raw: bytes, works: int, wall_ns: Callable[[int], int], copy_functions: Mapping[int, bool]) -> list[GpuWork]:
     found = []
     # What nothing is held of any more is decided, whoever held it.
-    is_held = any(request["held"].tobytes())
-    for work in request["work"][: int(request["works"])]:
-        if is_held and work["holder"]:
+    is_held = raw[_HELD_AT:_HELD_END] != _NOTHING_HELD
+    end_at = _WORK_AT + min(works, REQUEST_WORKS) * _WORK.size
+    for start, end, size, launches, holder, function, kind, direction, graphs, span in _WORK.iter_unpack(
+        raw[_WORK_AT:end_at]
+    ):
+        if (is_held and holder) or end < start:
             continue  # what it was for is not decided
-        start, end = int(work["began_ns"]), int(work["ended_ns"])
-        if end < start:
+        if kind == _BATCH:
+            what, totals = _GPU_BATCH, _launched(launches, graphs)
+        elif kind != _WAIT:
             continue
-        match int(work["kind"]):
-            case KernelWork.BATCH:
-                kind = WorkKind.BATCH
-                totals = GpuTotals(int(work["launches"]), int(work["graph_launches"]))
-            case KernelWork.WAIT:
-                is_copy = copy_functions.get(int(work["function"]), False)
-                kind = WorkKind.COPY if is_copy else WorkKind.WAIT
-                totals = _waited(work, end - start) if is_copy else GpuTotals(synchronize_ns=end - start)
-            case _:
-                continue
-        parent = SPAN_ID.pack(int(work["span"])) if work["span"] else b""
-        found.append(GpuWork(kind, wall_ns(start), max(wall_ns(end), wall_ns(start)), totals, parent))
+        elif copy_functions.get(function, False):
+            what, totals = _GPU_COPY, _waited(direction, size, end - start)
+        else:
+            what, totals = _GPU_WAIT, GpuTotals(synchronize_ns=end - start)
+        start_ns = wall_ns(start)
+        found.append(GpuWork(what, start_ns, max(wall_ns(end), start_ns), totals, SPAN_ID.pack(span) if span else b""))
     return found
 
 
-def _waited(work: np.void, waited_ns: int) -> GpuTotals:
-    size = int(work["bytes"])
-    match int(work["direction"]):
+@lru_cache(_MAX_ALIKE)
+def _launched(launches: int, graph_launches: int) -> GpuTotals:
+    return GpuTotals(launches, graph_launches)
+
+
+def _waited(direction: int, size: int, waited_ns: int) -> GpuTotals:
+    match direction:
         case CopyKind.HOST_TO_DEVICE:
             return GpuTotals(copies_h2d=1, bytes_h2d=size, synchronize_ns=waited_ns)
         case CopyKind.DEVICE_TO_HOST:
@@ -322,13 +390,18 @@ def _waited(work: np.void, waited_ns: int) -> GpuTotals:
     return GpuTotals(synchronize_ns=waited_ns)
 
 
-def _endpoint(request: np.void, side: str) -> Endpoint | None:
-    raw = bytes(request[side])
-    port = int(request[f"{side}_port"])
-    match int(request["address_family"]):
+@lru_cache(_MAX_ALIKE)
+def _address(family: int, raw: bytes) -> str | None:
+    match family:
         case _Family.INET:
-            return Endpoint(str(ipaddress.IPv4Address(raw[:4])), port)
+            return str(ipaddress.IPv4Address(raw[:4]))
         case _Family.INET6:
             address = ipaddress.IPv6Address(raw)
-            return Endpoint(str(address.ipv4_mapped or address), port)
+            return str(address.ipv4_mapped or address)
     return None
+
+
+@lru_cache(_MAX_ALIKE)
+def _served_at(family: int, raw: bytes, port: int) -> Endpoint | None:
+    address = _address(family, raw)
+    return None if address is None else Endpoint(address, port)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...signals.metrics import Resource
 from ...signals.spans import SAMPLED, SpanContext
@@ -20,7 +21,11 @@ class Ending(enum.Enum):
     BEGAN_BEFORE = "began_before"
     """It had begun before the agent saw its connection: when is not known, nor what it asked."""
     PROTOCOL_LOST = "protocol_lost"
-    """Bytes were not seen, or not understood, so that its end could not be found."""
+    """Bytes were not seen, or not understood, so that its end could not be found; of a callback: its end was not seen."""
+    EXCEPTION = "exception"
+    """An exception left the callback."""
+
+    __hash__ = object.__hash__  # there is one object of each: a third of what hashing its name takes
 
 
 class Attribution(enum.Enum):
@@ -29,6 +34,8 @@ class Attribution(enum.Enum):
     EXACT = "exact"
     SHARE = "share"
     """A share of a batch is part of it."""
+
+    __hash__ = object.__hash__  # as above
 
 
 class WorkKind(enum.Enum):
@@ -39,9 +46,10 @@ class WorkKind(enum.Enum):
     WAIT = "gpu wait"
     COPY = "gpu copy"
 
+    __hash__ = object.__hash__  # as above
 
-@dataclass(frozen=True, slots=True)
-class GpuTotals:
+
+class GpuTotals(Struct, frozen=True, gc=False):
     """What the GPU was asked to do. None is not known, which is not zero."""
 
     launches: int | None = None
@@ -59,8 +67,7 @@ class GpuTotals:
 NOT_KNOWN = GpuTotals()
 
 
-@dataclass(frozen=True, slots=True)
-class GpuWork:
+class GpuWork(Struct, frozen=True, gc=False):
     """One piece of the work, with totals of its own, which are part of the request's."""
 
     kind: WorkKind
@@ -76,8 +83,7 @@ class GpuWork:
             raise ValueError("work ends before it begins")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnSpan:
+class OwnSpan(Struct, frozen=True, gc=False):
     """The span that the program's own tracing had for a request: the first that was current while it worked for it."""
 
     trace_id: bytes
@@ -101,8 +107,7 @@ class OwnSpan:
         return bool(self.server_id) or self.is_entry
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, gc=False):
     """One end of a connection."""
 
     address: str
@@ -110,8 +115,7 @@ class Endpoint:
     port: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True, gc=False):
     """A response that was sent in pieces."""
 
     chunks: int
@@ -122,8 +126,7 @@ class Stream:
     """Server-sent events, as its content type says: what generates text streams so."""
 
 
-@dataclass(frozen=True, slots=True)
-class RpcCall:
+class RpcCall(Struct, frozen=True, gc=False):
     """What a remote procedure call has beyond its HTTP request."""
 
     method: str
@@ -133,8 +136,29 @@ class RpcCall:
     system: str = "grpc"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class CallbackKind(enum.Enum):
+    """What a callback is for; the value is that of `otel_gpu.callback.kind`."""
+
+    SUBSCRIPTION = "subscription"
+    TIMER = "timer"
+    SERVICE = "service"
+    CLIENT = "client"
+    """The response to what the program asked of a service."""
+    WAITABLE = "waitable"
+    """Anything else that an executor waits for: actions, events, messages within the process."""
+
+
+class Callback(Struct, frozen=True, gc=False):
+    """What a callback has that an executor ran, in place of what was asked over HTTP."""
+
+    kind: CallbackKind
+    name: str = ""
+    """Of the topic or the service; empty where it is not known."""
+    message_id: str = ""
+    """Of the message that it got: who sent it, and its number there; empty where that is not known."""
+
+
+class Request(Struct, frozen=True, gc=False):
     """One request, as the process that served it saw it."""
 
     resource: Resource
@@ -179,6 +203,8 @@ class Request:
     ending: Ending = Ending.COMPLETE
     own: OwnSpan | None = None
     """Of the program's own tracing; None where it has none, or none is known."""
+    callback: Callback | None = None
+    """It is one of an executor, and was asked by nobody over HTTP."""
 
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:

@@ -7,7 +7,7 @@ the path without ids, since the framework's route is not known; the path itself 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,8 +15,9 @@ from ...printable import escaped
 from ...signals.metrics import Attributes, AttributeValue, Resource, attributes
 from ...signals.spans import Span, SpanContext, SpanKind, SpanStatus
 from ...signals.telemetry import OTHER
+from .callbacks import attributes_of, span_attributes_of, span_kind_of, span_name_of
 from .conventions import OTHER_METHOD, error_of, method_of, model_attributes, rpc_method_of, rpc_status_of
-from .request import Attribution, Ending, Endpoint, GpuTotals, GpuWork, Request, RpcCall
+from .request import Attribution, Callback, Ending, Endpoint, GpuTotals, GpuWork, Request, RpcCall, WorkKind
 from .trace_context import child_of
 
 _Attributes = Mapping[str, AttributeValue | None]
@@ -26,6 +27,10 @@ _NO_ROUTE = frozenset({"", OTHER})
 _MAX_HOST = 270
 _MAX_COMMON = 1024
 """Kinds of requests that are remembered, since most come again."""
+# Looked up here once: in their classes, members of enumerations and their values take as long as the rest of a small span.
+_SERVER = SpanKind.SERVER
+_CHILDREN = {kind: kind.value for kind in WorkKind}
+_ATTRIBUTIONS = {attribution: ("otel_gpu.attribution", attribution.value) for attribution in Attribution}
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,64}\]|[A-Za-z0-9_.\-]{1,255})(?::([0-9]{1,5}))?\Z")
 
 
@@ -52,8 +57,17 @@ def spans_of(request: Request, limits: SpanLimits = SpanLimits()) -> list[Span]:
         first = _stand_in(request, context, left_out)
     else:
         context = request.context or _context(request)
-        first = _server(request, context, left_out)
+        if request.callback is not None:
+            first = _of_callback(request, request.callback, context, left_out)
+        else:
+            first = _server(request, context, left_out)
     return [first, *(_child(request, context, w) for w in work)]
+
+
+def span_for_work(request: Request, spans: Sequence[Span]) -> SpanContext:
+    """Return the span that stands for a request of which these were made: the program's own, where it has one."""
+    own = request.own
+    return own.context(request.parent) if own is not None and own.stands_for(request.parent) else spans[0].context
 
 
 def _context(request: Request) -> SpanContext:
@@ -121,9 +135,33 @@ def _server(request: Request, context: SpanContext, left_out: int) -> Span:
         request.end_ns,
         request.parent.span_id if request.parent else b"",
         request.parent is not None,
-        SpanKind.SERVER,
+        _SERVER,
         tuple(found),
         status=common.status,
+    )
+
+
+def _of_callback(request: Request, callback: Callback, context: SpanContext, left_out: int) -> Span:
+    error = error_of(request)
+    found = attributes(
+        {
+            **attributes_of(callback, callback.name),
+            **span_attributes_of(callback),
+            **dict(_totals(request.totals, request.attribution)),
+            "error.type": error,
+            "otel_gpu.cut": request.ending.value or None if error is None else None,
+            "otel_gpu.spans.left_out": left_out or None,
+        }
+    )
+    return Span(
+        request.resource,
+        span_name_of(request, callback),
+        context,
+        request.start_ns,
+        request.end_ns,
+        kind=span_kind_of(callback),
+        attributes=found,
+        status=SpanStatus.UNSET if error is None else SpanStatus.ERROR,
     )
 
 
@@ -133,7 +171,7 @@ def _child(request: Request, parent: SpanContext, work: GpuWork) -> Span:
         parent = SpanContext(own.trace_id, work.own_parent, flags=own.flags)
     return Span(
         request.resource,
-        work.kind.value,
+        _CHILDREN[work.kind],
         child_of(parent),
         work.start_ns,
         work.end_ns,
@@ -233,7 +271,9 @@ def _host(host: str) -> tuple[str, int | None]:
 
 
 def _totals(totals: GpuTotals, attribution: Attribution) -> list[tuple[str, AttributeValue]]:
-    return [*totals_of(totals), ("otel_gpu.attribution", attribution.value)]
+    found = totals_of(totals)
+    found.append(_ATTRIBUTIONS[attribution])
+    return found
 
 
 def totals_of(totals: GpuTotals) -> list[tuple[str, AttributeValue]]:

@@ -21,9 +21,10 @@ from ...signals.metrics import (
 from ...signals.spans import SpanContext
 from ...signals.telemetry import OTHER
 from . import metrics
+from .callbacks import attributes_of
 from .conventions import error_of, method_of, model_attributes, rpc_method_of, rpc_status_of
 from .gen_ai import operation_of
-from .request import Ending, GpuTotals, Request
+from .request import Callback, Ending, GpuTotals, Request
 
 MAX_SERIES = 10_000
 """Between two collections; what is beyond is added up without attributes."""
@@ -31,7 +32,7 @@ MAX_MODELS = 32
 """Of one process, since a client may ask for any."""
 
 _Shape = tuple[object, ...]
-_COMPLETE = (Ending.COMPLETE, Ending.CONNECTION_CLOSED)
+_COMPLETE = (Ending.COMPLETE, Ending.CONNECTION_CLOSED, Ending.EXCEPTION)
 
 
 class ServingMetrics:
@@ -51,9 +52,12 @@ class ServingMetrics:
         if request.ending not in _COMPLETE:
             self._cut[request.resource, request.ending] += 1
             return
+        if request.callback is not None:
+            self._add_callback(request, request.callback, _Adding(request.end_ns, span))
+            return
         shape = (
-            *(request.resource, request.method, request.route, request.status, request.rpc, request.ending.value),
-            *(request.version, request.scheme, request.attribution.value, request.model),
+            *(request.resource, request.method, request.route, request.status, request.rpc, request.ending),
+            *(request.version, request.scheme, request.attribution, request.model),
             operation_of(request.method, request.path) if request.rpc is None else "",
         )
         cells = self._shapes.get(shape)
@@ -67,6 +71,13 @@ class ServingMetrics:
         if cells.first_token is not None:
             self._tokens(cells, request, add)
         self._gpu(cells, request.totals, add)
+
+    def _add_callback(self, request: Request, callback: Callback, add: _Adding) -> None:
+        said = attributes_of(callback, request.route)
+        failed = {**said, "error.type": error_of(request)}
+        add(self._histogram(request, metrics.CALLBACK_DURATION, failed), request.duration_s)
+        if request.totals.launches is not None:
+            add(self._histogram(request, metrics.CALLBACK_LAUNCHES, said), request.totals.launches)
 
     def collect(self) -> list[Measurement]:
         """Return what was added since the last call."""

@@ -7,10 +7,11 @@ totals are split evenly between these; the parts add up to the whole.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from msgspec.structs import astuple
 
 from ...program_id import ProgramId
 from .request import GpuTotals
@@ -24,7 +25,7 @@ class Linked(enum.Enum):
     SUPERSET = "superset"
     """Those that it served are among them."""
     PARTIAL = "partial"
-    """One that it served may be missing: messages of several requests were alike."""
+    """One that it served may be missing: messages of several requests were alike, or a stranger was not answered yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Step:
     """Its last launch, or copy to the device."""
     ended_ns: int
     totals: GpuTotals
+    is_unclear: bool = False
+    """It may have served somebody else as well, of whom no request is known."""
 
 
 @dataclass(slots=True)
@@ -87,6 +90,10 @@ class Flights:
         )
         yield from (request for request, ended_ns in self._lost.items() if ended_ns is None)
 
+    def is_delivered(self, program: ProgramId) -> bool:
+        """Tell whether a request was delivered to a program that is not forgotten yet."""
+        return program in self._flights
+
     def engines_of(self, request: int) -> frozenset[ProgramId]:
         """Return the programs that a request was delivered to."""
         return frozenset(self._engines.get(request, ()))
@@ -101,7 +108,7 @@ class Flights:
         """Return the requests that a step may have served, in the order in which they came."""
         flights = self._flights.get(step.program, {})
         served = [request for request, flight in flights.items() if flight.may_be_in(step)]
-        if any(ended_ns is None or ended_ns >= step.began_ns for ended_ns in self._lost.values()):
+        if step.is_unclear or any(ended_ns is None or ended_ns >= step.began_ns for ended_ns in self._lost.values()):
             return served, Linked.PARTIAL
         if len(served) == 1:
             only = flights[served[0]]
@@ -120,13 +127,13 @@ class Flights:
 
 def split(totals: GpuTotals, parts: int) -> list[GpuTotals]:
     """Split totals evenly: each number's parts differ by one at most, and add up to it."""
-    columns = [_shares(value, parts) for value in dataclasses.astuple(totals)]
+    columns = [_shares(value, parts) for value in astuple(totals)]
     return [GpuTotals(*row) for row in zip(*columns, strict=True)]
 
 
 def added(a: GpuTotals, b: GpuTotals) -> GpuTotals:
     """Return the sum of two totals; what is not known of one is not known of both."""
-    pairs = zip(dataclasses.astuple(a), dataclasses.astuple(b), strict=True)
+    pairs = zip(astuple(a), astuple(b), strict=True)
     return GpuTotals(*(None if x is None or y is None else x + y for x, y in pairs))
 
 

@@ -9,8 +9,10 @@ also makes an object of the SDK for every request. That the two agree on what bo
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections.abc import Sequence
+from functools import cache
 
 from ...signals.spans import SAMPLED, SPAN_ID_BYTES, TRACE_ID_BYTES, SpanContext
 
@@ -48,7 +50,7 @@ def parent_of(traceparents: Sequence[str], tracestates: Sequence[str] = ()) -> S
 
 def state_of(tracestates: Sequence[str]) -> str:
     """Return the one value that several headers `tracestate` have together, cut by whole members, or "" if it is malformed."""
-    if sum(map(len, tracestates)) > _MAX_READ:
+    if not tracestates or sum(map(len, tracestates)) > _MAX_READ:
         return ""
     members: dict[str, str] = {}
     for text in ",".join(tracestates).split(","):
@@ -81,7 +83,15 @@ def child_of(parent: SpanContext | None) -> SpanContext:
     return SpanContext(parent.trace_id, _new_id(SPAN_ID_BYTES), parent.trace_state, parent.flags)
 
 
-def _new_id(size: int) -> bytes:
-    while not any(made := os.urandom(size)):
-        pass
+@cache
+def _ids() -> random.Random:
+    # The operating system's take longer than all else that a span is made of.
+    made = random.Random()  # noqa: S311 - ids have to be different, not secret
+    os.register_at_fork(after_in_child=made.seed)
     return made
+
+
+def _new_id(size: int) -> bytes:
+    while not (made := _ids().getrandbits(8 * size)):
+        pass
+    return made.to_bytes(size, "little")

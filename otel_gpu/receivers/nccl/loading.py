@@ -33,7 +33,7 @@ class NcclPrograms:
         features = probe()
         mode = usable_mode(link, features)
         pids = tuple(only)
-        # As of the cuda object: a copy of a program is loaded without its types, which bpf_loop wants.
+        # As of the cuda object: kernels that want copies have no bpf_loop.
         self.object = BpfObject("nccl" if features.bpf_loop and mode != "copies" else "nccl_before_5_17")
         self.linker = ObjectLinker(self.object, mode)
         try:

@@ -188,13 +188,13 @@ class NcclReceiver(LibraryReceiver):
         for loss, count in read_losses(self._object.map("losses")).items():
             name = loss.name.lower()
             event = name if name.startswith(_OWN_LOSSES) else f"nccl_{name}"
-            yield SelfReading(self_metrics.EVENTS_LOST, count, {"event": event})
+            yield SelfReading(self_metrics.EVENTS_LOST, count, {"otel_gpu.event": event})
         for event, count in {
             "nccl_rows_not_counted": self._rows_lost,
             "nccl_spans_dropped": self.spans_dropped,
             "nccl_arrivals_not_compared": self._arrivals.let_go,
         }.items():
-            yield SelfReading(self_metrics.EVENTS_LOST, count, {"event": event})
+            yield SelfReading(self_metrics.EVENTS_LOST, count, {"otel_gpu.event": event})
         used = [state.used for state in self._kernel.states().values()]
         for table in self._removals():
             name = table.name.lower()

@@ -80,9 +80,9 @@ def _heat_and_power(nvml: Nvml, device: Device) -> Iterator[Reading]:
 def _clocks(nvml: Nvml, device: Device) -> Iterator[Reading]:
     for clock, name in _CLOCKS.items():
         if (megahertz := nvml.ask(device, "nvmlDeviceGetClockInfo", clock)) is not None:
-            yield Reading(hardware.SPEED, megahertz * 1_000_000, {"hw.gpu.clock": name})
+            yield Reading(hardware.SPEED, megahertz * 1_000_000, {"gpu.nvml.clock": name})
         if (megahertz := nvml.ask(device, "nvmlDeviceGetMaxClockInfo", clock)) is not None:
-            yield Reading(hardware.SPEED_LIMIT, megahertz * 1_000_000, {"hw.gpu.clock": name})
+            yield Reading(hardware.SPEED_LIMIT, megahertz * 1_000_000, {"gpu.nvml.clock": name})
 
 
 def _throttling(nvml: Nvml, device: Device) -> Iterator[Reading]:
@@ -92,10 +92,10 @@ def _throttling(nvml: Nvml, device: Device) -> Iterator[Reading]:
     if (active := nvml.ask_first(device, names)) is not None:
         for bit, reason in enumerate(hardware.CLOCK_EVENTS):
             if supported >> bit & 1:
-                yield Reading(hardware.THROTTLED, active >> bit & 1, {"hw.gpu.throttle.reason": reason})
+                yield Reading(hardware.THROTTLED, active >> bit & 1, {"gpu.nvml.throttle.reason": reason})
     for policy, reason in _POLICIES.items():
         if (status := nvml.ask(device, "nvmlDeviceGetViolationStatus", policy)) is not None:
-            yield Reading(hardware.THROTTLE_TIME, status.violationTime, {"hw.gpu.throttle.reason": reason}, 1e-9)
+            yield Reading(hardware.THROTTLE_TIME, status.violationTime, {"gpu.nvml.throttle.reason": reason}, 1e-9)
 
 
 def _errors(nvml: Nvml, device: Device) -> Iterator[Reading]:
@@ -106,7 +106,7 @@ def _errors(nvml: Nvml, device: Device) -> Iterator[Reading]:
             count = nvml.ask(device, "nvmlDeviceGetMemoryErrorCounter", kind, 0, location)
             if count is not None:
                 has_locations = True
-                yield Reading(hardware.ERRORS, count, {**attrs, "hw.gpu.memory.location": where})
+                yield Reading(hardware.ERRORS, count, {**attrs, "gpu.nvml.memory.location": where})
         # Older GPUs know the total alone; where both are known it would count every error twice.
         if not has_locations and (count := nvml.ask(device, "nvmlDeviceGetTotalEccErrors", kind, 0)) is not None:
             yield Reading(hardware.ERRORS, count, attrs)
@@ -125,14 +125,14 @@ def _links(nvml: Nvml, device: Device) -> Iterator[Reading]:
         if answer.nvmlReturn != nvml.api.NVML_SUCCESS:
             nvml.refuse(device, answer.nvmlReturn, answer.fieldId)
         elif (value := _field_value(answer)) is not None:
-            attrs = {"hw.gpu.link": link, "network.io.direction": direction}
+            attrs = {"gpu.nvml.link": link, "network.io.direction": direction}
             yield Reading(hardware.IO, value * unit, attrs)
     for field_id, counter, direction in ((_PCIE_TX, 0, "transmit"), (_PCIE_RX, 1, "receive")):
         if not nvml.refuses(device, field_id):
             continue
         # Takes 20 ms, so it is asked only where the GPU has no byte counters.
         if (kilobytes := nvml.ask(device, "nvmlDeviceGetPcieThroughput", counter)) is not None:
-            attrs = {"hw.gpu.link": "pcie", "network.io.direction": direction}
+            attrs = {"gpu.nvml.link": "pcie", "network.io.direction": direction}
             yield Reading(hardware.IO_RATE, kilobytes * 1_000, attrs)
 
 

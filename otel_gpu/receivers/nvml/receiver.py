@@ -110,7 +110,7 @@ class NvmlReceiver:
         """Yield how many calls failed, those that a GPU does not support left out."""
         if self._nvml is not None:
             failed = sum(list(self._nvml.failed.values()))
-            yield SelfReading(self_metrics.EVENTS_LOST, failed, {"event": "nvml_calls_failed"})
+            yield SelfReading(self_metrics.EVENTS_LOST, failed, {"otel_gpu.event": "nvml_calls_failed"})
 
     def process_memory(self) -> dict[tuple[str, int], int]:
         """Return the bytes of GPU memory that the driver holds for each (UUID, pid)."""
@@ -176,7 +176,7 @@ class NvmlReceiver:
         known = {d.uuid: d for d in self._devices}
         for (uuid, xid), count in (self._xids.counts() if self._xids else {}).items():
             if (device := known.get(uuid)) is not None:
-                attrs: dict[str, AttributeValue] = {"hw.type": "gpu", "error.type": "xid", "hw.gpu.xid": xid}
+                attrs: dict[str, AttributeValue] = {"hw.type": "gpu", "error.type": "xid", "gpu.nvml.xid": xid}
                 key = (self._resource, hardware.ERRORS, attributes({**device.attributes, **attrs}))
                 # Events are counted from the agent's start, so the first reading is all of them.
                 self._sums.before.setdefault(key, 0)

@@ -7,4 +7,4 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NvmlSettings:
-    """`receivers.nvml`."""
+    """What NVML says of the GPUs, where it is there."""

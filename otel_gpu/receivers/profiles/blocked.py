@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ... import abi
 from ...bpf.iterators import ask_threads
@@ -17,6 +17,7 @@ _SHARED = (
     "programs",
     "used_by_all",
     "events",
+    "losses",
     "unwind_rows",
     "unwind_mappings",
     "unwind_processes",
@@ -27,13 +28,13 @@ _ZERO = bytes(4)
 class BlockedThreads:
     """Asks the kernel for the stacks of threads that wait. What was told once goes on counting from there."""
 
-    def __init__(self, profile: BpfObject) -> None:
-        """Load the programs beside those of profiles; LoadError where the kernel has no such (below 6.1)."""
+    def __init__(self, profile: BpfObject, needed: Collection[str]) -> None:
+        """Load the needed programs beside those of profiles; LoadError where the kernel has no such (below 6.1)."""
         self._object = BpfObject("blocked")
         try:
             for name in _SHARED:
                 self._object.share_map(name, profile.map(name))
-            self._object.load(attach_type=lambda _name: None)
+            self._object.load(attach_type=lambda _name: None, needed=needed)
         except BaseException:
             self._object.close()
             raise
@@ -55,6 +56,10 @@ class BlockedThreads:
         """Yield a record for each thread of a process that is in a call which waits for a device now."""
         yield from self._ask("blocked_wait", pid, 0)
 
+    def threads(self, pid: int) -> Iterator[bytes]:
+        """Yield a record for each thread of a process, with what it does now."""
+        yield from self._ask("thread_stack", pid, 0)
+
     def _ask(self, program: str, pid: int, shortest_ns: int) -> Iterator[bytes]:
         self._asked.put(_ZERO, abi.ASKED.pack(pid, 0, shortest_ns))
         try:
@@ -70,10 +75,14 @@ class BlockedThreads:
             at = end
 
 
+WAITS = ("blocked_off_cpu", "blocked_wait")
+STACKS = ("thread_stack",)
+
+
 def blocked_threads(profile: BpfObject) -> BlockedThreads | None:
     """Return what asks for blocked threads; None, and a line that says so, where the kernel cannot."""
     try:
-        return BlockedThreads(profile)
+        return BlockedThreads(profile, WAITS)
     except LoadError as e:
         _log.warning("waits that do not end while being recorded are not shown: %s", e)
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...components import Context, ReceiverFactory
-from .settings import ProfileSettings, counted, types_of
+from .settings import ProfileSettings, RecordingSettings, counted, types_of
 
 if TYPE_CHECKING:
     from .receiver import ProfileReceiver
@@ -23,6 +23,8 @@ def _create(context: Context, settings: ProfileSettings) -> ProfileReceiver:
         tables=counting.tables,
         kernel_name=counting.kernel_name,
         take_busy=counting.take_busy,
+        request_tables=counting.request_tables.maps if "inference" in context.types else {},
+        request_spans=context.request_spans,
         only=context.pids,
         rules=counting.rules,
         link=counting.link,
@@ -30,6 +32,7 @@ def _create(context: Context, settings: ProfileSettings) -> ProfileReceiver:
         stacks_per_second=settings.stacks_per_second,
         table_rows=settings.table_rows,
         table_share=context.table_share,
+        shows_threads=isinstance(settings, RecordingSettings) and settings.threads,
     )
     counting.before_forgetting(receiver.finish)
     return receiver

@@ -15,6 +15,7 @@ from ...bpf.cpu_events import CpuSampler
 from ...bpf.features import probe
 from ...bpf.link_mode import LinkMode
 from ...bpf.linker import ObjectLinker
+from ...bpf.maps import BpfMap
 from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
 from ...bpf.tail_calls import TailCalls
@@ -23,12 +24,14 @@ from ...components import LibraryReceiver
 from ...counting.device_time import DeviceTime
 from ...counting.owners import Removal, by_key, by_value, programs_of
 from ...counting.programs import SharedTables
-from ...counting.shared import StackTables
+from ...counting.request_spans import RequestSpans
+from ...counting.shared import REQUEST_TABLES, StackTables
 from ...cpython.process import PythonProcess
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
 from ...errors import UnsupportedKernelError
 from ...probes.profile import (
+    CPU_OF_REQUESTS_PROGRAM,
     CPU_PROGRAM,
     END_PROGRAMS,
     OFF_CPU_PROGRAMS,
@@ -49,7 +52,7 @@ from ...unwind.cache import TableCache
 from ...unwind.loader import UnwindLoader
 from ..losses import loss_readings, read_losses
 from .backward import BackwardCallers
-from .blocked import blocked_threads
+from .blocked import STACKS, BlockedThreads, blocked_threads
 from .gpu_time import GpuTime
 from .held_memory import HeldMemory
 from .remainders import Remainders
@@ -69,8 +72,8 @@ _NEW_S = 5.0
 _SHORTEST_STAY_NS = 1_000_000
 """Off the CPU; shorter ones are not counted."""
 
-_NOT_UPROBES = {CPU_PROGRAM, RELEASE_PROGRAM, *OFF_CPU_PROGRAMS, *END_PROGRAMS}
-_SHARED = ("capturing", "busy", "threads", "programs", "used_by_all", "events")
+_NOT_UPROBES = {CPU_PROGRAM, CPU_OF_REQUESTS_PROGRAM, RELEASE_PROGRAM, *OFF_CPU_PROGRAMS, *END_PROGRAMS}
+_SHARED = ("capturing", "busy", "threads", "programs", "used_by_all", "events", "targets")
 
 _OWNER_AT = 8
 """Where struct sampled_thread and struct tensor_group of ebpf/abi/ say whose they are."""
@@ -108,6 +111,8 @@ class ProfileReceiver(LibraryReceiver):
         tables: StackTables,
         kernel_name: KernelName,
         take_busy: Callable[[], Mapping[Process, Mapping[int, DeviceTime]]] = dict,
+        request_tables: Mapping[str, BpfMap] = {},
+        request_spans: RequestSpans | None = None,
         only: Iterable[int] = (),
         rules: SiteRules | None = None,
         link: LinkMode = "auto",
@@ -116,6 +121,7 @@ class ProfileReceiver(LibraryReceiver):
         table_rows: int = 1 << 23,
         table_share: float = 1.0,
         cache: TableCache | None = None,
+        shows_threads: bool = False,
     ) -> None:
         """Load the programs; UnsupportedKernelError below kernel 5.17 and on other machines than x86-64."""
         if not probe().bpf_loop:
@@ -130,9 +136,12 @@ class ProfileReceiver(LibraryReceiver):
         self._processes = processes
         self._types = {t.name for t in types}
         self._splits_time = shows_gpu_time(types)
+        self._request_tables = request_tables
+        """Of who follows requests; empty where nobody does."""
         self._object = BpfObject("profile")
         self.linker = ObjectLinker(self._object, link)
         try:
+            self.linker.need_loops("stacks")
             self._object.configure_map("unwind_rows", max_entries=table_rows)
             self._load(tables, types, tuple(only), stacks_per_second, table_share)
         except BaseException:
@@ -154,7 +163,7 @@ class ProfileReceiver(LibraryReceiver):
         self._observed: dict[ProgramId, _Observed] = {}
         self._walkable: dict[int, Process] = {}
         """By pid: the program whose mappings the loader knows."""
-        self._sums = ProfileSums(types, kernel_name)
+        self._sums = ProfileSums(types, kernel_name, request_spans or RequestSpans())
         self._gpu_time = GpuTime(kernel_name)
         self._take_busy = take_busy
         self._tensors = None
@@ -166,6 +175,7 @@ class ProfileReceiver(LibraryReceiver):
         self.truncated: dict[int, int] = {}
         """Stacks that end early, by the number of the reason."""
         self._new_until = 0.0
+        self._began_ns = 0
         self._names_of_ended_s = _NAMES_S
         self._ring = RingReader(
             self._object.map("samples"),
@@ -186,7 +196,11 @@ class ProfileReceiver(LibraryReceiver):
         self._waits = GPU_WAIT.name in self._types
         rests = self._waits or OFF_CPU.name in self._types
         self._blocked = blocked_threads(self._object) if rests else None
-        self._cpu = CpuSampler(programs[CPU_PROGRAM], cpu_hz) if CPU.name in self._types else None
+        self._threads = BlockedThreads(self._object, STACKS) if shows_threads else None
+        self.on_thread: Callable[[StackSample, Stack], None] | None = None
+        """Is told what threads do that were asked for, or ran on a CPU."""
+        cpu = CPU_OF_REQUESTS_PROGRAM if request_tables else CPU_PROGRAM
+        self._cpu = CpuSampler(programs[cpu], cpu_hz) if CPU.name in self._types else None
         self._off_cpu = (
             TracepointLinks([programs[name] for name in OFF_CPU_PROGRAMS]) if OFF_CPU.name in self._types else None
         )
@@ -206,18 +220,25 @@ class ProfileReceiver(LibraryReceiver):
                 "stacks_per_second": stacks_per_second,
                 "off_cpu_min_ns": _SHORTEST_STAY_NS,
                 "looks_for_captures": 1,
+                "follows_requests": int(bool(self._request_tables)),
             }
         )
+        for name in REQUEST_TABLES:
+            if not self._object.has_map(name):
+                continue
+            if self._request_tables:
+                self._object.share_map(name, self._request_tables[name])
+            else:
+                self._object.configure_map(name, max_entries=1)
+        if self._request_tables:
+            self._object.share_map("obi_map", self._request_tables["obi_map"])
         for name in _SHARED:
             self._object.share_map(name, getattr(tables, name))
         self._object.load(
             attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
-            needed=programs_for(types),
+            needed=programs_for(types, follows_requests=bool(self._request_tables)),
             share=table_share,
         )
-        targets = self._object.map("targets")
-        for pid in only:
-            targets.put(pid.to_bytes(4, "little"), b"\1")
 
     def _removals(self) -> dict[Table, Removal]:
         """Return how the entries of programs that have ended are taken out of the tables."""
@@ -234,6 +255,8 @@ class ProfileReceiver(LibraryReceiver):
         self._ends.close()
         if self._blocked is not None:
             self._blocked.close()
+        if self._threads is not None:
+            self._threads.close()
         self._ring.close()
         self._queue.close()
         self.loader.close()
@@ -309,6 +332,9 @@ class ProfileReceiver(LibraryReceiver):
             self._remainders.begin()
             self._sums.clear()
             self._gpu_time.clear()
+            self._began_ns = time.monotonic_ns()
+            for observed in self._observed.values():
+                observed.held.begin()
             self.complete = 0
             self.truncated.clear()
 
@@ -329,8 +355,7 @@ class ProfileReceiver(LibraryReceiver):
             if last:
                 self._add_remainders()
             for observed in self._observed.values():
-                if not observed.process.ended:
-                    self._sums.add_held(observed.process, observed.held)
+                self._sums.add_held(observed.process, observed.held, self._began_ns)
             for program, stack, size_bytes in self._tensors.alive() if self._tensors is not None else ():
                 owner = self._observed.get(program)
                 if owner is not None and not owner.process.ended:
@@ -338,7 +363,7 @@ class ProfileReceiver(LibraryReceiver):
             for process, times in self._take_busy().items():
                 with self._component:
                     self._sums.add_time(process, self._gpu_time.split(process, times))
-            return self._sums.take()
+            return self._sums.take(last=last)
 
     def wait_for_names(self, names_s: float) -> None:
         """Have names that are still looked up waited for, for so long, where a process has ended."""
@@ -357,6 +382,7 @@ class ProfileReceiver(LibraryReceiver):
             for program, observed in [(p, o) for p, o in self._observed.items() if o.process in ended]:
                 del self._observed[program]
                 with self._component:
+                    self._sums.add_held(observed.process, observed.held, self._began_ns)
                     self._sums.name_launches(observed.process)
                     self._gpu_time.name(observed.process)
                     self._queue.forget(program)
@@ -386,7 +412,11 @@ class ProfileReceiver(LibraryReceiver):
         """Yield what was lost, and how many stacks were taken."""
         yield from loss_readings(self.losses(), "profile_")
         for cut, count in self.stacks().items():
-            state = {"state": "complete"} if cut is None else {"state": "truncated", "reason": cut}
+            state = (
+                {"otel_gpu.state": "complete"}
+                if cut is None
+                else {"otel_gpu.state": "truncated", "otel_gpu.reason": cut}
+            )
             yield SelfReading(self_metrics.STACKS, count, state)
 
     def losses(self) -> dict[Loss, int]:
@@ -432,7 +462,19 @@ class ProfileReceiver(LibraryReceiver):
         with self._lock:
             self._remainders.lost(sample)
 
+    def ask_threads(self, pid: int, names_s: float) -> None:
+        """Tell `on_thread` what the threads of a process do now, and what ran on CPUs since; names are waited for, for so long."""
+        if self._threads is not None:
+            for record in self._threads.threads(pid):
+                self._take(record)
+        self._ring.drain()
+        self._queue.settle(names_s)
+
     def _take_in(self, observed: _Observed, sample: StackSample, stack: Stack) -> None:
+        if self.on_thread is not None and sample.kind in (SampleType.THREAD, SampleType.CPU):
+            self.on_thread(sample, stack)
+        if sample.kind == SampleType.THREAD:
+            return
         match sample.kind:
             case SampleType.FREE:
                 observed.held.freed(sample.subject, sample.when_ns)

@@ -15,7 +15,7 @@ ProfileName = Literal["launch", "wait", "alloc", "inuse", "copy", "gputime", "te
 
 @dataclass(frozen=True, slots=True)
 class ProfileSettings:
-    """`receivers.profile`."""
+    """Stacks of what programs do; not there unless it is named."""
 
     types: tuple[ProfileName, ...] = ("launch", "wait", "copy", "alloc", "inuse", "cpu")
     """What is profiled; as `otel-gpu record --type` calls it."""
@@ -33,6 +33,8 @@ class RecordingSettings(ProfileSettings):
     """Of one recording, which takes just these types."""
 
     only: tuple[ProfileType, ...] = ()
+    threads: bool = False
+    """What threads do can be asked for."""
 
 
 def types_of(settings: ProfileSettings) -> tuple[ProfileType, ...]:

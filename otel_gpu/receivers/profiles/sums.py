@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ... import abi
 from ...abi import SampleType
+from ...counting.request_spans import RequestSpans, WorkOwner
 from ...demangle.names import demangle
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
@@ -19,6 +20,9 @@ from ...signals.profiles import (
     GPU_COPY,
     GPU_INUSE_SPACE,
     GPU_LAUNCHES,
+    GPU_LEAKED_SPACE,
+    GPU_MEMORY_VIEWS,
+    GPU_PEAK_SPACE,
     GPU_TIME_AT_LEAST,
     GPU_TIME_AT_MOST,
     GPU_TIME_LOWER,
@@ -32,6 +36,7 @@ from ...signals.profiles import (
     Profile,
     ProfileBuilder,
     ProfileType,
+    SpanLink,
     Stack,
     marker,
 )
@@ -64,6 +69,14 @@ class SiteTime(NamedTuple):
     at_most_ns: int
 
 
+_VIEWS = tuple(view.name for view in GPU_MEMORY_VIEWS)
+_MOST_UNDECIDED = 65_536
+"""Stacks whose owner is not decided yet; those beyond have none."""
+_NO_SPAN = bytes(8)
+
+Owner = SpanLink | WorkOwner
+"""The span that owns a piece of work, or who knows it later."""
+
 KernelName = Callable[[Process, int], str]
 
 
@@ -78,6 +91,12 @@ class StackSample(NamedTuple):
     value: int
     calls: int
     subject: int
+    latest: int
+    """What of the value is the call's whose stack it is; the rest is of calls before it, which may have had other owners."""
+    request: int
+    holder: int
+    trace_id: bytes
+    span_id: bytes
     function: int
     stop: int
     frames: int
@@ -91,6 +110,13 @@ class StackSample(NamedTuple):
     def program(self) -> ProgramId:
         return ProgramId(self.tgid, self.exec_id)
 
+    @property
+    def owner(self) -> Owner | None:
+        """Return whose the latest call is: the program's own span goes before the request's."""
+        if self.span_id != _NO_SPAN:
+            return SpanLink(self.trace_id, self.span_id)
+        return WorkOwner(self.request, self.holder) if self.request else None
+
 
 def sample_size(address: int) -> int:
     """Return how many bytes of the record at an address say something."""
@@ -101,52 +127,66 @@ def sample_size(address: int) -> int:
 class ProfileSums:
     """Profiles in the making. Owned by one thread."""
 
-    def __init__(self, types: Sequence[ProfileType], kernel_name: KernelName) -> None:
+    def __init__(
+        self, types: Sequence[ProfileType], kernel_name: KernelName, request_spans: RequestSpans | None = None
+    ) -> None:
         self._types = {t.name: t for t in types}
         self._kernel_name = kernel_name
+        self._request_spans = request_spans or RequestSpans()
         self._builders: dict[tuple[Process, str], ProfileBuilder] = {}
-        self._launches: dict[tuple[Process, int, Stack], int] = {}
+        self._launches: dict[tuple[Process, int, Stack, Owner | None], int] = {}
         """By the kernel's handle: its name may come after its first launches."""
+        self._undecided: dict[tuple[Process, ProfileType, Stack, WorkOwner], int] = {}
+        """Of requests whose spans are asked for when the profile is taken."""
         self._begin()
 
     def clear(self) -> None:
         """Begin anew."""
         self._builders.clear()
         self._launches.clear()
+        self._undecided.clear()
         self._begin()
 
     def add(self, process: Process, held: HeldMemory, sample: StackSample, stack: Stack) -> None:
         """Add what one stack stands for."""
         match sample.kind:
             case SampleType.LAUNCH if FUNCTIONS[sample.function] == GRAPH_LAUNCH:
-                self._put(process, GPU_LAUNCHES, (GRAPH, *stack), sample.value)
+                self._add(process, GPU_LAUNCHES, (GRAPH, *stack), sample)
             case SampleType.LAUNCH:
-                key = (process, sample.subject, stack)
-                self._launches[key] = self._launches.get(key, 0) + sample.value
+                for value, owner in _parts(sample):
+                    key = (process, sample.subject, stack, owner)
+                    self._launches[key] = self._launches.get(key, 0) + value
             case SampleType.WAIT:
-                self._put(process, GPU_WAIT, below(sample, stack), sample.value)
+                self._add(process, GPU_WAIT, below(sample, stack), sample)
             case SampleType.COPY:
-                self._put(process, GPU_COPY, below(sample, stack), sample.value)
+                self._add(process, GPU_COPY, below(sample, stack), sample)
             case SampleType.ALLOC:
                 stack = below(sample, stack)
-                self._put(process, GPU_ALLOC_SPACE, stack, sample.value)
-                if GPU_INUSE_SPACE.name in self._types:
+                self._add(process, GPU_ALLOC_SPACE, stack, sample)
+                if not self._types.keys().isdisjoint(_VIEWS):
                     held.allocated(sample.subject, HeldAllocation(stack, sample.value, sample.when_ns))
             case SampleType.TENSOR:
-                self._put(process, TENSOR_ALLOC_SPACE, stack, sample.value)
+                self._add(process, TENSOR_ALLOC_SPACE, stack, sample)
             case SampleType.CPU:
-                self._put(process, CPU, (_KERNEL, *stack) if sample.subject else stack, sample.value)
+                self._add(process, CPU, (_KERNEL, *stack) if sample.subject else stack, sample)
             case SampleType.OFF_CPU:
-                self._put(process, OFF_CPU, stack, sample.value)
+                self._add(process, OFF_CPU, stack, sample)
 
     def add_remainder(self, process: Process, kind: int, value: int) -> None:
         """Add what no stack of one type stands for."""
         self._put(process, _SAMPLED[kind], (NOT_SAMPLED,), value)
 
-    def add_held(self, process: Process, held: Iterable[HeldAllocation]) -> None:
-        """Add the memory that a process holds now."""
-        for allocation in held:
-            self._put(process, GPU_INUSE_SPACE, allocation.stack, allocation.size_bytes)
+    def add_held(self, process: Process, held: HeldMemory, since_ns: int) -> None:
+        """Add the memory that a process holds now, or did at its end; has held at most, and allocated since then and not freed."""
+        if not process.ended:
+            self._put_all(process, GPU_INUSE_SPACE, held)
+        self._put_all(process, GPU_PEAK_SPACE, held.at_peak())
+        self._put_all(process, GPU_LEAKED_SPACE, (one for one in held if one.since_ns >= since_ns))
+
+    def _put_all(self, process: Process, kind: ProfileType, allocations: Iterable[HeldAllocation]) -> None:
+        if kind.name in self._types:
+            for allocation in allocations:
+                self._put(process, kind, allocation.stack, allocation.size_bytes)
 
     def add_tensors(self, process: Process, stack: Stack, size_bytes: int) -> None:
         """Add tensors that live now."""
@@ -163,13 +203,17 @@ class ProfileSums:
     def name_launches(self, process: Process | None = None) -> None:
         """Put names in place of kernels' handles, of one process or of all."""
         for key in [k for k in self._launches if process is None or k[0] is process]:
-            owner, handle, stack = key
-            leaf = Frame(FrameKind.CUDA, demangle(self._kernel_name(owner, handle)))
-            self._put(owner, GPU_LAUNCHES, (leaf, *stack), self._launches.pop(key))
+            launching, handle, stack, owner = key
+            leaf = Frame(FrameKind.CUDA, demangle(self._kernel_name(launching, handle)))
+            self._put(launching, GPU_LAUNCHES, (leaf, *stack), self._launches.pop(key), owner)
 
-    def take(self) -> list[Profile]:
-        """Return the profiles, one a process and type, and begin the next."""
+    def take(self, *, last: bool = False) -> list[Profile]:
+        """Return the profiles, one a process and type, and begin the next.
+
+        What is of a request that goes on, and not decided yet, is in the next; with `last` it is nobody's.
+        """
         self.name_launches()
+        self._link(last=last)
         # How long it took is not the clock's to say, which may be set meanwhile.
         end_ns = self._started_ns + time.monotonic_ns() - self._began_ns
         builders, self._builders = self._builders, {}
@@ -179,14 +223,42 @@ class ProfileSums:
     def _begin(self) -> None:
         self._started_ns, self._began_ns = time.time_ns(), time.monotonic_ns()
 
-    def _put(self, process: Process, kind: ProfileType, stack: Stack, value: int) -> None:
+    def _link(self, *, last: bool) -> None:
+        """Put spans in place of requests, where they are decided."""
+        undecided, self._undecided = self._undecided, {}
+        found = self._request_spans.find({owner for *_, owner in undecided})
+        for (process, kind, stack, owner), value in undecided.items():
+            if owner in found or last:
+                self._put(process, kind, stack, value, found.get(owner))
+            else:
+                self._put(process, kind, stack, value, owner)
+
+    def _add(self, process: Process, kind: ProfileType, stack: Stack, sample: StackSample) -> None:
+        for value, owner in _parts(sample):
+            self._put(process, kind, stack, value, owner)
+
+    def _put(self, process: Process, kind: ProfileType, stack: Stack, value: int, owner: Owner | None = None) -> None:
         wanted = self._types.get(kind.name)
         if wanted is None or not value:
             return
+        if isinstance(owner, WorkOwner):
+            at = (process, kind, stack, owner)
+            if at in self._undecided or len(self._undecided) < _MOST_UNDECIDED:
+                self._undecided[at] = self._undecided.get(at, 0) + value
+                return
+            owner = None
         key = (process, kind.name)
         if key not in self._builders:
             self._builders[key] = ProfileBuilder(wanted, process.resource, self._started_ns)
-        self._builders[key].add(stack, value)
+        self._builders[key].add(stack, value, link=owner)
+
+
+def _parts(sample: StackSample) -> list[tuple[int, Owner | None]]:
+    """Return what is known to be its owner's, and what stands for calls that may have had others."""
+    owner = sample.owner if sample.latest else None
+    if owner is None or sample.latest >= sample.value:
+        return [(sample.value, owner)]
+    return [(sample.latest, owner), (sample.value - sample.latest, None)]
 
 
 def below(sample: StackSample, stack: Stack) -> Stack:

@@ -36,7 +36,8 @@ IO = MetricSpec(
     "rdma.io",
     "By",
     _COUNTER,
-    "Bytes of work requests as they are posted; of messages that are received, of those completions that were looked at.",
+    "Bytes of work requests as they are posted; of messages that are received, of those completions that were looked at (by "
+    "`ibv_cq_ex`: and whose length the program read).",
     (*_WORK, "network.io.direction"),
 )
 MESSAGES = MetricSpec(
@@ -82,7 +83,7 @@ MR_DURATION = MetricSpec(
 MR_ERRORS = MetricSpec("rdma.mr.registration.errors", "{registration}", _COUNTER, "Registrations that failed.")
 COVERAGE = MetricSpec(
     "rdma.probe.coverage",
-    "1",
+    "{process}",
     _GAUGE,
     "How much is seen of a process's RDMA: its attribute says it.",
     ("rdma.probe.coverage",),
@@ -98,7 +99,9 @@ UNMATCHED = MetricSpec(
     "rdma.probe.unmatched",
     "{completion}",
     _COUNTER,
-    "Completions that were looked at and whose latency is not known.",
+    "Completions that were looked at and whose latency is not known: what they are of may have been posted before (`before`), "
+    "several requests have its number (`ambiguous`), more are under way than are remembered (`deep`), or the program asked by "
+    "`ibv_cq_ex` and did not read which queue pair it is of, or what it was (`unread`).",
     ("otel_gpu.reason",),
 )
 PORT_IO = MetricSpec("rdma.port.io", "By", _COUNTER, "Bytes through a port.", (*_PORT, "network.io.direction"))
@@ -145,8 +148,8 @@ PORT_CONGESTION = MetricSpec(
 PORT_ERRORS = MetricSpec(
     "rdma.port.errors", "{error}", _COUNTER, "What went wrong, by the name of the counter.", (*_PORT, "error.type")
 )
-PORT_STATE = MetricSpec("rdma.port.state", "1", _GAUGE, "1 while the port is active.", (*_PORT, "rdma.link_layer"))
-PORT_SPEED = MetricSpec("rdma.port.speed", "bit/s", _GAUGE, "The link's nominal rate.", _PORT)
+PORT_STATE = MetricSpec("rdma.port.state", "{port}", _GAUGE, "1 while the port is active.", (*_PORT, "rdma.link_layer"))
+PORT_SPEED = MetricSpec("rdma.port.speed", "By/s", _GAUGE, "The link's nominal rate.", _PORT)
 
 SPECS = (
     OPERATION_DURATION,
@@ -215,10 +218,10 @@ ATTRIBUTES = (
     AttributeSpec("rdma.port", "The port's number on its device."),
     AttributeSpec(
         "rdma.probe.coverage",
-        "`full`: every completion is looked at; `sampled`: in windows; `control-only`: no work is seen, though there are "
-        "connected queue pairs and a way by which they work past libibverbs, or no provider's function is known; "
-        "`idle`: nothing was posted yet.",
-        ("full", "sampled", "control-only", "idle"),
+        "`full`: every completion is looked at; `sampled`: in windows; `control-only`: no work is seen, though the process "
+        "asked for what one needs to work past libibverbs, or has connected queue pairs and no provider's function is known; "
+        "`unknown`: no work is seen of connected queue pairs that are older than the agent; `idle`: nothing was posted yet.",
+        ("full", "sampled", "control-only", "unknown", "idle"),
     ),
     AttributeSpec(
         "rdma.qp.state", "As in the standard.", ("reset", "init", "rtr", "rts", "sqd", "sqe", "err", "unknown")

@@ -41,8 +41,10 @@ from .verbs_work import (
     EXTENDED,
     LOOKING,
     POLL,
+    POLLING,
     POST_RECV,
     POST_SEND,
+    QUEUE,
     Claim,
     VerbsAnswer,
     VerbsImage,
@@ -168,7 +170,8 @@ class VerbsProcesses:
             process.polls.must_close = True
             self._worker.wake()
             return
-        claims: Iterable[Claim] = (Claim(p, c, functions[n]) for n, (p, c) in EXTENDED.items())
+        places = QUEUE if kind == EventKind.QUEUE else EXTENDED
+        claims: Iterable[Claim] = (Claim(p, c, functions[n]) for n, (p, c) in places.items())
         if kind == EventKind.OPENED:
             claims = (Claim(p, 0, functions[n]) for n, p in enumerate((POLL, POST_SEND, POST_RECV)))
         new = [claim for claim in claims if claim.address and claim not in process.claims]
@@ -344,7 +347,7 @@ class VerbsProcesses:
             place = file.device, file.inode, site.offset, site.program
             if site.image not in kept or place in process.placed:
                 continue
-            if site.program == POLL:
+            if site.program in POLLING:
                 if place not in process.polls.sites:
                     process.polls.sites[place] = self._keep(process, file, kept[site.image]), site
                     polls = True
@@ -393,14 +396,16 @@ class VerbsProcesses:
         polls = process.polls
         polls.number += 1
         polls.began_at = time.monotonic()
-        by_file: dict[int, list[Placement]] = {}
+        groups: dict[tuple[bool, str, int], list[Placement]] = {}
         for descriptor, site in polls.sites.values():
-            by_file.setdefault(descriptor, []).append(Placement(site.offset, 0))
-        for at_return in (True, False):
-            for descriptor, placements in by_file.items():
-                program = "poll_cq_done" if at_return else POLL
-                path = f"/proc/self/fd/{descriptor}"
-                self._link(process, polls.links, program, path, placements, at_return=at_return)
+            placement = Placement(site.offset, site.cookie)
+            if site.return_program is not None:
+                groups.setdefault((True, site.return_program, descriptor), []).append(placement)
+            groups.setdefault((False, site.program, descriptor), []).append(placement)
+        # Returns before entries, as elsewhere.
+        for (at_return, program, descriptor), placements in sorted(groups.items(), key=lambda item: not item[0][0]):
+            path = f"/proc/self/fd/{descriptor}"
+            self._link(process, polls.links, program, path, placements, at_return=at_return)
         polls.opened_at = time.monotonic()
         polls.due_at = math.inf
         if polls.number == 1:

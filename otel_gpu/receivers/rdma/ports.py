@@ -168,23 +168,17 @@ class PortReader:
         self._host = host
         self._root = root
         self._ports: dict[tuple[str, int], _Port] = {}
-        self._sent: Counter[tuple[str, int]] = Counter()
 
     def collect(self) -> list[Measurement]:
         """Return what the ports counted since the last call; of a port that is new, from now on."""
         found: list[Measurement] = []
         seen = set()
-        self._sent.clear()
         for device, port, path in self._all():
             seen.add((device, port))
             found += self._read(device, port, path)
         for gone in self._ports.keys() - seen:
             del self._ports[gone]
         return found
-
-    def packets_sent(self, device: str, port: int) -> int:
-        """Return how many packets a port sent in the interval that was read last."""
-        return self._sent[device, port]
 
     def gid(self, device: str, port: int, index: int) -> str:
         """Return an entry of a port's table of GIDs, as sysfs writes it; empty where there is none."""
@@ -220,12 +214,13 @@ class PortReader:
             return
         grown = {name: _since(value, before.values[name]) for name, value in now.items() if name in before.values}
         totals: Counter[str] = Counter()
+        sent = 0
         for (metric, attrs), value in self._meant(grown).items():
             totals[metric.name] += value
             if metric is m.PORT_PACKETS and dict(attrs) == _TRANSMIT:
-                self._sent[device, port] = value
+                sent = value
             yield Measurement(self._host, metric, attributes({**here, **dict(attrs)}), value)
-        if sent := self._sent[device, port]:
+        if sent:
             nacks, again = (sum(totals[name] for name in names) for names in (_NACKS, _RETRANSMITTED))
             if any(name in totals for name in _NACKS):
                 yield Measurement(self._host, m.PORT_NACK_RATIO, attributes(here), nacks / sent)
@@ -289,8 +284,8 @@ def _number(path: str) -> int | None:
 
 
 def _speed(rate: str) -> int | None:
-    """Return bits per second of `100 Gb/sec (4X EDR)`."""
+    """Return bytes per second of `100 Gb/sec (4X EDR)`."""
     number, _, rest = rate.partition(" ")
     if not rest.startswith("Gb/sec") or not re.fullmatch(r"\d{1,6}(\.\d{1,3})?", number):
         return None
-    return int(float(number) * 1e9)
+    return int(float(number) * 1e9) // 8

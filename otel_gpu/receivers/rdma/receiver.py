@@ -29,13 +29,15 @@ from ...signals import self_metrics
 from ...signals.metrics import Attributes, Measurement, MetricSpec, Resource, SelfReading, attributes
 from ...supervision import Component, Health
 from . import metrics as m
+from .coverage import Connections
 from .kernel_pairs import KernelPairs, levels_of_kernel
 from .netlink import KernelPair, kernel_pairs
 from .placing import VerbsProcesses
 from .ports import PortReader
-from .records import EVENT, OWNED_KEY, PAIR, PAIR_KEY, ROW, ROW_KEY, VERBS_PROGRAM, RowKind
+from .records import EVENT, OWNED_KEY, PAIR, PAIR_KEY, ROW, ROW_KEY, RTS, VERBS_PROGRAM, RowKind
 from .settings import RdmaSettings
-from .sums import PairTotals, RdmaSums, RowDelta, connected, device_of, levels, program_of
+from .shown import ShownPairs
+from .sums import PairTotals, RdmaSums, RowDelta, connected, levels, program_of
 
 if TYPE_CHECKING:
     from ...counting.shared import RequestTables
@@ -51,8 +53,8 @@ _TABLES = (
     Table.RDMA_ROWS,
     Table.MEMORY_REGIONS,
     Table.VERBS_PROGRAMS,
+    Table.COMPLETION_QUEUES,
 )
-_ALL_SEEN = 0.999
 _Level = tuple[ProgramId, MetricSpec, Attributes]
 
 
@@ -101,6 +103,7 @@ class RdmaReceiver(LibraryReceiver):
         self._component = Component("rdma")
         self._lock = threading.RLock()
         self._pairs = PairTotals()
+        self._shown = ShownPairs(settings.queue_pairs)
         self._rows: dict[bytes, tuple[int, int]] = {}
         self._levels: Counter[_Level] = Counter()
         self._measured: list[Measurement] = []
@@ -149,8 +152,8 @@ class RdmaReceiver(LibraryReceiver):
             if self._settings.ports:
                 with self._component:
                     self._measured += self._ports.collect()
-            live = self._take()
-            self._measured += self._covers(live)
+            live, unmet = self._take()
+            self._measured += self._covers(live, unmet)
             taken, self._measured = self._measured, []
         return taken
 
@@ -163,6 +166,7 @@ class RdmaReceiver(LibraryReceiver):
             self._take()
             self._levels = Counter({level: n for level, n in self._levels.items() if level[0] not in programs})
             self._active -= programs
+            self._shown.forget(programs)
             self._covered = {program: how for program, how in self._covered.items() if program not in programs}
             self._rows = {
                 key: row
@@ -180,8 +184,8 @@ class RdmaReceiver(LibraryReceiver):
             yield SelfReading(self_metrics.MAP_CAPACITY, capacity, {"bpf.map.name": name})
         placed, refused = self.placing.probes()
         for reason, count in refused.items():
-            yield SelfReading(self_metrics.PROBES, count, {"state": "failed", "error.type": f"rdma: {reason}"})
-        yield SelfReading(self_metrics.PROBES, placed, {"state": "attached", "error.type": "rdma: none"})
+            yield SelfReading(self_metrics.PROBES, count, {"otel_gpu.state": "failed", "error.type": f"rdma: {reason}"})
+        yield SelfReading(self_metrics.PROBES, placed, {"otel_gpu.state": "attached", "error.type": "rdma: none"})
 
     def health(self) -> list[Health]:
         """Say how the threads are that place programs and read what the kernel tells."""
@@ -199,8 +203,8 @@ class RdmaReceiver(LibraryReceiver):
         kind, tgid, exec_id, _, *functions = EVENT.unpack_from(record)
         self.placing.told(kind, ProgramId(tgid, exec_id), tuple(functions))
 
-    def _take(self) -> np.ndarray:
-        """Read what the kernel counted, and return the queue pairs that there are."""
+    def _take(self) -> tuple[np.ndarray, list[tuple[ProgramId, KernelPair]]]:
+        """Read what the kernel counted, and return the queue pairs that there are, and those that only the kernel knows."""
         # Before the tables: what the kernel knows and they do not then was made, and is, before they were looked at.
         known = self._kernel_pairs()
         live = self._object.map("queue_pairs").read(PAIR_KEY, PAIR)[1]
@@ -210,9 +214,11 @@ class RdmaReceiver(LibraryReceiver):
         # One that went meanwhile may be there twice: what it did in the end is where those are that are gone.
         _, first = np.unique(both["id"], return_index=True)
         pairs = both[first]
-        sums = RdmaSums(self._settings.queue_pairs, self._ports.gid)
         grown = self._pairs.since(pairs)
-        self._active |= {program_of(pairs[at]["key"]) for at in np.flatnonzero(grown[:, :2].any(axis=1)).tolist()}
+        worked = np.flatnonzero(grown[:, :2].any(axis=1))
+        self._active |= {program_of(pairs[at]["key"]) for at in worked.tolist()}
+        self._shown.choose(pairs, worked)
+        sums = RdmaSums(self._shown.ids, self._ports.gid)
         sums.add_pairs(pairs, grown)
         keys = self._read_rows(sums)
         self._measured += sums.measurements(self._resource)
@@ -220,7 +226,7 @@ class RdmaReceiver(LibraryReceiver):
         self._take_levels(live, unmet)
         if len(gone):
             self._remove(gone_keys, keys)
-        return live
+        return live, unmet
 
     def _read_rows(self, sums: RdmaSums) -> np.ndarray:
         keys, rows = self._object.map("rdma_rows").read(ROW_KEY, ROW)
@@ -254,13 +260,20 @@ class RdmaReceiver(LibraryReceiver):
         return KernelPairs({}, ())
 
     def _take_levels(self, live: np.ndarray, unmet: Collection[tuple[ProgramId, KernelPair]]) -> None:
-        now = levels(live, self.placing.open_windows(), self._ports.gid)
+        unread = self._unread()
+        windows = {p: number for p, number in self.placing.open_windows().items() if p not in unread}
+        now = levels(live, self._shown.ids, windows, self._ports.gid)
         now.update(levels_of_kernel(unmet))
         for level in now.keys() | self._levels.keys():
             if delta := now[level] - self._levels[level]:
                 program, spec, attrs = level
                 self._measured.append(Measurement(self._resource(program), spec, attrs, delta))
         self._levels = now
+
+    def _unread(self) -> set[ProgramId]:
+        """Return the programs some of whose completions are of nobody knows what: what is under way is not known of theirs."""
+        keys, values = self._object.map("verbs_programs").read(abi.PROGRAM_KEY, VERBS_PROGRAM)
+        return {program_of(keys[at]) for at in np.flatnonzero(values["unread"]).tolist()}
 
     def _remove(self, gone_keys: np.ndarray, row_keys: np.ndarray) -> None:
         """Take out the pairs that are gone and were read, and their rows."""
@@ -276,21 +289,20 @@ class RdmaReceiver(LibraryReceiver):
             self._rows.pop(key.tobytes(), None)
         self._pairs.forget(gone_keys["id"].tolist())
 
-    def _covers(self, live: np.ndarray) -> Iterator[Measurement]:
+    def _covers(self, live: np.ndarray, unmet: Collection[tuple[ProgramId, KernelPair]]) -> Iterator[Measurement]:
         """Yield how much is seen of each process."""
         keys, values = self._object.map("verbs_programs").read(abi.PROGRAM_KEY, VERBS_PROGRAM)
-        polled = {program_of(key) for key, polls in zip(keys, values["polls"].tolist(), strict=True) if polls}
-        ready: dict[ProgramId, list[np.void]] = {}
-        for pair in connected(live):
-            ready.setdefault(program_of(pair["key"]), []).append(pair)
+        ready = connected(live)
+        connections = Connections(
+            seen=frozenset(program_of(key) for key in keys[values["polls"] > 0]) | self._active,
+            direct=frozenset(program_of(key) for key in keys[values["direct"] > 0]),
+            ready=frozenset(program_of(pair["key"]) for pair in ready) | {p for p, pair in unmet if pair.state == RTS},
+            older=frozenset(program_of(pair["key"]) for pair in ready[ready["from_start"] == 0])
+            | {p for p, pair in unmet if pair.state == RTS},
+        )
         sees_posts = self.placing.sees_posts()
         for program, ratio in self.placing.take_ratios().items():
-            how = "full" if ratio >= _ALL_SEEN else "sampled"
-            if program not in self._active and program not in polled:
-                how = "idle"
-                mine = ready.get(program, [])
-                if mine and (not sees_posts.get(program) or any(map(self._moves, mine))):
-                    how = "control-only"
+            how = connections.coverage(program, ratio, sees_posts=bool(sees_posts.get(program)))
             resource = self._resource(program)
             before = self._covered.get(program)
             if before is not None and before != how:
@@ -298,10 +310,6 @@ class RdmaReceiver(LibraryReceiver):
             self._covered[program] = how
             yield Measurement(resource, m.COVERAGE, attributes({"rdma.probe.coverage": how}), 1)
             yield Measurement(resource, m.SAMPLING_RATIO, (), ratio)
-
-    def _moves(self, pair: np.void) -> bool:
-        device = device_of(pair)
-        return device is not None and self._ports.packets_sent(device, int(pair["port"])) > 0
 
     def _resource(self, program: ProgramId) -> Resource:
         return self._processes.owner(program).resource

@@ -43,6 +43,7 @@ class Unmatched(enum.IntEnum):
     BEFORE = 0
     AMBIGUOUS = 1
     DEEP = 2
+    UNREAD = 3
 
 
 class EventKind(enum.IntEnum):
@@ -50,7 +51,8 @@ class EventKind(enum.IntEnum):
 
     OPENED = 1
     EXTENDED = 2
-    POLLED = 3
+    QUEUE = 3
+    POLLED = 4
 
 
 QPN_NONE = 0xFFFFFFFF
@@ -77,6 +79,7 @@ PAIR = np.dtype(
         ("base", "<u8"),
         ("tail", "<u8"),
         ("window", "<u4"),
+        ("unread", "<u4"),
         ("matches", "<u4"),
         ("depth", "<u4"),
         ("remote_qpn", "<u4"),
@@ -93,7 +96,7 @@ PAIR = np.dtype(
         ("is_followed", "u1"),
         ("reuses", "u1"),
         ("is_lost", "u1"),
-        ("pad", "u1", (1,)),
+        ("pad", "u1", (5,)),
         ("device", f"S{DEVICE_NAME}"),
     ]
 )
@@ -114,10 +117,12 @@ VERBS_PROGRAM = np.dtype(
         ("second_ns", "<u8"),
         ("polls", "<u8"),
         ("extended", "<u8"),
+        ("queues", "<u8"),
         ("in_second", "<u4"),
         ("window", "<u4"),
         ("told", "<u4"),
-        ("pad", "<u4"),
+        ("unread", "<u4"),
+        ("direct", "<u8"),
     ]
 )
 WINDOW = struct.Struct("<IIII")

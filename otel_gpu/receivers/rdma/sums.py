@@ -1,7 +1,7 @@
 """What did queue pairs do since the last look, and whose is it? Counts of the kernel become measurements.
 
-A pair's numbers stand for its device, its port and the other side, as they were when they were read; its own number stands there for the
-busiest pairs, where that is asked for. What is read are totals since a pair was made: deltas are told, so that no counter
+A pair's numbers stand for its device, its port and the other side, as they were when they were read; its own number stands there for
+those that are shown by it. What is read are totals since a pair was made: deltas are told, so that no counter
 falls whatever becomes of a pair.
 """
 
@@ -23,6 +23,8 @@ from .records import QPN_NONE, RTS, Operation, RowKind, Unmatched
 
 _Array = npt.NDArray[np.void]
 _Numbers = npt.NDArray[np.int64]
+OwnGid = Callable[[str, int, int], str]
+"""Returns an entry of a port's table, as text, by device, port and place."""
 
 STATES = ("reset", "init", "rtr", "rts", "sqd", "sqe", "err")
 STATUSES = [
@@ -135,9 +137,9 @@ class PairTotals:
 class RdmaSums:
     """Adds up one interval."""
 
-    def __init__(self, top: int, own_gid: Callable[[str, int, int], str]) -> None:
-        """`top` pairs of each program have their numbers; `own_gid` returns an entry of a port's table, as text."""
-        self._top = top
+    def __init__(self, shown: Collection[int], own_gid: OwnGid) -> None:
+        """Pairs whose ids are `shown` have their numbers."""
+        self._shown = shown
         self._own_gid = own_gid
         self._counts: Counter[tuple[ProgramId, MetricSpec, Attributes]] = Counter()
         self._histograms: dict[tuple[ProgramId, MetricSpec, Attributes], Buckets] = {}
@@ -147,11 +149,8 @@ class RdmaSums:
 
     def add_pairs(self, pairs: _Array, grown: _Numbers) -> None:
         """Take in what pairs did."""
-        changed = np.flatnonzero(grown.any(axis=1))
-        busiest = self._busiest(pairs, grown, changed)
-        self._shown = busiest
         self._all = pairs
-        for at in changed.tolist():
+        for at in np.flatnonzero(grown.any(axis=1)).tolist():
             pair, delta = pairs[at], grown[at].tolist()
             labels, program = self._label(pair), program_of(pair["key"])
             if delta[1]:
@@ -223,15 +222,6 @@ class RdmaSums:
             buckets.counts[index] = buckets.counts.get(index, 0) + row.count
         self._sums[key] += row.sum
 
-    def _busiest(self, pairs: _Array, grown: _Numbers, changed: npt.NDArray[np.intp]) -> set[int]:
-        """Return the ids of the pairs that are shown by number."""
-        if not self._top:
-            return set()
-        by_program: dict[ProgramId, list[tuple[int, int]]] = defaultdict(list)
-        for at in changed.tolist():
-            by_program[program_of(pairs[at]["key"])].append((int(grown[at][0]), int(pairs[at]["id"])))
-        return {number for found in by_program.values() for _, number in sorted(found, reverse=True)[: self._top]}
-
     def _label_of(self, number: int) -> dict[str, AttributeValue | None]:
         if number in self._labels or not number:
             return self._labels.get(number, {})
@@ -245,16 +235,12 @@ class RdmaSums:
         number = int(pair["id"])
         if number in self._labels:
             return self._labels[number]
-        labels = labels_of(pair, self._own_gid)
-        if number in self._shown:
-            labels["rdma.local.qpn"] = int(pair["key"]["qpn"])
-            labels["rdma.remote.qpn"] = int(pair["remote_qpn"]) or None
-        self._labels[number] = labels
+        labels = self._labels[number] = labels_of(pair, self._own_gid, is_shown=number in self._shown)
         return labels
 
 
-def labels_of(pair: np.void, own_gid: Callable[[str, int, int], str]) -> dict[str, AttributeValue | None]:
-    """Return the device, the port and the other side of a pair, as far as they are known."""
+def labels_of(pair: np.void, own_gid: OwnGid, *, is_shown: bool) -> dict[str, AttributeValue | None]:
+    """Return the device, the port and the other side of a pair, as far as they are known; its number where that is shown."""
     if int(pair["key"]["qpn"]) == QPN_NONE:
         return {}
     device = device_of(pair)
@@ -272,6 +258,9 @@ def labels_of(pair: np.void, own_gid: Callable[[str, int, int], str]) -> dict[st
             own = own_gid(device, port, int(pair["gid_index"]))
             if own and own.replace(":", "") == pair["gid"].tobytes().hex():
                 labels["rdma.loopback"] = True
+    if is_shown:
+        labels["rdma.local.qpn"] = int(pair["key"]["qpn"])
+        labels["rdma.remote.qpn"] = int(pair["remote_qpn"]) or None
     return labels
 
 
@@ -287,24 +276,51 @@ def state_name(number: int) -> str:
 
 
 def levels(
-    pairs: _Array, windows: Mapping[ProgramId, int], own_gid: Callable[[str, int, int], str]
+    pairs: _Array, shown: Collection[int], windows: Mapping[ProgramId, int], own_gid: OwnGid
 ) -> Counter[tuple[ProgramId, MetricSpec, Attributes]]:
     """Return how many pairs there are by state, and what is under way in those that are followed.
 
-    `windows` has the present window of the programs whose completions are looked at now.
+    Pairs whose ids are `shown` have their numbers. `windows` has the present window of the programs whose completions are looked at
+    now.
     """
     found: Counter[tuple[ProgramId, MetricSpec, Attributes]] = Counter()
-    for pair in pairs:
-        if int(pair["key"]["qpn"]) == QPN_NONE:
-            continue
+    pairs = pairs[pairs["key"]["qpn"] != QPN_NONE]
+    where = ("device", "port")
+    # A process may have a hundred thousand, few of which differ in what is told.
+    firsts, kinds = _alike(pairs, [pairs[field] for field in (*where, "state")])
+    for pair, count in zip(pairs[firsts], np.bincount(kinds).tolist(), strict=True):
+        here = {"rdma.device": device_of(pair), "rdma.port": int(pair["port"]) or None}
+        state = attributes({**here, "rdma.qp.state": state_name(int(pair["state"]))})
+        found[program_of(pair["key"]), m.QP_STATE, state] += count
+    pairs = pairs[pairs["is_followed"] != 0]
+    each = np.where(np.isin(pairs["id"], np.array(sorted(shown), np.uint64)), pairs["id"], 0)
+    firsts, kinds = _alike(pairs, [each, *(pairs[field] for field in (*where, "comm", "has_gid", "gid", "window"))])
+    in_flight = np.zeros(len(firsts), np.int64)
+    np.add.at(in_flight, kinds, np.maximum(pairs["posted"].astype(np.int64) - pairs["tail"].astype(np.int64), 0))
+    for pair, count in zip(pairs[firsts], in_flight.tolist(), strict=True):
         program = program_of(pair["key"])
-        port = int(pair["port"]) or None
-        here = {"rdma.device": device_of(pair), "rdma.port": port}
-        found[program, m.QP_STATE, attributes({**here, "rdma.qp.state": state_name(int(pair["state"]))})] += 1
-        if pair["is_followed"] and windows.get(program) == int(pair["window"]):
-            labels = _without(labels_of(pair, own_gid))
-            found[program, m.QP_INFLIGHT, labels] += max(int(pair["posted"]) - int(pair["tail"]), 0)
+        if windows.get(program) == int(pair["window"]):
+            labels = labels_of(pair, own_gid, is_shown=int(pair["id"]) in shown)
+            found[program, m.QP_INFLIGHT, _without(labels)] += count
     return found
+
+
+def _alike(pairs: _Array, values: Sequence[npt.NDArray[np.generic]]) -> tuple[list[int], npt.NDArray[np.intp]]:
+    """Return the places of the first of each kind, which is one process's pairs of the same values, and each one's kind."""
+    if not len(pairs):
+        return [], np.empty(0, np.intp)
+    columns = [pairs["key"]["tgid"], pairs["key"]["exec_id"], *values]
+    as_bytes = [np.ascontiguousarray(column).view(np.uint8).reshape(len(pairs), -1) for column in columns]
+    kinds: dict[bytes, int] = {}
+    firsts: list[int] = []
+    numbers = np.empty(len(pairs), np.intp)
+    together = np.hstack(as_bytes)
+    raw, size = together.tobytes(), together.shape[1]
+    for at in range(len(pairs)):
+        numbers[at] = kinds.setdefault(raw[at * size : (at + 1) * size], len(firsts))
+        if len(kinds) > len(firsts):
+            firsts.append(at)
+    return firsts, numbers
 
 
 def connected(pairs: _Array) -> _Array:

@@ -44,9 +44,14 @@ _LIBRARY: dict[str, tuple[str, str | None, int]] = {
     "ibv_reg_mr_iova2": ("register_mr", "register_mr_done", 0),
     "ibv_reg_dmabuf_mr": ("register_mr", "register_mr_done", 0),
     "ibv_dereg_mr": ("deregister_mr", "deregister_mr_done", 0),
+    "ibv_cmd_create_cq_ex": ("command_create_cq", "command_create_cq_done", 0),
+    "ibv_destroy_cq": ("destroy_cq", None, 0),
     "ibv_get_async_event": ("get_event", "get_event_done", 0),
 }
 """Exported functions: the programs at entry and return, and the cookie. Of `ibv_open_device` the return alone."""
+_DIRECT = frozenset({"mlx5dv_init_obj", "mlx5dv_devx_alloc_uar", "mlx4dv_init_obj", "efadv_query_qp_wqs"})
+"""Functions that providers export, without which nobody works past libibverbs: they give a queue's memory, or a doorbell
+(rdma-core's providers/mlx5/mlx5dv.h, mlx4/mlx4dv.h, efa/efadv.h)."""
 AT_RETURN_ONLY = frozenset({"device_opened"})
 _OF_PART, _OF_INLINE, _OF_PARTS = 0, 1, 2
 """Where a function of a queue pair says how much data there are: `LENGTH_OF_PART` and so on in ebpf/rdma/extended.bpf.c."""
@@ -69,6 +74,23 @@ EXTENDED: dict[int, tuple[str, int]] = {
     **{place: ("extended_data", lengths) for place, lengths in _DATA.items()},
 }
 """Functions of a queue pair by their place from wr_atomic_cmp_swp on: the program, and the operation or the form of lengths."""
+POLLING = {
+    POLL: "poll_cq_done",
+    "start_poll": "start_poll_done",
+    "next_poll": "next_poll_done",
+    "end_poll": None,
+    "read_completion": "read_completion_done",
+}
+"""What asks for completions, and reads them: programs at entry and return."""
+QUEUE: dict[int, tuple[str, int]] = {
+    0: ("start_poll", 0),
+    1: ("next_poll", 0),
+    2: ("end_poll", 0),
+    3: ("read_completion", 0),
+    5: ("read_completion", 1),
+    7: ("read_completion", 2),
+}
+"""Functions of a completion queue by their place from start_poll on: the program, and what is read (`enum verbs_reading`)."""
 _POLL_AT, _SEND_AT, _RECV_AT = 11, 25, 26
 """Of the words of ibv_context.ops."""
 _MOST_PIECE, _MOST_MEMORY = 64 << 20, 512 << 20
@@ -150,6 +172,7 @@ def look_for_verbs(files: Sequence[OpenFile], request: VerbsRequest) -> Iterator
             if one.image.is_library:
                 sites += one.exported()
             elif one.image.is_provider:
+                sites += one.direct()
                 sites += one.tables(request.version)
         except (OtelGpuError, struct.error, ValueError):
             refused["a file that cannot be read"] += 1
@@ -186,6 +209,12 @@ class _Image:
                 program, at_return, cookie = _LIBRARY[symbol.name]
                 yield from self._site(program, at_return, cookie, symbol)
 
+    def direct(self) -> Iterator[VerbsSite]:
+        """Yield the sites of a provider's functions for work past libibverbs."""
+        for symbol in self._elf.default_exports():
+            if symbol.name in _DIRECT:
+                yield from self._site("go_direct", None, 0, symbol)
+
     def tables(self, version: int) -> Iterator[VerbsSite]:
         """Yield the sites of a provider's functions, by its tables."""
         if (index := index_of(version or None, self.image.path)) is None:
@@ -207,9 +236,8 @@ class _Image:
             self._refused["an address where no function begins"] += 1
             return
         size = int(starts[at + 1]) - vaddr if at + 1 < starts.size else 0
-        at_return = "poll_cq_done" if program == POLL else None
         symbol = Symbol(f"{program}@{vaddr:#x}", vaddr, size, STT_FUNC, is_global=False)
-        yield from self._site(program, at_return, cookie, symbol)
+        yield from self._site(program, POLLING.get(program), cookie, symbol)
 
     def _site(self, program: str, at_return: str | None, cookie: int, symbol: Symbol) -> Iterator[VerbsSite]:
         site = site_for_symbol(self._elf, symbol, self._rules)
@@ -275,6 +303,7 @@ class _Scan:
                     )
         for _, words in pieces if contexts else ():
             found += self._of_pairs(words, contexts)
+            found += self._of_queues(words, contexts)
         return list(dict.fromkeys(found))
 
     def _of_pairs(self, words: npt.NDArray[np.uint64], contexts: Sequence[int]) -> Iterator[Claim]:
@@ -288,6 +317,21 @@ class _Scan:
         mine &= is_code[end : end + last]
         for at in np.flatnonzero(mine)[:_MOST_CONTEXTS].tolist():
             for place, (program, cookie) in EXTENDED.items():
+                if is_code[at + first + place]:
+                    yield Claim(program, cookie, int(words[at + first + place]))
+
+    def _of_queues(self, words: npt.NDArray[np.uint64], contexts: Sequence[int]) -> Iterator[Claim]:
+        """Yield the functions of completion queues that have their own: the first four are a provider's."""
+        first, always = 144 // 8, 4
+        last = len(words) - first - max(QUEUE)
+        if last <= 0:
+            return
+        is_code = self._in(words, self._code)
+        mine = np.isin(words[:last], np.array(contexts, np.uint64))
+        for place in range(always):
+            mine &= is_code[first + place : first + place + last]
+        for at in np.flatnonzero(mine)[:_MOST_CONTEXTS].tolist():
+            for place, (program, cookie) in QUEUE.items():
                 if is_code[at + first + place]:
                     yield Claim(program, cookie, int(words[at + first + place]))
 

@@ -44,8 +44,8 @@ class SelfReceiver:
             failures[health.component] += health.failures
             are_good[health.component] = health.is_good and are_good.get(health.component, True)
         for component, is_good in are_good.items():
-            yield SelfReading(self_metrics.COMPONENT_HEALTH, int(is_good), {"component": component})
-            yield SelfReading(self_metrics.COMPONENT_FAILURES, failures[component], {"component": component})
+            yield SelfReading(self_metrics.COMPONENT_HEALTH, int(is_good), {"otel_gpu.component": component})
+            yield SelfReading(self_metrics.COMPONENT_FAILURES, failures[component], {"otel_gpu.component": component})
 
     def _measured(self, reading: SelfReading) -> Measurement:
         attrs, value = attributes(reading.attributes), reading.value

@@ -7,4 +7,4 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SelfSettings:
-    """`receivers.self`."""
+    """How the agent itself is: what it lost, what it costs, and whether its parts do their work."""

@@ -77,6 +77,9 @@ async def work(request: int, times: int, how: str) -> None:
             await asyncio.create_task(pausing.pauses(request, times))
         case "lingers":
             await pausing.lingers()
+        case "launches_and_lingers":
+            gpu.launch(request, times=times)
+            await pausing.lingers()
         case "copies":
             gpu.launch(request, times=times)
             gpu.copy(1024)
@@ -157,6 +160,7 @@ def main() -> None:
         loop=loop,
         http=parser,
         log_level="error",
+        timeout_keep_alive=600,
         lifespan="on",
         ssl_certfile=certificate,
         ssl_keyfile=certificate,

@@ -95,6 +95,19 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	return 0;
 }
 
+int ibv_cmd_create_cq_ex(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr, struct ibv_cq_ex *cq)
+{
+	cq->context = context;
+	cq->cqe = attr->cqe;
+	return 0;
+}
+
+int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	free(cq);
+	return 0;
+}
+
 static struct ibv_mr *registered(struct ibv_pd *pd, void *address, size_t length)
 {
 	struct ibv_mr *mr;

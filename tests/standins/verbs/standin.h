@@ -13,6 +13,12 @@ struct ibv_context *standin_alloc_context(struct ibv_device *device);
 struct ibv_qp *standin_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 void verbs_set_ops(struct ibv_context *context, void *const *ops);
 
+/* A completion queue: also, where that is asked for, with functions of its own (ibv_create_cq_ex). */
+struct ibv_cq *standin_create_cq(struct ibv_context *context, int is_extended);
+
+/* What providers call for such a one. */
+int ibv_cmd_create_cq_ex(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr, struct ibv_cq_ex *cq);
+
 /* As if the other side had sent something: what is received next. */
 void standin_deliver(struct ibv_qp *qp, uint32_t bytes, int with_immediate);
 

@@ -16,7 +16,7 @@ extern void standin_next_event(int type);
 
 static struct ibv_context *contexts[64];
 static struct ibv_pd *pds[64];
-static struct ibv_cq *cqs[64];
+static struct ibv_cq *cqs[64], *receive_cqs[64];
 static struct ibv_qp *qps[MOST];
 static struct ibv_mr *mrs[MOST];
 static unsigned n_contexts, n_qps, n_mrs;
@@ -33,6 +33,11 @@ static void *found(const char *name)
 	return dlsym(provider, name);
 }
 
+static struct ibv_cq *make_queue(unsigned device, int is_extended)
+{
+	return ((struct ibv_cq * (*)(struct ibv_context *, int)) found("standin_create_cq"))(contexts[device], is_extended);
+}
+
 static void open_devices(unsigned count)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -42,7 +47,7 @@ static void open_devices(unsigned count)
 		if (!contexts[n_contexts])
 			exit(1);
 		pds[n_contexts] = ibv_alloc_pd(contexts[n_contexts]);
-		cqs[n_contexts] = ((struct ibv_cq * (*)(struct ibv_context *)) found("standin_create_cq"))(contexts[n_contexts]);
+		cqs[n_contexts] = receive_cqs[n_contexts] = make_queue(n_contexts, 0);
 	}
 }
 
@@ -53,7 +58,7 @@ static void make_pairs(unsigned device, unsigned count, unsigned depth, int all_
 {
 	for (unsigned i = 0; i < count; i++) {
 		struct ibv_qp_init_attr init = {
-			.send_cq = cqs[device], .recv_cq = cqs[device], .qp_type = IBV_QPT_RC, .sq_sig_all = all_signal,
+			.send_cq = cqs[device], .recv_cq = receive_cqs[device], .qp_type = IBV_QPT_RC, .sq_sig_all = all_signal,
 			.cap = { .max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 4, .max_recv_sge = 1 },
 		};
 		struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
@@ -87,6 +92,27 @@ static unsigned poll(unsigned device, unsigned count)
 			break;
 		sum += n;
 	}
+	return sum;
+}
+
+/* The same by the queue's own functions, reading 1: what a completion is of, 2: how long it is, 4: its queue pair. */
+static unsigned take(struct ibv_cq *queue, unsigned count, unsigned what)
+{
+	struct ibv_poll_cq_attr attr = {};
+	struct ibv_cq_ex *cq = (struct ibv_cq_ex *)queue;
+	unsigned sum = 0;
+
+	if (ibv_start_poll(cq, &attr))
+		return 0;
+	do {
+		if (what & 1)
+			ibv_wc_read_opcode(cq);
+		if (what & 2)
+			ibv_wc_read_byte_len(cq);
+		if (what & 4)
+			ibv_wc_read_qp_num(cq);
+	} while (++sum < count && !ibv_next_poll(cq));
+	ibv_end_poll(cq);
 	return sum;
 }
 
@@ -266,12 +292,24 @@ int main(void)
 			comm = a[1];
 		} else if (!strcmp(what, "post"))
 			post(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
+		else if (!strcmp(what, "direct"))
+			/* From now on it would work past libibverbs: nothing of it is seen. */
+			result = ((int (*)(void *, uint64_t))found("mlx5dv_init_obj"))(qps[a[0]], 1);
 		else if (!strcmp(what, "chain"))
 			chain(a[0], a[1], a[2]);
 		else if (!strcmp(what, "extended"))
 			extended(a[0], a[1], a[2]);
 		else if (!strcmp(what, "poll"))
 			result = poll(a[0], a[1]);
+		else if (!strcmp(what, "queue")) {
+			/* What the queue pairs that follow complete in: one for both sides, or two. */
+			cqs[a[0]] = receive_cqs[a[0]] = make_queue(a[0], 1);
+			if (a[1])
+				receive_cqs[a[0]] = make_queue(a[0], 1);
+		} else if (!strcmp(what, "take"))
+			result = take(cqs[a[0]], a[1], a[2]);
+		else if (!strcmp(what, "take_received"))
+			result = take(receive_cqs[a[0]], a[1], a[2]);
 		else if (!strcmp(what, "spin")) {
 			/* Posts and polls for so many milliseconds, with so many numbers taking turns. */
 			while (now() - began < a[1] / 1000.0) {
@@ -295,8 +333,8 @@ int main(void)
 			ibv_dereg_mr(mrs[a[0]]);
 		else if (!strcmp(what, "destroy"))
 			ibv_destroy_qp(qps[a[0]]);
-		else if (!strcmp(what, "error")) {
-			struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+		else if (!strcmp(what, "error") || !strcmp(what, "ready")) {
+			struct ibv_qp_attr attr = { .qp_state = what[0] == 'e' ? IBV_QPS_ERR : IBV_QPS_RTS };
 			ibv_modify_qp(qps[a[0]], &attr, IBV_QP_STATE);
 		} else if (!strcmp(what, "event")) {
 			struct ibv_async_event event;

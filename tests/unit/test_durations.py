@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_gpu.cli.times import duration, seconds
+from otel_gpu.cli.durations import duration, seconds
 from otel_gpu.errors import ConfigError
 
 
