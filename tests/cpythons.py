@@ -10,9 +10,7 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,17 +24,6 @@ LINES = HERE / "programs" / "python_lines.py"
 CHURN = HERE / "programs" / "python_churn.py"
 WAYS = HERE / "programs" / "ways_to_call.py"
 SYMBOLS = ("_PyRuntime", "PyCode_Type", "PyUnicode_Type")
-_LAUNCHER = """
-#include <dlfcn.h>
-#include <stdio.h>
-int main(int argc, char **argv) {
-    void *lib = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
-    int (*run)(int, char **) = lib ? (int (*)(int, char **))dlsym(lib, "Py_BytesMain") : 0;
-    if (!run) { puts(dlerror()); return 1; }
-    argv[1] = argv[0];
-    return run(argc - 1, argv + 1);
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -106,40 +93,31 @@ def _debian() -> list[Interpreter]:
 def _sid() -> list[Interpreter]:
     kinds = [(minor, shared) for minor in (14, 15) for shared in (False, True)]
     names = {k: f"sid-3.{k[0]}-{'shared' if k[1] else 'static'}" for k in kinds}
-    # Made by `make test` or by hand: this takes a minute, too long for a unit test's collection.
+    # `make ground` makes the root and what tests run in it: nothing is made while tests are collected.
     root = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "otel-gpu" / "sid"
-    if not (root / ".complete").exists():
-        reason = "no Debian unstable root: run tests/ground/sid.sh once"
-        return [Interpreter(names[k], k[0], missing=reason) for k in kinds]
     if os.getuid() != 0:
         return [Interpreter(names[k], k[0], missing="chroot needs root") for k in kinds]
-    for program in (PROGRAM, WAYS, LINES, CHURN):
-        # Replaced whole: another test run may be reading it.
-        shutil.copy(program, copy := root / "tmp" / f"{program.name}.{os.getpid()}")
-        os.replace(copy, root / "tmp" / program.name)
+    if missing := _missing_in(root):
+        return [Interpreter(names[k], k[0], missing=f"{missing}: run tests/ground/sid.sh once") for k in kinds]
     found = []
     for minor, shared in kinds:
         command = ["chroot", str(root), f"/usr/bin/python3.{minor}"]
-        missing = ""
         if shared:
-            missing = _build_launcher(root / "tmp" / "python-launcher")
-            command[2:] = ["/tmp/python-launcher", f"libpython3.{minor}.so.1.0"]
-        found.append(Interpreter(names[minor, shared], minor, tuple(command), "/tmp", missing))
+            command[2:] = ["/tmp/python_launcher", f"libpython3.{minor}.so.1.0"]
+        found.append(Interpreter(names[minor, shared], minor, tuple(command), "/tmp"))
     return found
 
 
-def _build_launcher(path: Path) -> str:
-    """Build the launcher of shared interpreters; return why not, or nothing."""
-    if path.exists():
-        return ""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return "no C compiler for the launcher of the shared build"
-    with tempfile.TemporaryDirectory() as directory:
-        source = Path(directory) / "launcher.c"
-        source.write_text(_LAUNCHER)
-        subprocess.run([compiler, "-O1", "-o", f"{path}.new", source, "-ldl"], check=True)
-    os.replace(f"{path}.new", path)
+def _missing_in(root: Path) -> str:
+    """Return what a root of sid.sh lacks, or nothing."""
+    if not (root / ".complete").exists():
+        return "no Debian unstable root"
+    if not (root / "tmp" / "python_launcher").exists():
+        return "no launcher of shared CPythons"
+    for program in (PROGRAM, WAYS, LINES, CHURN):
+        placed = root / "tmp" / program.name
+        if not placed.exists() or placed.read_bytes() != program.read_bytes():
+            return f"{program.name} is not what it is here"
     return ""
 
 

@@ -22,7 +22,6 @@ from tests.e2e import ground
 from tests.e2e.collector import GATES, RunningCollector, free_ports
 from tests.e2e.processes import DEADLINE_S, Agent
 from tests.e2e.test_requests import server
-from tests.fair_clock import fair_s
 
 _FILES = Path(__file__).parents[2] / "collector-config"
 _CONFIGS = sorted(path for path in _FILES.glob("*.yaml") if path.name not in ("manifest.yaml", "rules.yaml"))
@@ -247,8 +246,8 @@ def arrived(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], s
         arguments = ["--config", directory / "agent.yaml", "--pid", str(program.pid)]
         with Agent(arguments, directory) as agent:
             agent.wait_attached()
-            deadline = fair_s() + 3 * DEADLINE_S
-            while (found := {key: look() for key, look in looks.items()}) and fair_s() < deadline:
+            deadline = time.monotonic() + 3 * DEADLINE_S
+            while (found := {key: look() for key, look in looks.items()}) and time.monotonic() < deadline:
                 if all(_is_there(*key, text) for key, text in found.items()):
                     break
                 with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)) as asking:

@@ -27,7 +27,6 @@ from tests.e2e.everything import Everything, everything
 from tests.e2e.processes import DEADLINE_S
 from tests.e2e.scraping import Prometheus, names_in
 from tests.e2e.test_hip import built  # noqa: F401
-from tests.fair_clock import fair_s
 
 _ROOT = Path(__file__).parents[2] / "collector-config"
 DASHBOARDS = sorted((_ROOT / "dashboards").glob("*.json"))
@@ -125,9 +124,9 @@ class Stack:
 
     def missing(self, backend: str, queries: dict[str, str]) -> dict[str, str]:
         """Return the queries that have no value, after as long as it is sensible to wait for one."""
-        prometheus, deadline = self.prometheus[backend], fair_s() + DEADLINE_S
+        prometheus, deadline = self.prometheus[backend], time.monotonic() + DEADLINE_S
         while queries := {where: one for where, one in queries.items() if not _has_value(prometheus, one)}:
-            if fair_s() > deadline:
+            if time.monotonic() > deadline:
                 break
             self.everything.go_on()
             time.sleep(0.5)
@@ -251,8 +250,8 @@ def test_every_rule_is_evaluated_and_what_it_asks_for_is_there(stack: Stack, bac
 
 
 def test_a_value_leads_to_its_trace(stack: Stack) -> None:
-    prometheus, exemplars, deadline = stack.prometheus["classic"], [], fair_s() + DEADLINE_S
-    while not exemplars and fair_s() < deadline:
+    prometheus, exemplars, deadline = stack.prometheus["classic"], [], time.monotonic() + DEADLINE_S
+    while not exemplars and time.monotonic() < deadline:
         stack.everything.go_on()
         name, now = "http_server_request_duration_seconds_bucket", time.time()
         found = prometheus.ask("query_exemplars", query=name, start=str(now - 600), end=str(now))

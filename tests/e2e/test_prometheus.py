@@ -13,7 +13,6 @@ from tests.e2e import ground
 from tests.e2e.collector import free_ports
 from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.scraping import Prometheus
-from tests.fair_clock import fair_s
 
 
 def test_what_a_real_prometheus_scrapes_is_what_the_program_did(tmp_path: Path) -> None:
@@ -32,9 +31,9 @@ def test_what_a_real_prometheus_scrapes_is_what_the_program_did(tmp_path: Path) 
             program.ready()
             truth = program.truth_now()
             wanted = 'sum(gpu_cuda_kernel_launch_calls_total{job="trainer"})'
-            deadline = fair_s() + DEADLINE_S
+            deadline = time.monotonic() + DEADLINE_S
             while not (launches := prometheus.query(wanted)) or not launches[0].value:
-                assert fair_s() < deadline, agent.error_text
+                assert time.monotonic() < deadline, agent.error_text
                 time.sleep(0.2)
             joined = prometheus.query(
                 f'sum(gpu_cuda_kernel_launch_calls_total * on(job, instance) group_left target_info{{process_pid="{program.pid}"}})',
@@ -78,9 +77,9 @@ def test_two_programs_that_claim_one_instance_are_two_targets(tmp_path: Path) ->
             wanted = """sum by (process_pid) (gpu_cuda_kernel_launch_calls_total{job="trainer"}
                 * on (job, instance) group_left (process_pid) target_info)"""
             expected = {str(program.pid): count for program, count in zip(programs, counts, strict=True)}
-            deadline = fair_s() + DEADLINE_S
+            deadline = time.monotonic() + DEADLINE_S
             while {one.labels["process_pid"]: one.value for one in prometheus.query(wanted)} != expected:
-                assert fair_s() < deadline, agent.error_text
+                assert time.monotonic() < deadline, agent.error_text
                 time.sleep(0.2)
             instances = {one.labels["instance"] for one in prometheus.query('target_info{job="trainer"}')}
         for program in programs:
