@@ -1,4 +1,4 @@
-"""How is a frame written for a reader? Labels that are never empty, bounded and printable.
+"""How is a frame written for a reader? Labels that are never empty or blank, bounded and printable.
 
 Names come from the observed processes, so they may hold anything: control characters, lone surrogates,
 markup, 64 KiB of template arguments. Every format goes through here.
@@ -29,7 +29,7 @@ def clean(text: str, limit: int = MAX_NAME) -> str:
 
 def label(frame: Frame) -> str:
     """Return what to call a frame: its function, else `library.so+0x1234`, else the bare address."""
-    if frame.function:
+    if frame.function and not frame.function.isspace():
         return clean(frame.function)
     if frame.mapping is not None and frame.mapping.path:
         return f"{file_name(frame.mapping)}+{frame.address:#x}"

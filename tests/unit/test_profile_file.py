@@ -9,7 +9,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from otel_gpu.cli import main
@@ -420,6 +420,7 @@ def test_folded_stacks_with_lines_come_back_with_them(tmp_path):
 
 
 @given(st.text(), st.text(), st.integers(-1, 10**9 - 1))
+@example(" ", "", 0)
 def test_folded_stacks_with_lines_stay_one_line_whatever_names_hold(name, file, line):
     builder = ProfileBuilder(GPU_LAUNCHES, resource(), START_NS)
     builder.add((Frame(FrameKind.CPYTHON, name, file, line),), 5)
