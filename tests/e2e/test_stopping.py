@@ -31,7 +31,7 @@ from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Program
 from tests.e2e.truth import Truth
-from tests.fair_clock import fair_s
+from tests.stopwatch import Stopwatch
 
 _STORM = ("--gate", "--threads", "2", "--launches", "3000", "--phases", "2")
 _CONFIG = """
@@ -72,12 +72,11 @@ def _observed(directory: Path, during: Callable[[Program], None]) -> tuple[Truth
         program.ready()
         truth = program.truth_now()
         during(program)
-        began = fair_s()
-        agent.stop()
-        took_s = fair_s() - began
+        with Stopwatch() as stop:
+            agent.stop()
         program.go()
         program.finish()
-    return truth, took_s
+    return truth, stop.seconds()
 
 
 @pytest.mark.parametrize(
@@ -157,10 +156,10 @@ def _hanging_command(module: str, owner: str, name: str, directory: Path) -> lis
 
 def _ended(process: subprocess.Popen[str]) -> tuple[str, float]:
     """Tell a process to stop; return what it said, and after how long it was gone."""
-    began = fair_s()
-    process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=DEADLINE_S)[1]
-    return said, fair_s() - began
+    with Stopwatch(process.pid) as end:
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=DEADLINE_S)[1]
+    return said, end.seconds()
 
 
 def test_a_command_that_cannot_stop_is_ended_and_says_where_it_hangs(tmp_path: Path) -> None:

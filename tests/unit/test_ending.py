@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from otel_gpu.service.ending import Ending
-from tests.fair_clock import fair_s
+from tests.stopwatch import Stopwatch
 
 
 def is_going_on() -> bool:
@@ -42,14 +42,14 @@ def test_what_hangs_leaves_half_of_the_time_to_the_rest(
 ) -> None:
     done: list[str] = []
     ending = Ending(2)
-    began, fair_began = time.monotonic(), fair_s()
+    began, watch = time.monotonic(), Stopwatch()
 
     ending.attempt("names", held.wait)
     ending.attempt("export", lambda: done.append("export"))
     ending.tell()
 
     assert time.monotonic() - began >= 1
-    assert fair_s() - fair_began < 2
+    assert watch.seconds() < 2
     assert done == ["export"]
     assert not ending.is_complete
     assert is_going_on()
@@ -58,13 +58,13 @@ def test_what_hangs_leaves_half_of_the_time_to_the_rest(
 
 def test_everything_may_hang_and_the_end_still_comes_in_time(held: threading.Event) -> None:
     ending = Ending(0.5)
-    began = fair_s()
+    watch = Stopwatch()
 
     for name in "abcdefgh":
         ending.attempt(name, held.wait)
         ending.release(name, held.wait)
 
-    assert fair_s() - began < 2
+    assert watch.seconds() < 2
 
 
 def test_what_fails_keeps_nothing_from_being_done(caplog: pytest.LogCaptureFixture) -> None:

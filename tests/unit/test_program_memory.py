@@ -24,7 +24,7 @@ from otel_gpu.process.confinement import Limits
 from otel_gpu.process.files import ProcessFolders
 from otel_gpu.process.memory import MemoryFault
 from otel_gpu.process.parsers import Parsers, StuckError
-from tests.fair_clock import fair_s
+from tests.stopwatch import Stopwatch
 
 STALLED = Path(__file__).parent.parent / "programs" / "stalled.py"
 SHORT = Limits(answer_s=0.3)
@@ -108,10 +108,10 @@ def test_memory_that_never_answers_is_given_up_and_nobody_else_waits(
         memory = ProgramMemory(parsers, pid)
         assert memory.mapped()
 
-        began = fair_s()
+        watch = Stopwatch()
         with pytest.raises(MemoryFault, match="cannot be read"):
             memory.words(np.array([address]))
-        assert fair_s() - began < 30 * SHORT.answer_s
+        assert watch.seconds() < 30 * SHORT.answer_s
         assert not memory.is_open
         assert memory.failures == 1
 
@@ -131,10 +131,10 @@ def test_pages_that_another_is_to_provide_hold_nobody_up(parsers: Parsers, monke
     monkeypatch.setattr(program_memory, "MEMORY", SHORT)
     with stalled("userfaultfd") as (pid, address):
         memory = ProgramMemory(parsers, pid)
-        began = fair_s()
+        watch = Stopwatch()
         with suppress(MemoryFault):
             assert memory.words(np.array([address])).tolist() == [0]
-        assert fair_s() - began < 30 * SHORT.answer_s
+        assert watch.seconds() < 30 * SHORT.answer_s
         memory.close()
 
 

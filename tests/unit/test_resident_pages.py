@@ -17,8 +17,8 @@ from otel_gpu.kernel_names import resident_pages
 from otel_gpu.kernel_names.resident_pages import AROUND, Places, allocated, find_places, variables
 from otel_gpu.process.memory import MemoryFault, MemoryFiles
 from otel_gpu.process.work import OpenFile
-from tests.fair_clock import fair_s
 from tests.process_memory import memory_files
+from tests.stopwatch import Stopwatch
 
 PAGES = 64
 
@@ -150,10 +150,10 @@ def test_a_mapping_of_which_nearly_nothing_is_in_memory_takes_no_longer_than_a_s
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resident_pages, "_MAX_SECONDS", 0.05)
-    began = fair_s()
+    watch = Stopwatch()
 
     assert find_places(files, {1 << 62}, [(1 << 40, 1 << 46)]) == {}
-    assert fair_s() - began < 5
+    assert watch.seconds() < 5
 
 
 def test_variables_are_the_writable_parts_of_an_extent(memory: mmap.mmap, value: int, files: MemoryFiles) -> None:
