@@ -19,7 +19,8 @@ LLVM_STRIP ?= $(call first,llvm-strip-14 llvm-strip)
 
 # A test of the agent waits for most of its time; what files share is made once.
 TEST_WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
+# A failed end-to-end test runs once more, alone, after all others; the summary lists it as unstable when it then passes.
+PYTEST := $(BIN)/python -m pytest -p tests.second_runs -n $(TEST_WORKERS) --dist loadfile --durations=30
 
 OBJECTS := otel_gpu/bpf/objects
 LIBBPF := otel_gpu/bpf/lib/libotelgpu_bpf.so
