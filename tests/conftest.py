@@ -1,10 +1,22 @@
-"""Which tests can run here? Those marked `root` skip without root, saying so."""
+"""Which tests can run here, and what do they leave behind? Those marked `root` skip without root, saying so."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+
+from tests.busy_threads import BusyThreads
+
+_BUSY = BusyThreads()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_thread_stays_busy() -> Iterator[None]:
+    yield
+    if busy := _BUSY.look():
+        pytest.fail("threads of earlier tests are still busy: " + "\n".join(busy), pytrace=False)
 
 
 # Last, so that marks which the conftests below add are seen.

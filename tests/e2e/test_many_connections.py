@@ -68,7 +68,9 @@ class _Client:
                 for key, _ in ready:
                     connection = key.fileobj
                     assert isinstance(connection, socket.socket)
-                    answered[connection] += connection.recv(65_536)
+                    part = connection.recv(65_536)
+                    assert part, "the server has hung up"
+                    answered[connection] += part
                     if not _is_whole(answered[connection]):
                         continue
                     answered[connection] = b""

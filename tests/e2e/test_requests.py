@@ -318,7 +318,9 @@ def test_pipelined_requests_have_no_owner(tmp_path: Path) -> None:
                 connection.sendall("".join(asked).encode())
                 received = b""
                 while received.count(b"done") < 4:
-                    received += connection.recv(4096)
+                    part = connection.recv(4096)
+                    assert part, "the server has hung up"
+                    received += part
         end(program, following)
 
         assert following.launches() == 80

@@ -106,15 +106,22 @@ def quickly(connection: socket.socket, text: bytes) -> None:
         connection.sendall(text)
 
 
+def read_some(connection: socket.socket) -> bytes:
+    """Receive something; the client's end is an error, for it would be received again and again."""
+    if not (received := connection.recv(1 << 20)):
+        raise ConnectionResetError("the client has hung up")
+    return received
+
+
 def read_request(connection: socket.socket) -> None:
     received = b""
     while b"\r\n\r\n" not in received:
-        received += connection.recv(65_536)
+        received += read_some(connection)
     head, _, body = received.partition(b"\r\n\r\n")
     lengths = [int(h.split(b":")[1]) for h in head.split(b"\r\n") if h.lower().startswith(b"content-length")]
     length = lengths[0] if lengths else 0
     while len(body) < length:
-        body += connection.recv(1 << 20)
+        body += read_some(connection)
 
 
 def answering(answer: Behaviour) -> Behaviour:
@@ -277,7 +284,7 @@ def speaking_http2(rest: Behaviour) -> Behaviour:
         connection.sendall(frame(SETTINGS, 0, 0))
         received = b""
         while b"Export" not in received and b"\x00\x00\x00\x01\x05" not in received:
-            received += connection.recv(65_536)
+            received += read_some(connection)
             if len(received) > 400:
                 break
         connection.sendall(frame(SETTINGS, 1, 0))
