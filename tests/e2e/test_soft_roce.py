@@ -17,6 +17,7 @@ from tests.e2e import ground
 _TOOLS = ("qemu-system-x86_64", "busybox", "cpio", "depmod", "modprobe", "rdma", "ip", "tc", "gcc")
 
 
+@pytest.mark.machine
 @pytest.mark.timeout(1500)
 def test_real_rdma_is_counted_exactly() -> None:
     kernel = ground.kernel_with_modules("bookworm")

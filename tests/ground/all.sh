@@ -13,7 +13,7 @@ greenlets() {
 }
 
 parts=(newest_pythons greenlets "$here/setup.sh" "$here/libraries.sh" "$here/hip.sh" "$here/verbs.sh" "$here/prometheus.sh"
-    "$here/prometheus3.sh" "$here/nccl.sh" "$here/kubernetes.sh")
+    "$here/prometheus3.sh" "$here/nccl.sh" "$here/kubernetes.sh" "$here/ros2.sh")
 [ "${1:-}" != torch ] || parts+=("$here/torch.sh")
 makers=()
 for part in "${parts[@]}"; do
