@@ -6,6 +6,7 @@ The stand-in's ranks say themselves when they arrived: a busy host delays them t
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -13,26 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.stragglers import Arrival, Data, HangKind, Rules, find, read
-from otel_gpu.stragglers.finding import Signature
+from otel_gpu.stragglers import HangKind, Rules, find, read
 from tests.e2e.exported import read_metrics
 from tests.e2e.nccl_ranks import Job, Ranks, observed
 from tests.e2e.processes import DEADLINE_S
 
-_ASKED = Signature("AllReduce", 16, "float32", "sum", None)
 
-
-def _truth(job: Job) -> Data:
-    """Return what an agent would have exported that sees everything, by the ranks' own clock."""
-    ranks = len(job.arrivals)
-    return Data(
-        [
-            Arrival(job.comm, rank, ranks, s + 1, at, at, False, "here", job.pids[rank], _ASKED)
-            for rank, arrivals in enumerate(job.arrivals)
-            for s, at in enumerate(arrivals)
-            if at
-        ]
-    )
+def _lateness_s(job: Job, rank: int, first: int = 0, end: int | None = None) -> float:
+    """Return by how much a rank came later than the middle of the others, in the middle of collectives, by their own clock."""
+    others = [arrivals for other, arrivals in enumerate(job.arrivals) if other != rank]
+    late_ns = [
+        own - statistics.median(collective)
+        for own, *collective in list(zip(job.arrivals[rank], *others, strict=True))[first:end]
+    ]
+    return statistics.median(late_ns) / 1e9
 
 
 def _found(directory: Path, job: Job):
@@ -61,12 +56,12 @@ def test_the_rank_that_is_5_ms_late_is_named(tmp_path: Path, ranks: int, late: i
             agent.stop()
         job.end()
 
-    found, (truth,) = _found(tmp_path, done), find(_truth(done))
-    assert [s.rank for s in truth.stragglers] == [late]
+    found = _found(tmp_path, done)
     assert [s.rank for s in found.stragglers] == [late]
     (named,) = found.stragglers
     assert named.pid == done.pids[late]
-    assert named.lateness_s == pytest.approx(truth.stragglers[0].lateness_s, rel=0.2, abs=0.001)
+    assert named.lateness_s > 0.004
+    assert named.lateness_s == pytest.approx(_lateness_s(done, late), rel=0.2, abs=0.001)
     assert found.compared == 60
     assert not found.mismatches
     assert not found.hangs
@@ -88,9 +83,16 @@ def test_nobody_is_named_who_is_late_by_the_truth_neither(tmp_path: Path) -> Non
             agent.stop()
         job.end()
 
-    found, (truth,) = _found(tmp_path, done), find(_truth(done))
+    found, rules = _found(tmp_path, done), Rules()
     assert found.compared == 10_000
-    assert [s.rank for s in found.stragglers] == [s.rank for s in truth.stragglers]
+    # A busy host delays a rank at times: whoever is named was late in some window.
+    late = {
+        rank
+        for rank in range(4)
+        for first in range(0, 10_000, rules.window)
+        if _lateness_s(done, rank, first, first + rules.window) >= 0.9 * rules.min_lateness_s
+    }
+    assert {s.rank for s in found.stragglers} <= late
     assert not found.mismatches
     assert not found.hangs
 
