@@ -12,9 +12,10 @@ import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
+import grpc
 import pytest
 
 from otel_gpu import telemetry, telemetry_spans
@@ -36,14 +37,6 @@ NEEDS_HARDWARE: dict[str, str] = {}
 """Metrics that no stand-in gives, and why; one in here that is emitted all the same fails the test too."""
 OF_REQUESTS = {spec.name for spec in telemetry.GROUPS["Requests"]}
 """Metrics that the other agent emits."""
-NEEDS_HTTP2 = {
-    "rpc.method",
-    "rpc.method_original",
-    "rpc.response.status_code",
-    "rpc.server.call.duration",
-    "rpc.system.name",
-}
-"""Attributes of remote calls, and a metric: HTTP/2 is parsed (`tests/unit/test_http2.py`), and not followed in the kernel."""
 NEEDS_BODIES = {"gen_ai.request.model"}
 """No setting lets an agent look into bodies; `tests/unit/test_assembly.py` shows what comes of it."""
 NEEDS_A_HANG = {"nccl.in_flight"}
@@ -198,13 +191,14 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = directory / "out"
     with (
         server(directory, "everything") as (program, port),
+        server(directory, "grpc_server") as (called, grpc_port),
         started(directory, "--server", "threads", "--batch", _CLIENTS, "--step-ms", _STEP_MS, "--graphs") as pair,
         Program(
             [test_callbacks.built(directory / "ros2") / "callbacks", "1", "1", "everything"], directory
         ) as callbacks,
     ):
         callbacks.ready()
-        pids = program.pid, pair.program.pid, pair.engine, callbacks.pid
+        pids = program.pid, called.pid, pair.program.pid, pair.engine, callbacks.pid
         arguments = ["--config", directory / "agent.yaml", *(w for pid in pids for w in ("--pid", str(pid)))]
         with Agent(arguments, directory) as agent:
             agent.wait_attached()
@@ -212,6 +206,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
             # Some requests go by before the servers are followed; what is missing after a while the tests say.
             while (missing := _missing(read_spans(out)) | _missing_metrics(out)) and time.monotonic() < deadline:
                 _ask_everything(port)
+                _call_everything(grpc_port)
                 callbacks.go()
                 if any(name == "gpu step" for name, _ in missing):
                     with ThreadPoolExecutor(_CLIENTS) as clients:
@@ -240,6 +235,13 @@ def _ask_everything(port: int) -> None:
         connection.recv(1024)
 
 
+def _call_everything(port: int) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for number, method in enumerate(("Do", "NobodyHasIt")):
+            with suppress(grpc.RpcError):
+                channel.unary_unary(f"/work.Work/{method}")(f"{number}/1".encode(), timeout=DEADLINE_S)
+
+
 def _missing(spans: list[Span]) -> set[tuple[str, str]]:
     """Return what is declared of spans and not there, by the span's name and the attribute's."""
     found = {
@@ -252,13 +254,13 @@ def _missing(spans: list[Span]) -> set[tuple[str, str]]:
     return {
         (name, key)
         for name, key in declared - found
-        if key not in NEEDS_HTTP2 | NEEDS_BODIES and name not in OF_APPLICATIONS | OF_JOBS
+        if key not in NEEDS_BODIES and name not in OF_APPLICATIONS | OF_JOBS
     }
 
 
 def _missing_metrics(out: Path) -> set[tuple[str, str]]:
     emitted = {sample.name for sample in read_metrics(out).samples}
-    return {(name, "") for name in OF_REQUESTS - emitted - NEEDS_HTTP2}
+    return {(name, "") for name in OF_REQUESTS - emitted}
 
 
 def test_every_span_is_emitted_with_every_attribute(requests: Path) -> None:
