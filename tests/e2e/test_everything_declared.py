@@ -24,7 +24,7 @@ from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.metrics import OVERFLOW
 from otel_gpu.signals.profiles import CHOICES, PROFILE_TYPES
 from otel_gpu.signals.spans import Span
-from tests.e2e import ground, liar, nccl_ranks, test_callbacks, test_torch_profiles
+from tests.e2e import ground, liar, nccl_ranks, test_callbacks, test_torch_profiles, verbs
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.test_busy import CLOCK
@@ -42,7 +42,9 @@ NEEDS_BODIES = {"gen_ai.request.model"}
 NEEDS_A_HANG = {"nccl.in_flight"}
 """Attributes of calls that do not come back: `tests/e2e/test_stragglers.py` shows them."""
 OF_RDMA = {spec.name for spec in telemetry.GROUPS["RDMA"]}
-"""Metrics of a receiver that neither agent has: `test_rdma.py` shows them."""
+"""Metrics that the agent over verbs emits."""
+NEEDS_PORTS = {name for name in OF_RDMA if name.startswith("rdma.port.")}
+"""Metrics that only a host with RDMA devices has: `tests/soft_roce/check.py` and `tests/unit/test_rdma_ports.py` show them."""
 OF_PODS = {spec.name for spec in (*pod_metrics.SPECS, *pod_metrics.SELF_SPECS)}
 """Metrics of what only an API server knows: `test_kubernetes.py` shows them."""
 OF_APPLICATIONS = {telemetry_spans.GPU_REQUEST.name}
@@ -240,6 +242,38 @@ def _call_everything(port: int) -> None:
         for number, method in enumerate(("Do", "NobodyHasIt")):
             with suppress(grpc.RpcError):
                 channel.unary_unary(f"/work.Work/{method}")(f"{number}/1".encode(), timeout=DEADLINE_S)
+
+
+@pytest.fixture(scope="module")
+def of_verbs(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Return the names of what an agent measures of programs that do with verbs all that is counted."""
+    where = verbs.built(tmp_path_factory.mktemp("verbs"))
+    with verbs.Verbs(where) as late, verbs.Verbs(where) as fresh:
+        late.do("open", 1)
+        late.do("pairs", 0, 1, 128, 0, verbs.RTS)
+        late.do("post", 0, verbs.WRITE, 5, 100, 1, 0)
+        with verbs.observing(tmp_path_factory.mktemp("out"), late, fresh) as observed:
+            observed.until_placed(late, fresh)
+            fresh.do("open", 1)
+            observed.until_followed(late, fresh)
+            fresh.do("pairs", 0, 2, 128, 0, verbs.RTS)
+            fresh.do("post", 1, verbs.WRITE, 3, 8, 1, 0)
+            assert fresh.do("poll", 0, 3) == 3
+            for size, how in ((4096, 0), (0, 0)):
+                fresh.do("register", size, how)
+            fresh.do("receive", 0)
+            fresh.do("post", 0, verbs.WRITE, 5, 8, 1, 0, 0xBAD)
+            fresh.do("event", 1)
+            for program in (late, fresh):
+                assert program.do("poll", 0, 100) == 5
+            fresh.do("post", 1, verbs.WRITE, 1, 8, 1, 0)
+            observed.until(fresh.pid, lambda p: p.total("rdma.completion.errors") == 5)
+            observed.until(late.pid, lambda p: p.total("rdma.probe.unmatched") == 5)
+            return {p.name for program in (late, fresh) for p in observed.points(program.pid).all}
+
+
+def test_every_metric_of_rdma_is_emitted(of_verbs: set[str]) -> None:
+    assert OF_RDMA - of_verbs == NEEDS_PORTS
 
 
 def _missing(spans: list[Span]) -> set[tuple[str, str]]:
