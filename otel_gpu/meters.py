@@ -1,9 +1,13 @@
 """How does a program's own MeterProvider export what the agent counts? By instruments that are read when it collects.
 
+    import os
+    from opentelemetry import metrics
     from otel_gpu import Agent, Config, meters
+    from otel_gpu.config import Discovery
 
-    with Agent(Config.load(pids=(os.getpid(),), output="none")) as agent:
-        meters.publish(agent, opentelemetry.metrics.get_meter_provider())
+    with Agent(Config(exporters={}, discovery=Discovery(pids=(os.getpid(),)))) as agent:
+        meters.publish(agent, metrics.get_meter_provider())
+        ...
 
 What the API allows of that: resource, views and exporters are the provider's; series of another process than this one
 carry its `process.pid` as an attribute. Histograms cannot be told by asynchronous instruments, and are left out; an

@@ -1,9 +1,14 @@
 """How does a program's own TracerProvider export the spans that the agent makes? As if its tracer had made them.
 
+    import os
+    from opentelemetry.sdk.trace import TracerProvider
     from otel_gpu import Agent, Config, tracers
+    from otel_gpu.config import Discovery, InferenceSettings
 
-    provider = opentelemetry.trace.get_tracer_provider()
-    with Agent(Config.load(pids=(os.getpid(),), output="none"), exporters=[tracers.provider_exporter(provider)]) as agent:
+    config = Config(
+        receivers={"inference": InferenceSettings()}, exporters={}, discovery=Discovery(pids=(os.getpid(),))
+    )
+    with Agent(config, exporters=[tracers.provider_exporter(TracerProvider())]):
         ...
 
 Its sampler is asked, its limits hold, and its processors see every span begin and end. The resource is the provider's

@@ -2,6 +2,7 @@
 
 from ..processors.kernel_names.settings import KernelNamesSettings
 from ..receivers.cuda.settings import CudaSettings
+from ..receivers.inference.settings import InferenceSettings
 from ..receivers.nvml.settings import NvmlSettings
 from ..receivers.profiles.settings import ProfileSettings
 from ..receivers.self.settings import SelfSettings
@@ -13,6 +14,7 @@ __all__ = [
     "CudaSettings",
     "Discovery",
     "HealthCheckSettings",
+    "InferenceSettings",
     "KernelNamesSettings",
     "NvmlSettings",
     "Pipeline",

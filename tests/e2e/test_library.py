@@ -8,15 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_gpu import Agent, Config, ConfigError, OtelGpuError, Point, Recorder, profiles
+from otel_gpu import Agent, Config, ConfigError, OtelGpuError, Point, Recorder, meters, profiles, tracers
 from otel_gpu.config import CudaSettings, Discovery, ProfileSettings
 from otel_gpu.exporters import Exporter
 from otel_gpu.profiles import Profile
@@ -194,3 +196,14 @@ def test_a_program_exports_what_it_does_itself_by_its_own_provider() -> None:
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [409_600, "mine", False]
+
+
+@pytest.mark.parametrize("module", [meters, tracers], ids=lambda module: module.__name__)
+def test_the_example_of_a_public_module_runs(module: ModuleType) -> None:
+    lines = (module.__doc__ or "").splitlines()
+    example = textwrap.dedent("\n".join(line for line in lines if line.startswith("    ")))
+    assert "Agent(" in example
+
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stderr
