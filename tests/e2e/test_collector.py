@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu.exporters.otlp.settings import Protocol
 from tests.e2e import comparison, ground
 from tests.e2e.collector import Collector, free_ports
 from tests.e2e.exported import read_metrics
@@ -31,41 +32,41 @@ def _otlp(protocol: str, port: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("compression", ("none", "gzip"))
-@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
-def test_what_a_collector_receives_is_what_happened(protocol: str, compression: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("protocol", "compression"), (("grpc", "gzip"), ("http/protobuf", "none")))
+def test_what_a_collector_receives_is_what_happened(
+    protocol: Protocol, compression: str, collector: Collector, tmp_path: Path
+) -> None:
+    """Every pair of protocol and compression is in `test_exporters_collector`."""
     options = ("--threads", "2", "--launches", "20000", "--memory", "4", "--graphs", "2")
-    with Collector(tmp_path / "collector") as collector, Program(_storm(*options), tmp_path) as program:
-        port = collector.grpc_port if protocol == "grpc" else collector.http_port
-        environment = {**_otlp(protocol, port), "OTEL_EXPORTER_OTLP_COMPRESSION": compression}
+    with Program(_storm(*options), tmp_path) as program:
+        environment = {**_otlp(protocol, collector.port(protocol)), "OTEL_EXPORTER_OTLP_COMPRESSION": compression}
         program.ready()
         with Agent(["--pid", str(program.pid), "--output", "otlp"], tmp_path, environment) as agent:
             agent.wait_attached()
             program.run_phase()
             truth = program.finish()
             agent.stop()
-        received = collector.stop()
+    received = collector.received_metrics(protocol)
 
     comparison.assert_all(received.of(truth.pid), truth)
     comparison.assert_nothing_lost(received)
 
 
 def test_a_collector_that_comes_late_gets_everything(tmp_path: Path) -> None:
-    with Collector(tmp_path / "probe") as gone:
-        port = gone.grpc_port
+    (port,) = free_ports(1)
     with Program(_storm("--launches", "20000"), tmp_path) as program:
         program.ready()
         arguments = ["--pid", str(program.pid), "--output", "otlp"]
         with Agent(arguments, tmp_path, _otlp("grpc", port)) as agent:
             agent.wait_attached()
             program.run_phase()
-            # Two intervals fail before there is anybody to take them.
-            time.sleep(1.2)
+            # An interval fails before there is a Collector to take it.
+            agent.wait_for("export of metrics to .* fails")
             with Collector(tmp_path / "collector", grpc_port=port) as collector:
                 truth = program.finish()
-                time.sleep(2)
+                agent.wait_for("export of metrics to .* works again")
                 agent.stop()
-                received = collector.stop()
+                received = collector.received_metrics("grpc")
 
     assert received.of(truth.pid).total(comparison.LAUNCHES) == truth.launches.total()
 
