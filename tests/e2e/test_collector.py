@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import socket
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -100,60 +96,6 @@ def test_duration_ends_the_run(tmp_path: Path) -> None:
         truth = program.finish()
 
     comparison.assert_launches(read_metrics(tmp_path / "out").of(truth.pid), truth)
-
-
-@contextlib.contextmanager
-def _never_answering() -> Iterator[int]:
-    """Listen on a port where connections are taken and nothing is ever said."""
-    taken: list[socket.socket] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def take() -> None:
-            try:
-                while True:
-                    taken.append(server.accept()[0])
-            except OSError:
-                return  # the test is over and the socket closed
-
-        thread = threading.Thread(target=take, daemon=True)
-        thread.start()
-        yield server.getsockname()[1]
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
-    for connection in taken:
-        connection.close()
-
-
-def test_endpoints_that_refuse_or_hang_do_not_stop_the_agent(tmp_path: Path) -> None:
-    (refusing,) = free_ports(1)
-    with contextlib.ExitStack() as stack:
-        hanging = stack.enter_context(_never_answering())
-        program = stack.enter_context(Program(_storm("--phases", "2"), tmp_path))
-        program.ready()
-        # All at once, for each gives its last interval ten seconds to be taken.
-        arguments = ["--pid", str(program.pid), "--output", "otlp"]
-        agents = [
-            (port, stack.enter_context(Agent(arguments, tmp_path, _otlp(protocol, port))))
-            for port in (refusing, hanging)
-            for protocol in ("grpc", "http/protobuf")
-        ]
-        for _, agent in agents:
-            agent.wait_attached()
-        program.run_phase()
-        time.sleep(2)
-        for _, agent in agents:
-            assert agent.process.poll() is None, agent.error_text
-            agent.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 20
-        for port, agent in agents:
-            code = agent.wait(deadline - time.monotonic())
-            # The last interval could not be delivered: that is said in a line, not in a traceback.
-            assert code in (0, 1)
-            assert "Traceback" not in agent.error_text
-            assert f"127.0.0.1:{port}" in agent.error_text
-        program.ready()
-        program.run_phase()
-        assert program.finish().launches.total() == 2000
 
 
 def test_a_target_that_dies_is_not_waited_for(tmp_path: Path) -> None:
