@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cpythons import Interpreter
 from tests.e2e.collector import Collector
 
 pytest.register_assert_rewrite("tests.e2e.comparison")
@@ -16,8 +17,13 @@ _HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.root)
+        if _HERE not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.root)
+        callspec = getattr(item, "callspec", None)
+        interpreter = callspec.params.get("interpreter") if callspec else None
+        if isinstance(interpreter, Interpreter) and not interpreter.is_in_short:
+            item.add_marker(pytest.mark.every_python)
 
 
 @pytest.fixture(scope="session")
