@@ -103,8 +103,8 @@ torch-ground: setup
 	$(Q)tests/ground/all.sh torch
 
 .PHONY: test
-test: ground ## run the tests; those of the kernel and end to end need root
-	$(Q)$(PYTEST) -m 'not torch and not machine' tests
+test: ground ## run the tests, on four of the CPythons; those of the kernel and end to end need root
+	$(Q)$(PYTEST) -m 'not torch and not machine and not every_python' tests
 
 .PHONY: test-torch
 test-torch: torch-ground ## run the tests on PyTorch, which is fetched once (several GB)
@@ -134,7 +134,7 @@ fuzz: setup ## look for inputs that break parsers of what strangers say, for FUZ
 	$(Q)nice $(BIN)/python -m tests.fuzz.campaign --minutes $(FUZZ_MINUTES)
 
 .PHONY: test-all
-test-all: torch-ground ## run `test`, `test-torch` and what boots virtual machines in one go
+test-all: torch-ground ## run `test` on every CPython, `test-torch`, and what boots virtual machines, in one go
 	$(Q)$(PYTEST) tests
 
 .PHONY: check

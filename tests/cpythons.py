@@ -23,6 +23,8 @@ PROGRAM = HERE / "programs" / "python_situations.py"
 LINES = HERE / "programs" / "python_lines.py"
 CHURN = HERE / "programs" / "python_churn.py"
 WAYS = HERE / "programs" / "ways_to_call.py"
+IN_SHORT = (8, 11, 14, 15)
+"""Minor versions that `make test` runs: the oldest, Debian's, and both with offsets for debuggers that differ."""
 SYMBOLS = ("_PyRuntime", "PyCode_Type", "PyUnicode_Type")
 
 
@@ -37,6 +39,11 @@ class Interpreter:
     """Where the interpreter, which may have another root, finds the test programs."""
     missing: str = ""
     environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_in_short(self) -> bool:
+        """Whether `make test` runs it; `make test-all` runs every one."""
+        return self.minor in IN_SHORT
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ _log = logging.getLogger(__name__)
 STOP_S = 8.0
 """How long a stop takes at the most, unless it is said otherwise: a service has ten seconds, and may be on a busy host."""
 _RELEASE_S = 1.5
-"""What is kept of it for letting go of everything."""
+"""The time for letting go of everything, of `STOP_S`; of a shorter stop in proportion."""
 _WRITE_S = 1.0
-"""What is kept of it for writing and sending."""
+"""The time for writing and sending, likewise."""
 _HURRIED_S = 1.0
 """How long an interval that is being read when the agent is told to stop still waits for names."""
 _TRIM_S = 10.0
@@ -255,21 +255,23 @@ class Agent:
         self._finished.set()
         self._is_observing = False
         ending = Ending(timeout_s)
+        scale = min(timeout_s / STOP_S, 1.0)
+        release_s, write_s = _RELEASE_S * scale, _WRITE_S * scale
         observation = self._observation
         # On a busy host what comes next needs the time that new programs would take.
-        observation.look_no_more(_HURRIED_S)
+        observation.look_no_more(_HURRIED_S * scale)
         ending.attempt_within("the reading of an interval", self._collector.stop)
         observation.stop_watching(ending)
         if (graph := self._graph) is not None:
             ending.attempt_within("names of kernels", lambda limit_s: observation.settle(limit_s / 2))
             # It takes long where many programs have just ended, and nothing else matters as much.
             ending.attempt_within(
-                "the reading of the last interval", lambda _: self._collect(graph), keep_s=_WRITE_S + _RELEASE_S
+                "the reading of the last interval", lambda _: self._collect(graph), keep_s=write_s + release_s
             )
             ending.attempt("the writing of the last interval", graph.export)
             ending.attempt("the last spans and profiles", partial(graph.export_batches, last=True))
         if self._exporters is not None:
-            ending.attempt_within("export", self._exporters.shutdown, keep_s=_RELEASE_S)
+            ending.attempt_within("export", self._exporters.shutdown, keep_s=release_s)
             stats = list(self._exporters.stats().values())
             lost = sum(s.failed_points + s.rejected_points + s.dropped_points + s.queued_points for s in stats)
             self._delivered_nothing = lost > 0 and not any(s.sent_points for s in stats)

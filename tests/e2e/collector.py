@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
 import random
 import socket
 import subprocess
 import time
 import urllib.request
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from otel_gpu.exporters.otlp.settings import Protocol
+from otel_gpu.signals import Signal
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import DEADLINE_S
@@ -22,22 +26,15 @@ from tests.e2e.processes import DEADLINE_S
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_CONFIG = """
-receivers:
-  otlp:
-    protocols:
-      grpc: {{endpoint: "127.0.0.1:{grpc}"}}
-      http: {{endpoint: "127.0.0.1:{http}"}}
-exporters:
-  file: {{path: "{out}", flush_interval: 100ms}}
-extensions:
-  health_check: {{endpoint: "127.0.0.1:{health}"}}
-service:
-  extensions: [health_check]
-  telemetry: {{metrics: {{level: none}}}}
-  pipelines:
-    {signal}: {{receivers: [otlp], exporters: [file]}}
-"""
+Way = Literal["grpc", "http"]
+_MARKS = "marks"
+_PATHS: dict[Signal, str] = {
+    "metrics": "/v1/metrics",
+    "traces": "/v1/traces",
+    "profiles": "/v1development/profiles",
+}
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Whatever proxy the environment names."""
 _START_S = 2 * DEADLINE_S
 _PORTS = (10_000, 30_000)
 """Below those of connections that others make meanwhile, which begin at 32,768."""
@@ -96,23 +93,127 @@ class RunningCollector:
 
 
 class Collector(RunningCollector):
-    """otelcol with OTLP receivers on loopback, writing what it gets of one signal to a file."""
+    """otelcol with OTLP receivers on loopback, which many tests share: a file for each signal and way that it comes.
 
-    def __init__(self, directory: Path, grpc_port: int | None = None, signal: str = "metrics") -> None:
+    A mark in each file parts the data of one test from those of the next. The Collector writes what it has accepted in
+    order, so all that was accepted before a mark stands before it.
+    """
+
+    def __init__(
+        self, directory: Path, grpc_port: int | None = None, signals: Sequence[Signal] = get_args(Signal)
+    ) -> None:
+        """`signals` are those that it has pipelines of."""
         directory.mkdir(parents=True, exist_ok=True)
-        free, self.http_port, health = free_ports(3)
-        self.grpc_port = grpc_port or free
-        self.out = directory / f"{signal}.jsonl"
+        self._directory = directory
+        free, http_port, self._marks_port, health = free_ports(4)
+        self._ports: dict[Way, int] = {"grpc": grpc_port or free, "http": http_port}
+        self._read = {(signal, way): 0 for signal in signals for way in self._ports}
+        """How far each file has been read, in bytes."""
+        self._mark = f"mark {uuid.uuid4()}".encode()
+        self._numbers = itertools.count(1)
         config = directory / "otelcol.yaml"
-        ports = {"grpc": self.grpc_port, "http": self.http_port, "health": health}
-        config.write_text(_CONFIG.format(**ports, signal=signal, out=self.out))
+        config.write_text(json.dumps(self._config(health)))
         super().__init__(directory, [config], health)
+
+    def _config(self, health: int) -> dict[str, Any]:
+        ports = {**self._ports, _MARKS: self._marks_port}
+        return {
+            "receivers": {
+                f"otlp/{name}": {"protocols": {"grpc" if name == "grpc" else "http": {"endpoint": f"127.0.0.1:{port}"}}}
+                for name, port in ports.items()
+            },
+            "exporters": {
+                f"file/{signal}-{way}": {"path": str(self._file(signal, way)), "flush_interval": "20ms"}
+                for signal, way in self._read
+            },
+            "extensions": {"health_check": {"endpoint": f"127.0.0.1:{health}"}},
+            "service": {
+                "extensions": ["health_check"],
+                "telemetry": {"metrics": {"level": "none"}},
+                "pipelines": {
+                    f"{signal}/{way}": {
+                        "receivers": [f"otlp/{way}", f"otlp/{_MARKS}"],
+                        "exporters": [f"file/{signal}-{way}"],
+                    }
+                    for signal, way in self._read
+                },
+            },
+        }
+
+    def _file(self, signal: Signal, way: Way) -> Path:
+        return self._directory / f"{signal}-{way}.jsonl"
+
+    def port(self, protocol: Protocol) -> int:
+        """Return the port on which it listens."""
+        return self._ports[_way(protocol)]
 
     def endpoint(self, protocol: Protocol) -> str:
         """Return where it listens."""
-        return f"http://127.0.0.1:{self.grpc_port if protocol == 'grpc' else self.http_port}"
+        return f"http://127.0.0.1:{self.port(protocol)}"
 
-    def stop(self) -> Metrics:
-        """End it, and return the metrics that it received."""
-        self.close()
-        return read_metrics(self.out)
+    def received(self, signal: Signal, protocol: Protocol) -> Path:
+        """Return a file of what it has accepted since the last call, of one signal by one way."""
+        way = _way(protocol)
+        lines = self._lines_before(self._set_mark(signal), signal, way)
+        out = self._directory / f"{signal}-{way}-{next(self._numbers)}.jsonl"
+        out.write_bytes(b"".join(line for line in lines if self._mark not in line))
+        return out
+
+    def received_metrics(self, protocol: Protocol) -> Metrics:
+        """Return the metrics that it has accepted since the last call."""
+        return read_metrics(self.received("metrics", protocol))
+
+    def forget(self) -> None:
+        """Leave out of what it returns next all that it has accepted until now."""
+        for signal in {signal for signal, _ in self._read}:
+            mark = self._set_mark(signal)
+            for way in self._ports:
+                self._lines_before(mark, signal, way)
+
+    def _set_mark(self, signal: Signal) -> bytes:
+        mark = f"{self._mark.decode()} {next(self._numbers)}."
+        address = f"http://127.0.0.1:{self._marks_port}{_PATHS[signal]}"
+        body = json.dumps(_marked(signal, mark)).encode()
+        request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+        with _DIRECT.open(request, timeout=DEADLINE_S):
+            pass
+        return mark.encode()
+
+    def _lines_before(self, mark: bytes, signal: Signal, way: Way) -> list[bytes]:
+        """Wait for a mark in a file, and return the lines before it that were not returned yet."""
+        file = self._file(signal, way)
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            with file.open("rb") as opened:
+                opened.seek(self._read[signal, way])
+                lines = opened.read().splitlines(keepends=True)
+            at = next((n for n, line in enumerate(lines) if mark in line and line.endswith(b"\n")), None)
+            if at is not None:
+                self._read[signal, way] += sum(map(len, lines[: at + 1]))
+                return lines[:at]
+            assert time.monotonic() < deadline, f"{mark.decode()} is not in {file}: {self._log.read_text()}"
+            time.sleep(0.01)
+
+
+def _way(protocol: Protocol) -> Way:
+    return "grpc" if protocol == "grpc" else "http"
+
+
+def _marked(signal: Signal, mark: str) -> dict[str, Any]:
+    """Return a request of one signal with a text in it."""
+    now = str(time.time_ns())
+    if signal == "metrics":
+        metric = {"name": mark, "gauge": {"dataPoints": [{"asInt": "1", "timeUnixNano": now}]}}
+        return {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
+    if signal == "traces":
+        span = {"name": mark, "traceId": "1" * 32, "spanId": "1" * 16, "kind": 1, "startTimeUnixNano": now}
+        return {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+    profile = {"profileId": "1" * 32, "timeUnixNano": now, "samples": [{"stackIndex": 0, "values": ["1"]}]}
+    resource = {"attributes": [{"key": "mark", "value": {"stringValue": mark}}]}
+    first: dict[str, Any] = {
+        f"{name}Table": [{}] for name in ("mapping", "location", "function", "link", "attribute", "stack")
+    }
+    return {
+        "resourceProfiles": [{"resource": resource, "scopeProfiles": [{"profiles": [profile]}]}],
+        "dictionary": {**first, "stringTable": [""]},
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from types import TracebackType
@@ -57,7 +56,7 @@ class Following:
     def wait_followed(self) -> None:
         """Wait until the driver is probed, and the requests of every program are followed and believed."""
         self.wait_followed_at_first()
-        time.sleep(1.1)  # before that, what is read by threads that were there already is charged to nobody
+        until(lambda: all(map(self.requests.followed.is_trusted, self._pids)), "a program is not trusted")
 
     def wait_followed_at_first(self) -> None:
         """Wait until the driver is probed, and the requests of every program are followed."""

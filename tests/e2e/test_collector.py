@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import socket
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from otel_gpu.exporters.otlp.settings import Protocol
 from tests.e2e import comparison, ground
 from tests.e2e.collector import Collector, free_ports
 from tests.e2e.exported import read_metrics
@@ -31,41 +28,41 @@ def _otlp(protocol: str, port: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("compression", ("none", "gzip"))
-@pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
-def test_what_a_collector_receives_is_what_happened(protocol: str, compression: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("protocol", "compression"), (("grpc", "gzip"), ("http/protobuf", "none")))
+def test_what_a_collector_receives_is_what_happened(
+    protocol: Protocol, compression: str, collector: Collector, tmp_path: Path
+) -> None:
+    """Every pair of protocol and compression is in `test_exporters_collector`."""
     options = ("--threads", "2", "--launches", "20000", "--memory", "4", "--graphs", "2")
-    with Collector(tmp_path / "collector") as collector, Program(_storm(*options), tmp_path) as program:
-        port = collector.grpc_port if protocol == "grpc" else collector.http_port
-        environment = {**_otlp(protocol, port), "OTEL_EXPORTER_OTLP_COMPRESSION": compression}
+    with Program(_storm(*options), tmp_path) as program:
+        environment = {**_otlp(protocol, collector.port(protocol)), "OTEL_EXPORTER_OTLP_COMPRESSION": compression}
         program.ready()
         with Agent(["--pid", str(program.pid), "--output", "otlp"], tmp_path, environment) as agent:
             agent.wait_attached()
             program.run_phase()
             truth = program.finish()
             agent.stop()
-        received = collector.stop()
+    received = collector.received_metrics(protocol)
 
     comparison.assert_all(received.of(truth.pid), truth)
     comparison.assert_nothing_lost(received)
 
 
 def test_a_collector_that_comes_late_gets_everything(tmp_path: Path) -> None:
-    with Collector(tmp_path / "probe") as gone:
-        port = gone.grpc_port
+    (port,) = free_ports(1)
     with Program(_storm("--launches", "20000"), tmp_path) as program:
         program.ready()
         arguments = ["--pid", str(program.pid), "--output", "otlp"]
         with Agent(arguments, tmp_path, _otlp("grpc", port)) as agent:
             agent.wait_attached()
             program.run_phase()
-            # Two intervals fail before there is anybody to take them.
-            time.sleep(1.2)
+            # An interval fails before there is a Collector to take it.
+            agent.wait_for("export of metrics to .* fails")
             with Collector(tmp_path / "collector", grpc_port=port) as collector:
                 truth = program.finish()
-                time.sleep(2)
+                agent.wait_for("export of metrics to .* works again")
                 agent.stop()
-                received = collector.stop()
+                received = collector.received_metrics("grpc")
 
     assert received.of(truth.pid).total(comparison.LAUNCHES) == truth.launches.total()
 
@@ -99,60 +96,6 @@ def test_duration_ends_the_run(tmp_path: Path) -> None:
         truth = program.finish()
 
     comparison.assert_launches(read_metrics(tmp_path / "out").of(truth.pid), truth)
-
-
-@contextlib.contextmanager
-def _never_answering() -> Iterator[int]:
-    """Listen on a port where connections are taken and nothing is ever said."""
-    taken: list[socket.socket] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def take() -> None:
-            try:
-                while True:
-                    taken.append(server.accept()[0])
-            except OSError:
-                return  # the test is over and the socket closed
-
-        thread = threading.Thread(target=take, daemon=True)
-        thread.start()
-        yield server.getsockname()[1]
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
-    for connection in taken:
-        connection.close()
-
-
-def test_endpoints_that_refuse_or_hang_do_not_stop_the_agent(tmp_path: Path) -> None:
-    (refusing,) = free_ports(1)
-    with contextlib.ExitStack() as stack:
-        hanging = stack.enter_context(_never_answering())
-        program = stack.enter_context(Program(_storm("--phases", "2"), tmp_path))
-        program.ready()
-        # All at once, for each gives its last interval ten seconds to be taken.
-        arguments = ["--pid", str(program.pid), "--output", "otlp"]
-        agents = [
-            (port, stack.enter_context(Agent(arguments, tmp_path, _otlp(protocol, port))))
-            for port in (refusing, hanging)
-            for protocol in ("grpc", "http/protobuf")
-        ]
-        for _, agent in agents:
-            agent.wait_attached()
-        program.run_phase()
-        time.sleep(2)
-        for _, agent in agents:
-            assert agent.process.poll() is None, agent.error_text
-            agent.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 20
-        for port, agent in agents:
-            code = agent.wait(deadline - time.monotonic())
-            # The last interval could not be delivered: that is said in a line, not in a traceback.
-            assert code in (0, 1)
-            assert "Traceback" not in agent.error_text
-            assert f"127.0.0.1:{port}" in agent.error_text
-        program.ready()
-        program.run_phase()
-        assert program.finish().launches.total() == 2000
 
 
 def test_a_target_that_dies_is_not_waited_for(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import http.server
 import json
 import math
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.e2e import ground
-from tests.e2e.collector import Collector, free_ports
+from tests.e2e.collector import RunningCollector, free_ports
 from tests.e2e.everything import Everything, everything
 from tests.e2e.processes import DEADLINE_S
 from tests.e2e.scraping import Prometheus, names_in
@@ -72,19 +71,16 @@ DCGM_FI_PROF_DRAM_ACTIVE{labels} 0.4
 _DCGM_LABELS = '{gpu="0",UUID="GPU-5e1fca6d-0b6c-4a11-9d20-483230306d00",device="nvidia0",Hostname="vm"}'
 
 
-class Collecting(Collector):
+class Collecting(RunningCollector):
     """A Collector that is scraped: buckets on one port, native histograms on another."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
         names = ("classic_in", "native_in", "classic", "native", "health")
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        config, self._log = directory / "otelcol.yaml", directory / "otelcol.log"
+        config = directory / "otelcol.yaml"
         config.write_text(_COLLECTOR.format(**self.ports))
-        command = [ground.part("collector"), "--config", config, "--feature-gates=service.profilesSupport"]
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(command, stderr=log, stdout=log)
-        self._wait_healthy(self.ports["health"])
+        super().__init__(directory, [config], self.ports["health"])
 
     def exporter(self, name: str, histograms: str) -> dict[str, object]:
         """Return how an agent sends to one of its pipelines."""

@@ -21,7 +21,8 @@ _PROTOCOLS: tuple[Protocol, ...] = ("grpc", "http/protobuf", "http/json")
 
 @pytest.fixture(scope="module")
 def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
-    with Collector(tmp_path_factory.mktemp("collector")) as collector:
+    """One of its own: it lacks the pipelines of the other signals."""
+    with Collector(tmp_path_factory.mktemp("collector"), signals=("metrics",)) as collector:
         yield collector
 
 

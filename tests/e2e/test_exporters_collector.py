@@ -87,29 +87,31 @@ def _simplified(point: object) -> object:
     ),
 )
 def test_collectors_file_equals_ours(
-    protocol: Protocol, compression: Compression, temporality: Temporality, histograms: Histograms, tmp_path: Path
+    protocol: Protocol,
+    compression: Compression,
+    temporality: Temporality,
+    histograms: Histograms,
+    collector: Collector,
+    tmp_path: Path,
 ) -> None:
     store = _store(300)
     ours = FileExporter(FileSettings(str(tmp_path), temporality, histograms))
     ours.export_metrics(store, _NOW_NS)
     ours.shutdown(1)
-    with Collector(tmp_path / "collector") as collector:
-        port = collector.grpc_port if protocol == "grpc" else collector.http_port
-        sent = OtlpExporter(
-            OtlpSettings(
-                endpoint=f"http://127.0.0.1:{port}",
-                protocol=protocol,
-                compression=compression,
-                temporality=temporality,
-                histograms=histograms,
-                max_request_bytes=20_000,
-            )
+    sent = OtlpExporter(
+        OtlpSettings(
+            endpoint=collector.endpoint(protocol),
+            protocol=protocol,
+            compression=compression,
+            temporality=temporality,
+            histograms=histograms,
+            max_request_bytes=20_000,
         )
-        sent.export_metrics(store, _NOW_NS)
-        sent.shutdown(10)
-        collector.close()
+    )
+    sent.export_metrics(store, _NOW_NS)
+    sent.shutdown(10)
 
-    theirs, mine = _points(tmp_path / "collector" / "metrics.jsonl"), _points(tmp_path / "metrics.jsonl")
+    theirs, mine = _points(collector.received("metrics", protocol)), _points(tmp_path / "metrics.jsonl")
 
     assert sent.stats().sent_points == len(store) == len(mine) == 610
     assert theirs.keys() == mine.keys()

@@ -104,8 +104,7 @@ def test_calls_at_once_and_calls_that_are_refused_charge_nothing_wrongly(tmp_pat
 KINDS = ("Do", "Stream", "Gather", "Chat")
 
 
-@pytest.mark.parametrize("name", ["grpc_server", "grpc_aio_server"])
-@pytest.mark.parametrize("connections", [1, 4])
+@pytest.mark.parametrize(("name", "connections"), [("grpc_server", 4), ("grpc_aio_server", 1)])
 def test_calls_of_all_kinds_at_once_charge_nothing_wrongly(tmp_path: Path, name: str, connections: int) -> None:
     """Streams of one connection, or of several, are open side by side, and so are their answers."""
     with server(tmp_path, name) as (program, port), Following([program.pid]) as following:

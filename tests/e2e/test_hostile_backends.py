@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import ground
-from tests.e2e.processes import Agent
+from tests.e2e.collector import free_ports
+from tests.e2e.processes import Agent, Program
 from tests.stopwatch import Stopwatch
 
 _END_S = 10.0
@@ -57,47 +59,71 @@ def bystander() -> Iterator[str]:
         process.kill()
 
 
-def _end(agent: Agent) -> float:
-    with Stopwatch(agent.pid) as end:
-        agent.process.send_signal(signal.SIGTERM)
-        code = agent.wait()
-    # Nobody took anything, which it says.
-    assert code == 1, agent.error_text
-    assert "nothing could be delivered to anybody" in agent.error_text
-    assert "Traceback" not in agent.error_text
-    return end.seconds()
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield server.getsockname()[1]
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_a_backend_that_trickles_does_not_hold_up_the_end(
-    tmp_path: Path, protocol: str, trickling: int, bystander: str
-) -> None:
-    variables = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{trickling}",
-        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-        "OTEL_EXPORTER_OTLP_TIMEOUT": "2000",
+_EXPORTERS = """\
+  otlp_grpc/{name}: {{endpoint: "http://{address}", timeout: 2s}}
+  otlp_http/{name}: {{endpoint: "http://{address}", timeout: 2s}}
+"""
+
+
+def _sending(directory: Path, backends: Mapping[str, str], program: Program, *within: str | Path) -> Agent:
+    """Make an agent that sends to each of the backends, which have addresses by name, over gRPC and over HTTP."""
+    directory.mkdir()
+    exporters = "".join(_EXPORTERS.format(name=name, address=address) for name, address in backends.items())
+    config = directory / "agent.yaml"
+    config.write_text(f"exporters:\n{exporters}service: {{interval: 500ms}}\n")
+    return Agent(["--config", config, "--pid", str(program.pid)], directory, within=within)
+
+
+def _wait_for_failures(agent: Agent, address: str, why: str = "") -> None:
+    for path in ("", "/v1/metrics"):
+        agent.wait_for(rf"export of metrics to (http://)?{re.escape(address + path)} fails: {why}")
+
+
+def test_no_backend_stops_the_agent_or_holds_up_the_end(tmp_path: Path, trickling: int, silent: int) -> None:
+    """All at once, for each may take the whole time of an end. Names are never found in a network of the agent's own."""
+    (refusing,) = free_ports(1)
+    backends = {
+        "refusing": f"127.0.0.1:{refusing}",
+        "silent": f"127.0.0.1:{silent}",
+        "trickling": f"127.0.0.1:{trickling}",
     }
-    with Agent(["--pid", bystander], tmp_path, variables) as agent:
-        agent.wait_watching()
-        agent.wait_for("export of metrics to .* fails: ")
+    nameless = {"nameless": "collector.example:4318"}
+    without_names = sys.executable, ground.PROGRAMS / "without_names.py"
+    storm = [ground.part("programs") / "launch_storm", "--gate", "--phases", "2"]
+    with Program(storm, tmp_path) as program:
+        program.ready()
+        with (
+            _sending(tmp_path / "host", backends, program) as agent,
+            _sending(tmp_path / "own", nameless, program, *without_names) as apart,
+        ):
+            agents = agent, apart
+            for one in agents:
+                one.wait_attached()
+            program.run_phase()
+            program.ready()
+            for address in backends.values():
+                _wait_for_failures(agent, address)
+            _wait_for_failures(apart, nameless["nameless"], ".*(no answer within|DEADLINE)")
+            with Stopwatch(agent.pid, apart.pid) as end:
+                for one in agents:
+                    one.process.send_signal(signal.SIGTERM)
+                codes = [one.wait() for one in agents]
+        program.run_phase()
+        assert program.finish().launches.total() == 2000
 
-        assert _end(agent) < _END_S
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_a_name_that_is_never_found_does_not_hold_up_the_end(tmp_path: Path, protocol: str, bystander: str) -> None:
-    variables = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.example:4318",
-        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-        "OTEL_EXPORTER_OTLP_TIMEOUT": "2000",
-    }
-    with Agent(
-        ["--pid", bystander], tmp_path, variables, within=[sys.executable, ground.PROGRAMS / "without_names.py"]
-    ) as agent:
-        agent.wait_watching()
-        agent.wait_for("export of metrics to .* fails: .*no answer within|DEADLINE")
-
-        assert _end(agent) < _END_S
+    # No backend took anything: that is said in a line, not in a traceback.
+    assert codes == [1, 1], agent.error_text + apart.error_text
+    for one in agents:
+        assert "nothing could be delivered to anybody" in one.error_text
+        assert "Traceback" not in one.error_text
+    assert end.seconds() < _END_S
 
 
 def test_an_output_that_nobody_reads_does_not_hold_up_the_end(bystander: str) -> None:

@@ -1,10 +1,14 @@
-"""Every launch carries the name that the driver knows, or says that it has none; never another one."""
+"""Exact counts of unmodified programs on NVIDIA's real runtimes, and the names of their kernels.
+
+Every launch carries the name that the driver knows, or says that it has none; never another one.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,24 +16,44 @@ import pytest
 from tests.e2e import comparison, ground, naming
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import Agent, Program
-from tests.e2e.test_runtimes import VARIANTS
 from tests.e2e.truth import Truth
 
+VARIANTS = ("13_shared", "13_static", "13_stripped", "13_perthread", "12_shared", "12_static")
 FIRST, LATE = 0.99, 0.90
+Seen = tuple[Metrics, Truth]
+"""What was exported of a program, and what happened in it."""
 
 
-def _first(command: list[str | Path], directory: Path, environment: Mapping[str, str]) -> tuple[Metrics, Truth]:
+def _first(command: list[str | Path], directory: Path, environment: Mapping[str, str]) -> Seen:
     """Let the agent be there before the program, and return what it says of the whole run."""
-    with Agent(naming.arguments(directory), directory, {"LD_LIBRARY_PATH": str(ground.part("mock"))}) as agent:
+    (seen,) = _all_first([command], directory, environment)
+    return seen
+
+
+def _all_first(commands: Sequence[Sequence[str | Path]], directory: Path, environment: Mapping[str, str]) -> list[Seen]:
+    """Do so with several programs, which run side by side under one agent."""
+    with (
+        Agent(naming.arguments(directory), directory, {"LD_LIBRARY_PATH": str(ground.part("mock"))}) as agent,
+        ExitStack() as running,
+    ):
         agent.wait_attached()
-        with Program(command, directory, environment) as program:
-            program.ready(timeout=180)
-            program.run_phase(timeout=240)
-            truth = program.finish()
+        programs = [running.enter_context(Program(command, directory, environment)) for command in commands]
+        _run_phases(programs)
+        truths = [program.finish() for program in programs]
         agent.stop()
     everything = read_metrics(directory / "out")
-    comparison.assert_nothing_lost(everything, truth.pid)
-    return everything.of(truth.pid), truth
+    comparison.assert_nothing_lost(everything, *(truth.pid for truth in truths))
+    return [(everything.of(truth.pid), truth) for truth in truths]
+
+
+def _run_phases(programs: Sequence[Program]) -> None:
+    """Let each program run a phase, at once."""
+    for program in programs:
+        program.ready(timeout=180)
+    for program in programs:
+        program.go()
+    for program in programs:
+        program.event("phase", timeout=240)
 
 
 def _late(
@@ -38,39 +62,90 @@ def _late(
     environment: Mapping[str, str],
     agents: Mapping[str, str] | None = None,
     driver: Path | None = None,
-) -> tuple[Metrics, Truth]:
+) -> Seen:
     """Attach after the first of three phases, in which every kernel was used, and return what happened in the second.
 
     The program lives on while the agent reads its files for the first time.
     """
-    with Program(command, directory, environment) as program:
-        program.ready(timeout=180)
-        program.run_phase(timeout=240)
-        program.ready()
-        before = program.truth_now()
-        with Agent(["--pid", str(program.pid), *naming.arguments(directory)], directory, agents) as agent:
-            agent.wait_attached(driver=driver)
-            program.run_phase(timeout=240)
+    (seen,) = _all_late([command], directory, environment, agents, driver)
+    return seen
+
+
+def _all_late(
+    commands: Sequence[Sequence[str | Path]],
+    directory: Path,
+    environment: Mapping[str, str],
+    agents: Mapping[str, str] | None = None,
+    driver: Path | None = None,
+) -> list[Seen]:
+    """Do so with several programs, which run side by side under one agent."""
+    with ExitStack() as running:
+        programs = [running.enter_context(Program(command, directory, environment)) for command in commands]
+        _run_phases(programs)
+        for program in programs:
             program.ready()
-            after = program.truth_now()
-            naming.wait_exported(directory / "out", after - before)
+        before = [program.truth_now() for program in programs]
+        pids = [str(program.pid) for program in programs]
+        with Agent(["--pid", *pids, *naming.arguments(directory)], directory, agents) as agent:
+            agent.wait_attached(driver=driver)
+            for program in programs:
+                program.go()
+            for program in programs:
+                program.event("phase", timeout=240)
+                program.ready()
+            did = [program.truth_now() - earlier for program, earlier in zip(programs, before, strict=True)]
+            for truth in did:
+                naming.wait_exported(directory / "out", truth)
             agent.stop()
-        program.run_phase(timeout=240)
-        program.finish()
-    return read_metrics(directory / "out").of(after.pid), after - before
+        for program in programs:
+            program.run_phase(timeout=240)
+            program.finish()
+    everything = read_metrics(directory / "out")
+    comparison.assert_nothing_lost(everything, *(truth.pid for truth in did))
+    return [(everything.of(truth.pid), truth) for truth in did]
 
 
 def _nvcc(variant: str) -> Path:
-    program = ground.part("cuprograms") / f"runtime_calls_{variant}"
-    if not program.exists():
-        pytest.skip(f"{program.name} was not built: the part cuda12 is missing")
-    return program
+    return ground.part("cuprograms") / f"runtime_calls_{variant}"
+
+
+def _built() -> list[str]:
+    return [variant for variant in VARIANTS if _nvcc(variant).exists()]
+
+
+@pytest.fixture(scope="module")
+def from_start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    """What one agent saw of all programs that nvcc built, from their start."""
+    commands = [[_nvcc(variant), "1", "3000", "0.5"] for variant in _built()]
+    return dict(zip(_built(), _all_first(commands, tmp_path_factory.mktemp("first"), {}), strict=True))
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    """What one agent saw of all programs that nvcc built, which ran before it."""
+    commands = [[_nvcc(variant), "3", "1000"] for variant in _built()]
+    return dict(zip(_built(), _all_late(commands, tmp_path_factory.mktemp("late"), {}), strict=True))
+
+
+def _of(seen: Mapping[str, Seen], variant: str) -> Seen:
+    if variant not in seen:
+        pytest.skip(f"runtime_calls_{variant} was not built: the part cuda12 is missing")
+    return seen[variant]
+
+
+def _assert_counted(exported: Metrics, truth: Truth) -> None:
+    comparison.assert_totals(exported, truth)
+    comparison.assert_launches(exported, truth)
+    assert +exported.by(comparison.ALLOCATED, "cuda.memory.type") == +truth.allocated
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_an_nvcc_program_is_named_from_its_start(variant: str, tmp_path: Path) -> None:
-    exported, truth = _first([_nvcc(variant), "1", "1000", "0.5"], tmp_path, {})
+def test_an_nvcc_program_is_counted_and_named_from_its_start(from_start: dict[str, Seen], variant: str) -> None:
+    exported, truth = _of(from_start, variant)
 
+    assert truth.launches["_ZN4shop4axpyEifPKfPf"] == 3001
+    assert truth.launches["_Z9cooperatePi"] == 1
+    _assert_counted(exported, truth)
     assert set(truth.launches) >= {"_ZN4shop4axpyEifPKfPf", "_Z4fillIfEvPT_S0_", "_Z9cooperatePi"}
     assert naming.of_launches(exported, truth).wrong == {}
     assert naming.of_launches(exported, truth).share >= FIRST
@@ -79,9 +154,11 @@ def test_an_nvcc_program_is_named_from_its_start(variant: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_running_nvcc_program_is_named(variant: str, tmp_path: Path) -> None:
-    exported, truth = _late([_nvcc(variant), "3", "1000"], tmp_path, {})
+def test_a_running_nvcc_program_is_counted_and_named(running: dict[str, Seen], variant: str) -> None:
+    exported, truth = _of(running, variant)
 
+    assert truth.launches["_ZN4shop4axpyEifPKfPf"] == 1001
+    _assert_counted(exported, truth)
     assert naming.of_launches(exported, truth).wrong == {}
     assert naming.of_launches(exported, truth).share >= LATE
     assert set(truth.graphed) == {"_Z4fillIiEvPT_S0_"}
@@ -89,13 +166,14 @@ def test_a_running_nvcc_program_is_named(variant: str, tmp_path: Path) -> None:
     assert naming.of_graphs(exported, truth).share >= LATE
 
 
-def test_cupys_kernels_are_named_from_its_start(tmp_path: Path) -> None:
+def test_cupys_kernels_are_counted_and_named_from_its_start(tmp_path: Path) -> None:
     command = [ground.part("cupy"), ground.PROGRAMS / "cupy_calls.py", "--launches", "200"]
 
     exported, truth = _first(command, tmp_path, {"CUPY_CACHE_DIR": str(tmp_path / "cupy")})
 
     assert truth.launches["own_kernel"] == 200
     assert len(truth.launches) > 1
+    comparison.assert_totals(exported, truth)
     assert naming.of_launches(exported, truth).wrong == {}
     assert naming.of_launches(exported, truth).share >= FIRST
 
@@ -105,12 +183,14 @@ def _cache(directory: Path) -> dict[str, str]:
     return {"XDG_CACHE_HOME": str(directory / "cache")}
 
 
-def test_cupys_kernels_from_before_the_agent_are_named(tmp_path: Path) -> None:
-    command = [ground.part("cupy"), ground.PROGRAMS / "cupy_calls.py", "--launches", "200", "--phases", "3"]
+def test_cupys_kernels_from_before_the_agent_are_counted_and_named(tmp_path: Path) -> None:
+    command = [ground.part("cupy"), ground.PROGRAMS / "cupy_calls.py", "--launches", "500", "--phases", "3"]
 
     exported, truth = _late(command, tmp_path, {"CUPY_CACHE_DIR": str(tmp_path / "cupy")}, _cache(tmp_path))
 
-    assert truth.launches["own_kernel"] == 200
+    assert truth.launches["own_kernel"] == 500
+    assert exported.total(comparison.LAUNCHES) > 500
+    comparison.assert_totals(exported, truth)
     assert naming.of_launches(exported, truth).wrong == {}
     assert naming.of_launches(exported, truth).share >= LATE
 
@@ -160,12 +240,13 @@ def test_kernels_are_named_by_device_code_alone_however_the_driver_keeps_names(r
     assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})
 
 
-def test_two_kernels_alone_are_named_by_device_code(tmp_path: Path) -> None:
-    command = [sys.executable, ground.PROGRAMS / "ctypes_calls.py", "--launches", "500", "--phases", "3"]
+def test_two_kernels_alone_are_counted_and_named_by_device_code(tmp_path: Path) -> None:
+    command = [sys.executable, ground.PROGRAMS / "ctypes_calls.py", "--launches", "2000", "--phases", "3"]
 
     exported, truth = _late(command, tmp_path, {}, _cache(tmp_path))
 
-    assert len(truth.launches) == 2
+    assert truth.launches == {"embed_tokens": 2000, "attend": 500}
+    comparison.assert_all(exported, truth)
     assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})
 
 
@@ -248,9 +329,11 @@ def test_names_are_demangled_where_nobody_asks_otherwise(tmp_path: Path) -> None
     assert {"shop::axpy(int, float, float const*, float*)", "void fill<float>(float*, float)"} <= names.keys()
 
 
-def test_ctypes_programs_are_named(tmp_path: Path) -> None:
+def test_ctypes_programs_are_counted_and_named_from_their_start(tmp_path: Path) -> None:
     command = [sys.executable, ground.PROGRAMS / "ctypes_calls.py", "--launches", "500"]
 
     exported, truth = _first(command, tmp_path, {})
 
+    comparison.assert_all(exported, truth)
+    assert {s.resource["service.name"] for s in exported.samples} == {"ctypes_calls"}
     assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), truth.launches.total(), {})

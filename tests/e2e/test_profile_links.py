@@ -132,32 +132,30 @@ def _numbered(directory: Path, numbers: Collection[int]) -> dict[Ids, int]:
 @pytest.mark.parametrize(("kind", "ways"), [("threads", WAYS), ("asyncio", ASYNC_WAYS)])
 @pytest.mark.parametrize("protocol", ["grpc"])
 def test_stacks_lead_to_the_programs_own_spans_through_a_collector(
-    tmp_path: Path, kind: str, ways: Sequence[str], protocol: Protocol
+    collector: Collector, tmp_path: Path, kind: str, ways: Sequence[str], protocol: Protocol
 ) -> None:
-    with Collector(tmp_path / "collector", signal="profiles") as collector:
-        exporters = f'  otlp_grpc: {{endpoint: "{collector.endpoint(protocol)}"}}'
-        with serving(tmp_path, kind) as program, observed(tmp_path, program, exporters) as agent:
-            port = int(str(program.event("ready")["port"]))
-            asked, warm = Asked(), itertools.count(FIRST)
-            out = tmp_path / "out" / "profiles.jsonl"
+    exporters = f'  otlp_grpc: {{endpoint: "{collector.endpoint(protocol)}"}}'
+    with serving(tmp_path, kind) as program, observed(tmp_path, program, exporters) as agent:
+        port = int(str(program.event("ready")["port"]))
+        asked, warm = Asked(), itertools.count(FIRST)
+        out = tmp_path / "out" / "profiles.jsonl"
 
-            def is_linked() -> bool:
-                before = Asked()
-                with talking(port) as connection:
-                    before.ask(connection, next(warm), "plain")
-                (spans,) = before.spans.values()
-                asked.spans.update(before.spans)
-                asked.launches.update(before.launches)
-                at = tuple(spans[0].split("/"))
-                until(lambda: out.exists() and _names(out, program), "there are no profiles")
-                return at in linked(read_profiles(out), GPU_LAUNCHES.name)
+        def is_linked() -> bool:
+            before = Asked()
+            with talking(port) as connection:
+                before.ask(connection, next(warm), "plain")
+            (spans,) = before.spans.values()
+            asked.spans.update(before.spans)
+            asked.launches.update(before.launches)
+            at = tuple(spans[0].split("/"))
+            until(lambda: out.exists() and _names(out, program), "there are no profiles")
+            return at in linked(read_profiles(out), GPU_LAUNCHES.name)
 
-            until(is_linked, "no stack was linked", timeout_s=60)
-            late = Asked()
-            late.ask_all(port, ways)
-            stop(program, agent)
-        collector.close()
-        profiles = read_profiles(collector.out)
+        until(is_linked, "no stack was linked", timeout_s=60)
+        late = Asked()
+        late.ask_all(port, ways)
+        stop(program, agent)
+    profiles = read_profiles(collector.received("profiles", protocol))
 
     expected: Counter[Ids] = Counter()
     by_new_threads: set[Ids] = set()

@@ -77,12 +77,11 @@ def _assert_true(profiles: Sequence[Profile], truth: Truth) -> None:
 
 
 @pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
-def test_what_a_collector_receives_is_what_happened(protocol: Protocol, tmp_path: Path) -> None:
-    with Collector(tmp_path, signal="profiles") as collector:
-        kind = "otlp_grpc" if protocol == "grpc" else "otlp_http"
-        (truth,) = _observe(tmp_path, f'{kind}: {{endpoint: "{collector.endpoint(protocol)}"}}')
+def test_what_a_collector_receives_is_what_happened(protocol: Protocol, collector: Collector, tmp_path: Path) -> None:
+    kind = "otlp_grpc" if protocol == "grpc" else "otlp_http"
+    (truth,) = _observe(tmp_path, f'{kind}: {{endpoint: "{collector.endpoint(protocol)}"}}')
 
-    _assert_true(read_profiles(collector.out), truth)
+    _assert_true(read_profiles(collector.received("profiles", protocol)), truth)
 
 
 def test_each_process_has_its_own_profiles(tmp_path: Path) -> None:

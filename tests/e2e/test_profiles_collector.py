@@ -21,18 +21,17 @@ from tests.unit.profile_examples import hostile, training
 
 
 def sent_through(
-    directory: Path, profiles: list[Profile], protocol: Protocol, compression: Compression, max_bytes: int
-) -> list[Profile]:
-    """Return the profiles in the file of a Collector that we sent these to."""
-    with Collector(directory, signal="profiles") as collector:
-        endpoint = collector.endpoint(protocol)
-        settings = OtlpSettings(endpoint, protocol, compression=compression, max_request_bytes=max_bytes)
-        exporter = OtlpExporter(settings)
-        profiles_to([exporter], Component("profiles")).export(profiles)
-        exporter.shutdown(20)
-        stats = exporter.stats()
-        assert (stats.sent_points, stats.failed_points) == (sum(len(p.samples) for p in profiles), 0), stats
-    return read_profiles(collector.out)
+    collector: Collector, profiles: list[Profile], protocol: Protocol, compression: Compression, max_bytes: int
+) -> Path:
+    """Return the file of a Collector that we sent these profiles to."""
+    endpoint = collector.endpoint(protocol)
+    settings = OtlpSettings(endpoint, protocol, compression=compression, max_request_bytes=max_bytes)
+    exporter = OtlpExporter(settings)
+    profiles_to([exporter], Component("profiles")).export(profiles)
+    exporter.shutdown(20)
+    stats = exporter.stats()
+    assert (stats.sent_points, stats.failed_points) == (sum(len(p.samples) for p in profiles), 0), stats
+    return collector.received("profiles", protocol)
 
 
 def in_order(profiles: list[Profile]) -> list[Profile]:
@@ -44,7 +43,7 @@ def in_order(profiles: list[Profile]) -> list[Profile]:
 @pytest.mark.parametrize("compression", ("none", "gzip"))
 @pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
 def test_the_collectors_file_holds_the_profiles_that_were_sent(
-    protocol: Protocol, compression: Compression, max_bytes: int, tmp_path: Path
+    protocol: Protocol, compression: Compression, max_bytes: int, collector: Collector
 ) -> None:
     profiles = [
         training(),
@@ -54,17 +53,17 @@ def test_the_collectors_file_holds_the_profiles_that_were_sent(
         training(pid=2),
     ]
 
-    received = sent_through(tmp_path, profiles, protocol, compression, max_bytes)
+    received = read_profiles(sent_through(collector, profiles, protocol, compression, max_bytes))
 
     assert in_order(received) == in_order(profiles)
 
 
-def test_the_collectors_file_equals_our_own(tmp_path: Path) -> None:
+def test_the_collectors_file_equals_our_own(collector: Collector, tmp_path: Path) -> None:
     write_profile(training(), tmp_path / "ours.otlp.json")
 
-    sent_through(tmp_path, [training()], "http/protobuf", "gzip", 3_500_000)
+    received = sent_through(collector, [training()], "http/protobuf", "gzip", 3_500_000)
 
-    ours, theirs = (json.loads((tmp_path / name).read_text()) for name in ("ours.otlp.json", "profiles.jsonl"))
+    ours, theirs = (json.loads(path.read_text()) for path in (tmp_path / "ours.otlp.json", received))
     for document in (ours, theirs):
         document["resourceProfiles"][0]["scopeProfiles"][0]["profiles"][0].pop("profileId")
     inline_resource(theirs, len(ours["dictionary"]["stringTable"]))
@@ -90,7 +89,7 @@ def simplified(tree: object) -> object:
 
 
 @pytest.mark.parametrize("protocol", ("grpc", "http/protobuf"))
-def test_a_collector_takes_hostile_names(protocol: Protocol, tmp_path: Path) -> None:
-    (received,) = sent_through(tmp_path, [hostile()], protocol, "gzip", 3_500_000)
+def test_a_collector_takes_hostile_names(protocol: Protocol, collector: Collector) -> None:
+    (received,) = read_profiles(sent_through(collector, [hostile()], protocol, "gzip", 3_500_000))
 
     assert received.total == hostile().total

@@ -260,53 +260,72 @@ def asked_of_gunicorn(
             return following, load, launched
 
 
-@pytest.mark.parametrize("worker", ["sync", "gthread"])
-def test_every_launch_of_gunicorns_workers_goes_to_its_request(tmp_path: Path, worker: str) -> None:
+def test_every_launch_of_gunicorns_workers_goes_to_its_request(tmp_path: Path) -> None:
+    """Workers with threads are asked over TLS."""
     load_of = functools.partial(Load, hows=("plain", "copies", "sse"))
-    following, load, launched = asked_of_gunicorn(tmp_path, (worker,), load_of, 400)
+    following, load, launched = asked_of_gunicorn(tmp_path, ("sync",), load_of, 400)
 
     assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
     assert owned(following) == following.launches() == launched
     assert following.unattributed() == {}
 
 
-def test_what_the_gpu_did_stands_on_the_span_and_below_it(tmp_path: Path) -> None:
-    with server(tmp_path, "threads") as (program, port), Following([program.pid]) as following:
+@pytest.fixture(scope="module")
+def running_threads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Following]]:
+    """A server with threads that several tests ask, one after another, and what follows it."""
+    with (
+        server(tmp_path_factory.mktemp("threads"), "threads") as (program, port),
+        Following([program.pid]) as following,
+    ):
         following.wait_followed()
-        load = Load(port, ("copies",))
-        load.run(1, clients=1)
-        following.wait_spans(1)
-
-        (span,) = following.servers
-        attributes = dict(span.attributes)
-        assert attributes["http.request.method"] == "POST"
-        assert attributes["http.response.status_code"] == 200
-        assert attributes["http.request.body.size"] == 5000
-        assert attributes["gpu.cuda.memory.copy.bytes.h2d"] == attributes["gpu.cuda.memory.copy.bytes.d2h"] == 1024
-        assert attributes["gpu.cuda.memory.copy.calls.h2d"] == attributes["gpu.cuda.memory.copy.calls.d2h"] == 1
-        children = [child for child in following.spans if child.kind is SpanKind.INTERNAL]
-        assert sorted(child.name for child in children) == ["gpu batch", "gpu copy", "gpu copy", "gpu wait"]
-        assert all(child.parent_id == span.context.span_id for child in children)
-        assert all(span.start_ns <= child.start_ns <= child.end_ns <= span.end_ns for child in children)
+        yield port, following
 
 
-def test_a_request_continues_its_callers_trace_and_heeds_its_sampling(tmp_path: Path) -> None:
+@pytest.fixture
+def threads(running_threads: tuple[int, Following]) -> tuple[int, Following]:
+    """The port of that server, and what follows it, without anything of the tests before."""
+    port, following = running_threads
+    following.take()
+    following.spans.clear()
+    following.measured.clear()
+    return port, following
+
+
+def test_what_the_gpu_did_stands_on_the_span_and_below_it(threads: tuple[int, Following]) -> None:
+    port, following = threads
+    load = Load(port, ("copies",))
+    load.run(1, clients=1)
+    following.wait_spans(1)
+
+    (span,) = following.servers
+    attributes = dict(span.attributes)
+    assert attributes["http.request.method"] == "POST"
+    assert attributes["http.response.status_code"] == 200
+    assert attributes["http.request.body.size"] == 5000
+    assert attributes["gpu.cuda.memory.copy.bytes.h2d"] == attributes["gpu.cuda.memory.copy.bytes.d2h"] == 1024
+    assert attributes["gpu.cuda.memory.copy.calls.h2d"] == attributes["gpu.cuda.memory.copy.calls.d2h"] == 1
+    children = [child for child in following.spans if child.kind is SpanKind.INTERNAL]
+    assert sorted(child.name for child in children) == ["gpu batch", "gpu copy", "gpu copy", "gpu wait"]
+    assert all(child.parent_id == span.context.span_id for child in children)
+    assert all(span.start_ns <= child.start_ns <= child.end_ns <= span.end_ns for child in children)
+
+
+def test_a_request_continues_its_callers_trace_and_heeds_its_sampling(threads: tuple[int, Following]) -> None:
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    with server(tmp_path, "threads") as (program, port), Following([program.pid]) as following:
-        following.wait_followed()
-        load = Load(port, ("plain",))
-        with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-            load.ask(connection, {"traceparent": f"00-{trace}-{parent}-00"})
-            load.ask(connection, {"traceparent": f"00-{trace}-{parent}-01", "tracestate": "vendor=1"})
-        following.wait_spans(1)
-        following.take()
+    port, following = threads
+    load = Load(port, ("plain",))
+    with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        load.ask(connection, {"traceparent": f"00-{trace}-{parent}-00"})
+        load.ask(connection, {"traceparent": f"00-{trace}-{parent}-01", "tracestate": "vendor=1"})
+    following.wait_spans(1)
+    following.take()
 
-        (span,) = following.servers
-        assert span.context.trace_id.hex() == trace
-        assert span.parent_id.hex() == parent
-        assert span.context.trace_state == "vendor=1"
-        counted = [m for m in following.measured if m.metric.name == "http.server.request.duration"]
-        assert sum(m.value.count for m in counted) == 2  # type: ignore[union-attr]
+    (span,) = following.servers
+    assert span.context.trace_id.hex() == trace
+    assert span.parent_id.hex() == parent
+    assert span.context.trace_state == "vendor=1"
+    counted = [m for m in following.measured if m.metric.name == "http.server.request.duration"]
+    assert sum(m.value.count for m in counted) == 2  # type: ignore[union-attr]
 
 
 def test_pipelined_requests_have_no_owner(tmp_path: Path) -> None:
@@ -331,13 +350,13 @@ def test_pipelined_requests_have_no_owner(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("asgi", ("asyncio", "h11")), ("asgi", ("uvloop", "httptools")), ("threads", ())],
-    ids=["asyncio", "uvloop", "threads"],
+    [("asgi", ("uvloop", "httptools")), ("threads", ())],
+    ids=["uvloop", "threads"],
 )
 def test_an_agent_that_comes_later_charges_what_begins_then(
     tmp_path: Path, name: str, arguments: tuple[str, ...]
 ) -> None:
-    """Connections are open, and busy, when it comes."""
+    """Connections are open, and busy, when it comes. A server on asyncio is asked over TLS."""
     hows = ASYNC if name == "asgi" else THREADED
     with (
         server(tmp_path, name, *arguments, "background") as (program, port),

@@ -80,14 +80,20 @@ class Outcome:
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """Ask all servers, one after another: what takes time is to begin to follow, which is done once."""
-    if not _HERE:
+def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Ask all servers of the tests that run, one after another: to begin to follow takes time, and is done once."""
+    asked = {
+        item.callspec.params["interpreter"]
+        for item in request.session.items
+        if item.path == request.path and "interpreter" in getattr(getattr(item, "callspec", None), "params", ())
+    }
+    here = [i for i in _HERE if i in asked] or [i for i in _HERE if i.is_in_short]
+    if not here:
         pytest.skip("no CPython is here")
     directory = tmp_path_factory.mktemp("servers")
     programs, loads = {}, {}
     with ExitStack() as stack:
-        for interpreter, how in itertools.product(_HERE, SERVED):
+        for interpreter, how in itertools.product(here, SERVED):
             name = interpreter.name, how
             programs[name], port = stack.enter_context(
                 serving(interpreter, directory / "-".join(name), how, "background")

@@ -1,8 +1,7 @@
-"""Unmodified programs on NVIDIA's real runtimes, and Python on top of them."""
+"""An unmodified PyTorch program, on the runtime that it brings; programs on runtimes alone are in `test_names`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ from tests.e2e import comparison, ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import Agent, Program
 from tests.e2e.truth import Truth
-
-VARIANTS = ("13_shared", "13_static", "13_stripped", "13_perthread", "12_shared", "12_static")
 
 
 def _observe(command: list[str | Path], directory: Path, **environment: str) -> tuple[Metrics, Truth]:
@@ -28,41 +25,6 @@ def _observe(command: list[str | Path], directory: Path, **environment: str) -> 
     everything = read_metrics(directory / "out")
     comparison.assert_nothing_lost(everything)
     return everything.of(after.pid), after - before
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_program_built_by_nvcc_is_counted_exactly(variant: str, tmp_path: Path) -> None:
-    program = ground.part("cuprograms") / f"runtime_calls_{variant}"
-    if not program.exists():
-        pytest.skip(f"{program.name} was not built: the part cuda12 is missing")
-
-    exported, truth = _observe([program, "1", "3000"], tmp_path)
-
-    assert truth.launches["_ZN4shop4axpyEifPKfPf"] == 3001
-    assert truth.launches["_Z9cooperatePi"] == 1
-    comparison.assert_totals(exported, truth)
-    comparison.assert_launches(exported, truth)
-    assert +exported.by(comparison.ALLOCATED, "cuda.memory.type") == +truth.allocated
-
-
-def test_python_through_ctypes_is_counted_exactly(tmp_path: Path) -> None:
-    command = [sys.executable, ground.PROGRAMS / "ctypes_calls.py", "--launches", "2000"]
-
-    exported, truth = _observe(command, tmp_path)
-
-    assert truth.launches == {"embed_tokens": 2000, "attend": 500}
-    comparison.assert_all(exported, truth)
-    assert {s.resource["service.name"] for s in exported.samples} == {"ctypes_calls"}
-
-
-def test_cupy_is_counted_exactly(tmp_path: Path) -> None:
-    command = [ground.part("cupy"), ground.PROGRAMS / "cupy_calls.py", "--launches", "500"]
-
-    exported, truth = _observe(command, tmp_path, CUPY_CACHE_DIR=str(tmp_path / "cupy"))
-
-    assert truth.launches["own_kernel"] == 500
-    comparison.assert_totals(exported, truth)
-    assert exported.total(comparison.LAUNCHES) > 500
 
 
 @pytest.mark.torch

@@ -118,16 +118,16 @@ def _functions(place: Path) -> set[str]:
     return {f.function for p in read_profiles(file) for s in p.samples for f in s.stack} if file.exists() else set()
 
 
-def test_metrics_profiles_and_names_of_others_come_through(place: Path) -> None:
+def test_metrics_profiles_and_names_of_others_come_through(place: Path, collector: Collector) -> None:
     sandboxed = _sandboxed(place)
-    with Collector(place / "collector") as collector, _program(place) as program:
+    with _program(place) as program:
         (place / "config" / "agent.yaml").write_text(
             json.dumps(
                 {
                     "receivers": {"cuda": None, "nvml": None, "self": None, "profile": {"types": ["launch", "cpu"]}},
                     "exporters": {
                         "file": {"path": "/var/lib/otel-gpu"},
-                        "otlp": {"endpoint": f"http://localhost:{collector.grpc_port}"},
+                        "otlp": {"endpoint": f"http://localhost:{collector.port('grpc')}"},
                     },
                     "service": {
                         "interval": "500ms",
@@ -157,7 +157,7 @@ def test_metrics_profiles_and_names_of_others_come_through(place: Path) -> None:
         program.process.stdin.close()
         assert program.wait() == 0
 
-    for metrics in (read_metrics(place / "state"), collector.stop()):
+    for metrics in (read_metrics(place / "state"), collector.received_metrics("grpc")):
         seen = metrics.of(program.pid)
         assert seen.total("gpu.cuda.kernel.launch.calls") == phases * _LAUNCHES
         assert {s.resource["service.name"] for s in seen.samples} == {"trainer"}

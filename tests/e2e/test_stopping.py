@@ -7,9 +7,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -32,95 +33,126 @@ from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Program
 from tests.e2e.truth import Truth
 from tests.stopwatch import Stopwatch
+from tests.waiting import until
 
-_STORM = ("--gate", "--threads", "2", "--launches", "3000", "--phases", "2")
+_STORM = ("--gate", "--threads", "2", "--launches", "3000", "--phases")
 _CONFIG = """
 receivers: {{cuda: {{}}, nvml: {{}}, profile: {{types: [launch]}}}}
 exporters: {{file: {{path: {out}}}, otlp: {{endpoint: "http://127.0.0.1:{port}", timeout: 30s}}}}
 service: {{interval: 300ms}}
 """
+_SHORT_S = 4.0
+"""A stop in a test: its steps have the same shares of the time as those of `STOP_S`."""
 _SLACK_S = 1.5
 """A busy host may be late to notice."""
+Method = tuple[type, str]
+_AT_START: set[Method] = {(NvmlReceiver, "__init__"), (UnwindLoader, "_load")}
 
 
-@contextmanager
-def _hanging(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Have a method hang from when the event is set, which is yielded, until the end."""
-    let_go, hang, method = threading.Event(), threading.Event(), getattr(owner, name)
+class Hangs:
+    """Methods that hang from when the event is set until the context ends; those that have work at the start, from then."""
 
-    def hanging(*arguments: Any, **more: Any) -> Any:
-        if hang.is_set():
-            let_go.wait(DEADLINE_S)
-        return method(*arguments, **more)
+    def __init__(self, methods: Sequence[Method], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begin = threading.Event()
+        self.hung: set[Method] = set()
+        self._let_go = threading.Event()
+        for owner, name in methods:
+            monkeypatch.setattr(owner, name, self._hanging(owner, name))
 
-    monkeypatch.setattr(owner, name, hanging)
-    try:
-        yield hang
-    finally:
-        let_go.set()
+    def _hanging(self, owner: type, name: str) -> Callable[..., Any]:
+        method = getattr(owner, name)
+
+        def hanging(*arguments: Any, **more: Any) -> Any:
+            if self.begin.is_set() or (owner, name) in _AT_START:
+                self.hung.add((owner, name))
+                self._let_go.wait(DEADLINE_S)
+            return method(*arguments, **more)
+
+        return hanging
+
+    def __enter__(self) -> Hangs:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._let_go.set()
 
 
-def _observed(directory: Path, during: Callable[[Program], None]) -> tuple[Truth, float]:
-    """Run a phase of a program under an agent, then something else; return what was done and how long the stop took."""
+def _storm(phases: int) -> list[str | Path]:
+    return [ground.part("programs") / "launch_storm", *_STORM, str(phases)]
+
+
+def _run_phase(program: Program) -> None:
+    program.run_phase()
+    program.ready()
+
+
+def _observed(directory: Path, during: Callable[[Program], None], timeout_s: float, phases: int) -> tuple[Truth, float]:
+    """Run a program under an agent, which is stopped before the last phase; do something after the first one.
+
+    Return what the program had done by then, and how long the stop took.
+    """
     config = directory / "agent.yaml"
     config.write_text(_CONFIG.format(out=directory / "out", port=9))
-    with Program([ground.part("programs") / "launch_storm", *_STORM], directory) as program:
+    with Program(_storm(phases), directory) as program:
         program.ready()
         agent = Agent(Config.load(config, environ={}, pids=(program.pid,)))
         agent.start()
-        program.run_phase()
-        program.ready()
-        truth = program.truth_now()
+        _run_phase(program)
         during(program)
+        truth = program.truth_now()
         with Stopwatch() as stop:
-            agent.stop()
+            agent.stop(timeout_s)
         program.go()
         program.finish()
     return truth, stop.seconds()
 
 
+_AT_WORK = (
+    (UnwindLoader, "_load"),
+    (RingReader, "_read"),
+    (NvmlReceiver, "__init__"),
+    (Sender, "_attempt"),
+)
+
+
 @pytest.mark.parametrize(
-    "owner, name",
+    "methods, timeout_s",
     (
-        (KernelNameResolver, "_look"),
-        (KernelNameResolver, "settle"),
-        (Watcher, "_handle"),
-        (Watcher, "stop"),
-        (UnwindLoader, "_load"),
-        (RingReader, "_read"),
-        (NvmlReceiver, "__init__"),
-        (Sender, "_attempt"),
-        (ProfileReceiver, "profiles"),
-        (ProfileReceiver, "close"),
-        (CudaReceiver, "close"),
+        pytest.param(_AT_WORK, STOP_S, id="threads at their work, in the time of a service"),
+        pytest.param([(KernelNameResolver, "_look")], _SHORT_S, id="names"),
+        pytest.param([(Watcher, "_handle")], _SHORT_S, id="discovery"),
+        pytest.param([(Watcher, "stop")], _SHORT_S, id="the end of discovery"),
+        pytest.param([(KernelNameResolver, "settle")], _SHORT_S, id="the wait for names"),
+        pytest.param([(ProfileReceiver, "profiles")], _SHORT_S, id="profiles"),
+        pytest.param([(ProfileReceiver, "close"), (CudaReceiver, "close")], _SHORT_S, id="releases"),
     ),
-    ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
 def test_the_last_interval_is_written_in_time_whatever_hangs(
-    owner: type, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    methods: Sequence[Method], timeout_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with _hanging(owner, name, monkeypatch) as hang:
-        if name == "__init__":
-            hang.set()
-        truth, took_s = _observed(tmp_path, lambda _: hang.set())
+    def during(program: Program) -> None:
+        hangs.begin.set()
+        _run_phase(program)
 
-    assert took_s < STOP_S + _SLACK_S
+    with Hangs(methods, monkeypatch) as hangs:
+        truth, took_s = _observed(tmp_path, during, timeout_s, phases=3)
+
+    assert took_s < timeout_s + _SLACK_S
     assert read_metrics(tmp_path / "out").of(truth.pid).total("gpu.cuda.kernel.launch.calls") == truth.launches.total()
+    assert hangs.hung == set(methods)
 
 
 def test_what_was_read_before_is_written_when_reading_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def during(program: Program) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not read_metrics(tmp_path / "out").of(program.pid).total("gpu.cuda.kernel.launch.calls"):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        hang.set()
+        until(lambda: read_metrics(tmp_path / "out").of(program.pid).total("gpu.cuda.kernel.launch.calls"))
+        hangs.begin.set()
 
-    with _hanging(CudaReceiver, "collect", monkeypatch) as hang:
-        truth, took_s = _observed(tmp_path, during)
+    with Hangs([(CudaReceiver, "collect")], monkeypatch) as hangs:
+        truth, took_s = _observed(tmp_path, during, _SHORT_S, phases=2)
 
-    assert took_s < STOP_S + _SLACK_S
+    assert took_s < _SHORT_S + _SLACK_S
     assert read_metrics(tmp_path / "out").of(truth.pid).total("gpu.cuda.kernel.launch.calls") == truth.launches.total()
+    assert hangs.hung
 
 
 _COMMAND = """
@@ -162,24 +194,23 @@ def _ended(process: subprocess.Popen[str]) -> tuple[str, float]:
     return said, end.seconds()
 
 
-def test_a_command_that_cannot_stop_is_ended_and_says_where_it_hangs(tmp_path: Path) -> None:
-    command = _hanging_command("otel_gpu.service.agent", "Agent", "stop", tmp_path)
-    with _running(command, "observing") as process:
-        said, took_s = _ended(process)
+def test_commands_that_cannot_stop_are_ended_and_say_where_they_hang(tmp_path: Path) -> None:
+    """One hangs as it stops, one while it starts; both are told to stop at once."""
+    stopping = _hanging_command("otel_gpu.service.agent", "Agent", "stop", tmp_path / "stopping")
+    starting = _hanging_command("otel_gpu.discovery.watch", "Watcher", "scan", tmp_path / "starting")
+    with (
+        _running(stopping, "observing") as first,
+        _running(starting, "hanging") as second,
+        Stopwatch(first.pid, second.pid) as end,
+    ):
+        for process in (first, second):
+            process.send_signal(signal.SIGTERM)
+        said = [process.communicate(timeout=DEADLINE_S)[1] for process in (first, second)]
 
-    assert process.returncode == 1
-    assert "otel-gpu: not stopped after 9 s; ended without waiting for otel_gpu.cli.run.run in MainThread" in said
-    assert took_s < 10
-
-
-def test_a_command_that_hangs_while_it_starts_is_ended_as_well(tmp_path: Path) -> None:
-    command = _hanging_command("otel_gpu.discovery.watch", "Watcher", "scan", tmp_path)
-    with _running(command, "hanging") as process:
-        said, took_s = _ended(process)
-
-    assert process.returncode == 1
-    assert "otel_gpu.service.observation.watch in MainThread" in said
-    assert took_s < 10
+    assert (first.returncode, second.returncode) == (1, 1)
+    assert "otel-gpu: not stopped after 9 s; ended without waiting for otel_gpu.cli.run.run in MainThread" in said[0]
+    assert "otel_gpu.service.observation.watch in MainThread" in said[1]
+    assert end.seconds() < 10
 
 
 @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
@@ -211,7 +242,7 @@ def test_probes_that_the_kernel_is_slow_to_place_do_not_hold_up_the_end(
     with Agent(config) as agent:
         monkeypatch.setattr(ObjectLinker, "place", slowly)
         environment = {"LD_LIBRARY_PATH": f"{driver}:{ground.library_path()}"}
-        with Program([ground.part("programs") / "launch_storm", *_STORM], tmp_path, environment) as program:
+        with Program(_storm(2), tmp_path, environment) as program:
             program.ready()
             assert begun.wait(DEADLINE_S)
             is_complete = agent.stop()
@@ -222,7 +253,7 @@ def test_probes_that_the_kernel_is_slow_to_place_do_not_hold_up_the_end(
 def test_probes_that_the_kernel_is_slow_to_take_away_do_not_hold_up_the_end(tmp_path: Path) -> None:
     config = tmp_path / "agent.yaml"
     config.write_text(f"receivers: {{cuda: {{link: perf}}}}\nexporters: {{file: {{path: {tmp_path / 'out'}}}}}\n")
-    with Program([ground.part("programs") / "launch_storm", *_STORM], tmp_path) as program:
+    with Program(_storm(2), tmp_path) as program:
         program.ready()
         command = [sys.executable, "-m", "otel_gpu", "run", "--config", str(config), "--pid", str(program.pid)]
         with _running(command, "observing") as process:

@@ -65,12 +65,10 @@ def test_every_launch_goes_to_its_request_over_tls(
         assert {dict(span.attributes)["url.scheme"] for span in following.servers} == {"https"}
 
 
-@pytest.mark.parametrize("worker", ["sync", "gthread"])
-def test_every_launch_of_gunicorns_workers_goes_to_its_request_over_tls(
-    tmp_path: Path, certificate: Path, worker: str
-) -> None:
+def test_every_launch_of_gunicorns_workers_goes_to_its_request_over_tls(tmp_path: Path, certificate: Path) -> None:
+    """Workers without threads are asked in clear."""
     load_of = functools.partial(SecureLoad, hows=("plain", "copies", "sse"))
-    following, load, launched = asked_of_gunicorn(tmp_path, (worker, "tls", certificate), load_of, 200)
+    following, load, launched = asked_of_gunicorn(tmp_path, ("gthread", "tls", certificate), load_of, 200)
 
     assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
     assert owned(following) == following.launches() == launched
@@ -107,17 +105,11 @@ def test_what_a_request_says_over_tls_is_read_as_in_clear(
         assert "otel_gpu.cut" not in attributes
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"), [("threads", ()), ("asgi", ("asyncio", "h11"))], ids=["threads", "asyncio"]
-)
-def test_an_agent_that_comes_later_charges_what_begins_then_over_tls(
-    tmp_path: Path, certificate: Path, name: str, arguments: tuple[str, ...]
-) -> None:
-    """Sessions are open, and busy, when it comes."""
-    hows = ASYNC if name == "asgi" else THREADED
+def test_an_agent_that_comes_later_charges_what_begins_then_over_tls(tmp_path: Path, certificate: Path) -> None:
+    """Sessions are open, and busy, when it comes. Servers with threads and on uvloop are asked in clear."""
     with (
-        server(tmp_path, name, *arguments, "background", "tls", str(certificate)) as (program, port),
-        coming_late([program.pid], SecureLoad(port, hows), SecureLoad(port, hows)) as late,
+        server(tmp_path, "asgi", "asyncio", "h11", "background", "tls", str(certificate)) as (program, port),
+        coming_late([program.pid], SecureLoad(port, ASYNC), SecureLoad(port, ASYNC)) as late,
     ):
         late.wait_told()
         end(program, late.following)

@@ -28,8 +28,8 @@ def sent_through(
     protocol: Protocol,
     compression: Compression = "gzip",
     size: int = 3_500_000,
-) -> list[Span]:
-    """Return the spans in the file of a Collector that we sent these to."""
+) -> Path:
+    """Return the file of a Collector that we sent these spans to."""
     endpoint = collector.endpoint(protocol)
     settings = OtlpSettings(endpoint, protocol, compression=compression, max_request_bytes=size)
     exporter = OtlpExporter(settings)
@@ -37,8 +37,7 @@ def sent_through(
     exporter.shutdown(30)
     stats = exporter.stats()
     assert (stats.sent_points, stats.failed_points) == (len(spans), 0), stats
-    collector.close()
-    return read_spans(collector.out)
+    return collector.received("traces", protocol)
 
 
 def in_order(spans: Sequence[Span]) -> list[Span]:
@@ -49,12 +48,11 @@ def in_order(spans: Sequence[Span]) -> list[Span]:
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf", "http/json"])
 def test_the_collectors_file_holds_the_spans_that_were_sent(
-    protocol: Protocol, compression: Compression, size: int, tmp_path: Path
+    protocol: Protocol, compression: Compression, size: int, collector: Collector
 ) -> None:
     spans = [*many(3_000), *(replace(span, context=replace(span.context, trace_id=b"f" * 16)) for span in family())]
 
-    with Collector(tmp_path, signal="traces") as collector:
-        received = sent_through(collector, spans, protocol, compression, size)
+    received = read_spans(sent_through(collector, spans, protocol, compression, size))
 
     assert in_order(received) == in_order(spans)
 
@@ -66,47 +64,41 @@ def simplified(tree: object) -> object:
     return [simplified(v) for v in tree] if isinstance(tree, list) else tree
 
 
-def test_the_collectors_file_equals_our_own(tmp_path: Path) -> None:
+def test_the_collectors_file_equals_our_own(collector: Collector, tmp_path: Path) -> None:
     spans = [*family(), replace(request(30), attributes=(("odd", float("inf")), ("whole", 3.0), ("yes", True)))]
     ours = FileExporter(FileSettings(str(tmp_path)))
     spans_to([ours]).export(spans)
     ours.shutdown(1)
 
-    with Collector(tmp_path / "collector", signal="traces") as collector:
-        sent_through(collector, spans, "grpc")
+    received = sent_through(collector, spans, "grpc")
 
     [mine], [theirs] = (
-        [json.loads(line) for line in path.read_text().splitlines()]
-        for path in (tmp_path / "traces.jsonl", collector.out)
+        [json.loads(line) for line in path.read_text().splitlines()] for path in (tmp_path / "traces.jsonl", received)
     )
     assert simplified(mine) == simplified(theirs)
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_a_collector_takes_hostile_spans(protocol: Protocol, tmp_path: Path) -> None:
+def test_a_collector_takes_hostile_spans(protocol: Protocol, collector: Collector) -> None:
     large = replace(request(1), attributes=(("text", "\0" * 2**20),))
 
-    with Collector(tmp_path, signal="traces") as collector:
-        received = sent_through(collector, [hostile(), large, request(2)], protocol)
+    received = read_spans(sent_through(collector, [hostile(), large, request(2)], protocol))
 
     assert len(received) == 3
     assert in_order(received)[:2] == in_order([large, request(2)])
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize(("protocol", "name"), [("grpc", "otlp_proto_grpc"), ("http/protobuf", "otlp_proto_http")])
 def test_the_sdks_exporter_sends_what_ours_sends(
-    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    protocol: Protocol, name: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Collector(tmp_path, signal="traces") as collector:
-        endpoint = collector.endpoint("grpc" if protocol == "grpc" else "http/protobuf")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        exporter = SdkSpanExporter.installed(SdkSettings(f"otlp_proto_{protocol}"), "sdk")
-        spans_to([exporter]).export(many(1_200))
-        exporter.shutdown(30)
-        assert exporter.stats().sent_points == 1_200
-        collector.close()
-        received = read_spans(collector.out)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint(protocol))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    exporter = SdkSpanExporter.installed(SdkSettings(name), "sdk")
+    spans_to([exporter]).export(many(1_200))
+    exporter.shutdown(30)
+    assert exporter.stats().sent_points == 1_200
+    received = read_spans(collector.received("traces", protocol))
 
     # The SDK does not write the trace's flags.
     sampled = [replace(span, context=replace(span.context, flags=1)) for span in received]

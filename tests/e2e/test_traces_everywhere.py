@@ -95,27 +95,26 @@ service:
 """
 
 
-def test_every_span_reaches_every_exporter(climbs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_span_reaches_every_exporter(
+    climbs: ModuleType, collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stdout", screen)
     own, memory, of_provider = Own(), InMemorySpanExporter(), InMemorySpanExporter()
     provider = TracerProvider(ALWAYS_ON)
     provider.add_span_processor(SimpleSpanProcessor(of_provider))
-    with Collector(tmp_path / "a", signal="traces") as a, Collector(tmp_path / "b", signal="traces") as b:
-        file = tmp_path / "agent.yaml"
-        addresses = {"grpc": a.endpoint("grpc"), "http": b.endpoint("http/protobuf")}
-        file.write_text(_CONFIG.format(out=tmp_path / "out", **addresses))
-        with Agent(
-            Config.load(file, environ={}), exporters=[own, memory, tracers.provider_exporter(provider)]
-        ) as agent:
-            agent.wait(1)
-        a.close()
-        b.close()
+    file = tmp_path / "agent.yaml"
+    addresses = {"grpc": collector.endpoint("grpc"), "http": collector.endpoint("http/protobuf")}
+    file.write_text(_CONFIG.format(out=tmp_path / "out", **addresses))
+    with Agent(Config.load(file, environ={}), exporters=[own, memory, tracers.provider_exporter(provider)]) as agent:
+        agent.wait(1)
+    by_grpc = read_spans(collector.received("traces", "grpc"))
+    by_http = read_spans(collector.received("traces", "http/protobuf"))
 
     names = sorted((span.context.trace_id.hex(), span.name) for span in climbs.given)
     assert len(names) >= 100
-    for received in (read_spans(tmp_path / "out"), read_spans(a.out), read_spans(b.out), own.spans):
+    for received in (read_spans(tmp_path / "out"), by_grpc, by_http, own.spans):
         assert sorted((span.context.trace_id.hex(), span.name) for span in received) == names
     for exporter in (memory, of_provider):
         found = exporter.get_finished_spans()

@@ -170,6 +170,11 @@ class FollowedPrograms:
         process = self._processes.get(pid)
         return process is not None and process.is_told
 
+    def is_trusted(self, pid: int) -> bool:
+        """Tell whether what threads read that were there before is charged to requests."""
+        process = self._processes.get(pid)
+        return process is not None and process.is_told and time.monotonic_ns() >= process.trusted_ns
+
     def refused(self) -> dict[str, int]:
         """Return how many processes are not followed, by reason."""
         with self._lock:
