@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -228,14 +230,18 @@ def test_the_charts_rights_are_enough(cluster: Cluster, settings: dict[str, str]
     pod = cluster.pod("observed")
     with ExitStack() as running:
         group = running.enter_context(control_group(pod.groups("containerd")))
-        # Another user's program, of which nothing can be seen without rights.
+        # Another user's program, of which nothing can be seen without rights; a checkout may be closed to that user.
+        open_to_all = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        open_to_all.chmod(0o755)
+        driver = ground.own_driver(open_to_all / "driver")
+        storm = shutil.copy(ground.part("programs") / "launch_storm", open_to_all)
         user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        command = [*group, *user, ground.part("programs") / "launch_storm", "--gate", "--launches", "100"]
-        theirs = {"MOCKCUDA_TRUTH": "", "OTEL_SERVICE_NAME": "theirs"}
+        command = [*group, *user, storm, "--gate", "--launches", "100"]
+        theirs = {"MOCKCUDA_TRUTH": "", "OTEL_SERVICE_NAME": "theirs", "LD_LIBRARY_PATH": str(driver)}
         program = running.enter_context(Program(command, tmp_path, theirs))
         program.ready()
         with _agent(tmp_path, settings, [program.pid], within=within) as agent:
-            agent.wait_attached()
+            agent.wait_attached(driver=driver)
             program.run_phase()
             assert program.wait() == 0
             agent.stop()
