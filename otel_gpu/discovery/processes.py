@@ -256,6 +256,14 @@ class ProcessTable:
         # Who a program is may still be being read: nobody else waits for that.
         return next((p for p in reversed(programs) if p.resource == resource), None)
 
+    def awaits(self, program: ProgramId) -> bool:
+        """Return whether the kernel has announced a program that is not known here yet: the announcement is on its way."""
+        with self._lock:
+            if self._find(*program) is not None:
+                return False
+        state = None if self._kernel is None else self._kernel.state(program)
+        return state is not None and state.is_announced
+
     def owner(self, program: ProgramId) -> Process:
         """Return whose rows a program's are."""
         pid, exec_id = program

@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from otel_gpu.program_id import ProgramId
+from otel_gpu.receivers.cuda.busy import BusyDelta
 from otel_gpu.service.agent import Agent
 from otel_gpu.signals.metrics import Point
 from tests.e2e import liar
@@ -107,6 +109,27 @@ def test_a_number_that_is_given_out_again_is_another_process(agent: Agent, progr
             run(programs[0], number, "as", program, times)
 
     assert Said(agent, number).services() == {"first": 1000, "second": 70, "third": 30}
+
+
+def test_a_program_that_lives_while_an_interval_is_read_has_its_path(
+    agent: Agent, programs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda, pids = cuda_of(agent), []
+    read = cuda._busy.read
+
+    def read_later(known: Container[ProgramId]) -> Iterator[BusyDelta]:
+        # The program's announcement is in the ring, and the ring is read by nobody yet.
+        with cuda._ring._lock:
+            pids.append(run(programs[0], 100))
+            yield from read(known)
+
+    monkeypatch.setattr(cuda._busy, "read", read_later)
+    launches(agent)
+    monkeypatch.undo()
+
+    [pid] = pids
+    resources = [dict(p.resource.attributes) for p in launches(agent) if ("process.pid", pid) in p.resource.attributes]
+    assert [who.get("process.executable.path") for who in resources] == [str(programs[0])]
 
 
 def test_a_thousand_short_processes_are_counted_exactly(agent: Agent, tmp_path: Path) -> None:

@@ -279,7 +279,12 @@ class CudaReceiver(LibraryReceiver, Counting):
             else:
                 sums.add(owner, row)
 
-        def add_time(grown: BusyDelta) -> None:
+        early: list[BusyDelta] = []
+
+        def add_time(grown: BusyDelta, *, is_last: bool = False) -> None:
+            if not is_last and self._processes.awaits(grown.program):
+                early.append(grown)
+                return
             owner = self._processes.owner(grown.program)
             self._times.grown(owner, grown)
             sums.busy(owner, grown)
@@ -302,6 +307,10 @@ class CudaReceiver(LibraryReceiver, Counting):
                 lambda period: self._times.ended(self._processes.owner(period[0]), *period[1:]),
             )
             self._component.each(self._allocations.take_released(), end_memory)
+        if early:
+            # Of programs that began after the events were read: their announcements say who they are.
+            self._ring.drain()
+            self._component.each(early, partial(add_time, is_last=True))
         measured = [*sums.measurements(), *hip.measurements(of_hip.measurements()), *map(self._lost, self._losses)]
         measured += (*sums.unexpanded(), *of_hip.unexpanded())
         self._uncounted = []
