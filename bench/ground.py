@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -31,15 +33,17 @@ def part(name: str) -> Path:
 
 @functools.cache
 def mock_driver() -> Path:
-    """Return a directory with a copy of the mock driver.
+    """Return a directory with this process's own copy of the mock driver; the copy goes when the process ends.
 
     Probes belong to a file's inode: in a copy no other agent's probes add to what is measured, unless it watches every process.
+    Two processes that shared a path would exchange the file under each other: the one that looks the path up after the other has
+    replaced the file watches a file that its own programs do not map.
     """
-    directory = BUILD / "driver"
-    directory.mkdir(parents=True, exist_ok=True)
-    new = directory / f"new-{os.getpid()}"
-    shutil.copy(part("mock") / "libcuda.so.1", new)
-    new.replace(directory / "libcuda.so.1")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="driver-", dir=BUILD))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    shutil.copy(part("mock") / "libcuda.so.1", directory)
+    directory.chmod(0o755)
     return directory
 
 
