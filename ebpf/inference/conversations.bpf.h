@@ -77,15 +77,16 @@ static __always_inline u64 first_word(const struct given *g, u32 *bytes)
 	return word;
 }
 
-/* The other connection on which the calling thread, as it reads a request, has one that it read before and that is not
- * answered: it works for several. Threads of a pool have answered; the connection may be another thread's by now. */
+/* The other connection on which the calling thread, as it reads a request or accepts a connection (c is NULL), has one
+ * that it read before and that is not answered: it works for several. Threads of a pool have answered; the connection
+ * may be another thread's by now. */
 static __always_inline struct connection *reads_several(const struct caller *who, const struct request_thread *t,
 							const struct connection *c)
 {
 	struct connection *before = t->why == CLAIM_READ ? connection_of(&t->connection) : NULL;
 	struct request *r;
 
-	if (!before || before->number == c->number || before->flags & CONNECTION_CHANNEL)
+	if (!before || (c && before->number == c->number) || before->flags & CONNECTION_CHANNEL)
 		return NULL;
 	if (before->flags & CONNECTION_AMBIGUOUS)
 		return before->stranger_of == who->task && before->stranger_of_born_ns == who->born_ns ? before : NULL;

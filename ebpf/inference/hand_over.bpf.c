@@ -4,6 +4,7 @@
 #include "inference/callbacks.bpf.h"
 #include "inference/calls.bpf.h"
 #include "inference/contexts.bpf.h"
+#include "inference/conversations.bpf.h"
 #include "inference/kernel_sockets.h"
 
 /* Whom a queued item is for. */
@@ -264,6 +265,8 @@ int connection_accepted(struct pt_regs *ctx)
 	t = meet_request_thread(&who);
 	if (!t)
 		return 0;
+	/* Before its first step: the thread may launch for the first request before it reads the second. */
+	note_several(&who, f, t, NULL);
 	t->request = 0;
 	t->awaits_enter = 0;
 	t->accepted.number = 0;
