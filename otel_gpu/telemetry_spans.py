@@ -42,10 +42,6 @@ _REQUEST = (
         "gen_ai.operation.name", "What a model was asked for, by the path.", ("chat", "text_completion", "embeddings")
     ),
     AttributeSpec("gen_ai.provider.name", "Whose interface the path is: `openai`.", ("openai",)),
-    AttributeSpec(
-        "gen_ai.request.model",
-        "The model, where bodies may be looked into; of metrics `other` beyond the first 32 of a process.",
-    ),
     AttributeSpec("gen_ai.request.stream", "Whether the response is a stream of events."),
     AttributeSpec("http.request.body.size", "Bytes of the request's body."),
     AttributeSpec("http.request.method", "The method; `_OTHER` for what is none of the known."),

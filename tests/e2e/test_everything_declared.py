@@ -37,8 +37,6 @@ NEEDS_HARDWARE: dict[str, str] = {}
 """Metrics that no stand-in gives, and why; one in here that is emitted all the same fails the test too."""
 OF_REQUESTS = {spec.name for spec in telemetry.GROUPS["Requests"]}
 """Metrics that the other agent emits."""
-NEEDS_BODIES = {"gen_ai.request.model"}
-"""No setting lets an agent look into bodies; `tests/unit/test_assembly.py` shows what comes of it."""
 NEEDS_A_HANG = {"nccl.in_flight"}
 """Attributes of calls that do not come back: `tests/e2e/test_stragglers.py` shows them."""
 OF_RDMA = {spec.name for spec in telemetry.GROUPS["RDMA"]}
@@ -285,11 +283,7 @@ def _missing(spans: list[Span]) -> set[tuple[str, str]]:
         for key, _ in s.attributes
     }
     declared = {(spec.name, attribute) for spec in telemetry_spans.SPANS for attribute in spec.attributes}
-    return {
-        (name, key)
-        for name, key in declared - found
-        if key not in NEEDS_BODIES and name not in OF_APPLICATIONS | OF_JOBS
-    }
+    return {(name, key) for name, key in declared - found if name not in OF_APPLICATIONS | OF_JOBS}
 
 
 def _missing_metrics(out: Path) -> set[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_gpu.receivers.inference import head_cache
-from otel_gpu.receivers.inference.head_cache import Answered, Asked, RequestHeads, ResponseHeads, body_of
+from otel_gpu.receivers.inference.head_cache import Answered, Asked, RequestHeads, ResponseHeads
 
 HEAD = b"GET /items/%d HTTP/1.1\r\nHost: here\r\n%sAccept: */*\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\ndate: Sun, 22 Nov 2026 20:%02d:00 GMT\r\nContent-Type: text/event-stream\r\n\r\n"
@@ -27,7 +27,6 @@ def test_the_same_head_has_a_trace_of_its_own_each_time(name: bytes) -> None:
 
         assert (asked.method, asked.path, asked.template, asked.host) == ("GET", "/items/1", "/items/{id}", "here")
         assert traceparents == (trace(n),)
-        assert asked.is_plain
     assert heads.read(HEAD % (1, b""))[1] == ()
 
 
@@ -87,8 +86,3 @@ def test_what_is_no_head_says_nothing(captured: bytes) -> None:
 
 def test_empty_lines_before_a_request_end_no_head() -> None:
     assert RequestHeads().read(b"\r\n\r\n" + HEAD % (1, line(1)))[1] == (trace(1),)
-
-
-def test_a_body_begins_behind_the_head() -> None:
-    assert body_of(HEAD % (1, b"") + b"body") == b"body"
-    assert body_of(b"GET / HTTP/1.1\r\n") == b""

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from ...signals.metrics import Resource
 from ...signals.spans import SpanContext
-from .gen_ai import model_of, operation_of
-from .head_cache import Answered, RequestHeads, ResponseHeads, body_of
+from .head_cache import Answered, RequestHeads, ResponseHeads
 from .request import NOT_KNOWN, Attribution, Callback, Ending, Endpoint, GpuTotals, GpuWork, OwnSpan, Request, Stream
 from .routes import Routes, path_of, template_of
 from .trace_context import parent_of
@@ -53,9 +52,7 @@ class Seen(Struct, frozen=True, gc=False):
 class Assembly:
     """Makes requests of what was seen. Owned by one thread."""
 
-    def __init__(self, *, reads_models: bool = False) -> None:
-        self._reads_models = reads_models
-        """Whether the beginning of a body may be looked into for the model's name."""
+    def __init__(self) -> None:
         self._routes = Routes()
         self._names = Routes()
         """Of topics and services."""
@@ -67,9 +64,6 @@ class Assembly:
         asked, traceparents = self._asked.read(head)
         answered = self._answered.read(response, asked.method)
         path, status = asked.path, answered.status
-        model = ""
-        if self._reads_models and asked.is_plain and operation_of(asked.method, path):
-            model = model_of(body_of(head))
         return Request(
             seen.resource,
             seen.start_ns,
@@ -89,7 +83,6 @@ class Assembly:
             _scheme(seen),
             parent_of(traceparents, asked.tracestates),
             seen.context,
-            model,
             None,
             seen.totals,
             seen.attribution,
@@ -131,7 +124,6 @@ class Assembly:
             _scheme(seen),
             parent_of(exchange.traceparents, exchange.tracestates),
             seen.context,
-            "",
             rpc,
             seen.totals,
             seen.attribution,

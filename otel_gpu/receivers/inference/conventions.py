@@ -65,10 +65,9 @@ def error_of(request: Request) -> str | None:
     return str(request.status) if request.status is not None and request.status >= 500 else None
 
 
-def model_attributes(request: Request, model: str) -> dict[str, str]:
+def model_attributes(request: Request) -> dict[str, str]:
     """Return the attributes of a request to a model; none where it is no such request."""
     operation = operation_of(request.method, request.path)
     if not operation:
         return {}
-    found = {"gen_ai.operation.name": operation, "gen_ai.provider.name": PROVIDER}
-    return {**found, "gen_ai.request.model": model} if model else found
+    return {"gen_ai.operation.name": operation, "gen_ai.provider.name": PROVIDER}

@@ -36,8 +36,6 @@ class Asked:
     host: str = ""
     tracestates: tuple[str, ...] = ()
     traceparents: tuple[str, ...] = ()
-    is_plain: bool = False
-    """Whether it is whole and beyond doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +122,6 @@ def _whole(captured: bytes) -> bytes | None:
     return head if head.count(b"\n") == head.count(b"\r\n") else None
 
 
-def body_of(captured: bytes) -> bytes:
-    """Return what was captured behind a whole head."""
-    return captured[captured.index(_END) + len(_END) :] if _END in captured else b""
-
-
 def _asked(head: RequestHead | None) -> Asked:
     if head is None:
         return Asked()
@@ -140,7 +133,6 @@ def _asked(head: RequestHead | None) -> Asked:
         head.host,
         head.headers.values("tracestate"),
         head.headers.values("traceparent"),
-        head.is_whole and not head.is_ambiguous,
     )
 
 

@@ -10,7 +10,7 @@ from ...signals.metrics import Instrument, MetricSpec
 
 _COUNTER, _HISTOGRAM = Instrument.COUNTER, Instrument.HISTOGRAM
 _ROUTE = ("http.request.method", "otel_gpu.attribution", "rpc.method", "url.template")
-_MODEL = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
+_MODEL = ("gen_ai.operation.name", "gen_ai.provider.name")
 
 HTTP_DURATION = MetricSpec(
     "http.server.request.duration",

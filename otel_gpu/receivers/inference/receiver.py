@@ -92,7 +92,6 @@ class InferenceReceiver(LibraryReceiver):
         rules: SiteRules,
         link: LinkMode = "auto",
         limits: SpanLimits | None = None,
-        reads_models: bool = False,
         table_share: float = 1.0,
         request_spans: RequestSpans | None = None,
         follows_callbacks: bool = True,
@@ -135,7 +134,7 @@ class InferenceReceiver(LibraryReceiver):
         self._finishing = threading.Lock()
         """Held while requests leave the kernel's table: each is told once."""
         self._lock = threading.RLock()
-        self._assembly = Assembly(reads_models=reads_models)
+        self._assembly = Assembly()
         self._serving = ServingMetrics()
         self._spans: list[Span] = []
         self.spans_dropped = 0

@@ -192,8 +192,6 @@ class Request(Struct, frozen=True, gc=False):
     """Whose child it is, by the request's `traceparent` and `tracestate`."""
     context: SpanContext | None = None
     """Names its span where that had to be known before it ended, as for links; else it gets a name in the end."""
-    model: str = ""
-    """The model asked for, where bodies may be looked into."""
     rpc: RpcCall | None = None
     totals: GpuTotals = NOT_KNOWN
     attribution: Attribution = Attribution.EXACT

@@ -107,7 +107,6 @@ def _server(request: Request, context: SpanContext, left_out: int) -> Span:
         request.scheme,
         request.host if len(request.host) <= _MAX_HOST else "",
         request.local,
-        request.model,
         request.rpc,
         request.ending,
         stream is not None and stream.is_event_stream,
@@ -208,14 +207,11 @@ def _common(
     scheme: str,
     host: str,
     local: Endpoint | None,
-    model: str,
     rpc: RpcCall | None,
     ending: Ending,
     is_event_stream: bool,
 ) -> _Common:
-    request = Request(
-        _NOBODY, 0, 0, method, path, route, version, status, scheme=scheme, model=model, rpc=rpc, ending=ending
-    )
+    request = Request(_NOBODY, 0, 0, method, path, route, version, status, scheme=scheme, rpc=rpc, ending=ending)
     error = error_of(request)
     found = attributes(
         {
@@ -231,7 +227,7 @@ def _common(
 
 def _http(request: Request, *, is_event_stream: bool) -> _Attributes:
     method = method_of(request)
-    model = model_attributes(request, request.model)
+    model = model_attributes(request)
     return {
         "http.request.method": method,
         "http.request.method_original": escaped(request.method) if method == OTHER_METHOD else None,

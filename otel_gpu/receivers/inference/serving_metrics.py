@@ -28,8 +28,6 @@ from .request import Callback, Ending, GpuTotals, Request
 
 MAX_SERIES = 10_000
 """Between two collections; what is beyond is added up without attributes."""
-MAX_MODELS = 32
-"""Of one process, since a client may ask for any."""
 
 _Shape = tuple[object, ...]
 _COMPLETE = (Ending.COMPLETE, Ending.CONNECTION_CLOSED, Ending.EXCEPTION)
@@ -38,14 +36,12 @@ _COMPLETE = (Ending.COMPLETE, Ending.CONNECTION_CLOSED, Ending.EXCEPTION)
 class ServingMetrics:
     """Adds requests up. Owned by one thread."""
 
-    def __init__(self, max_series: int = MAX_SERIES, max_models: int = MAX_MODELS) -> None:
+    def __init__(self, max_series: int = MAX_SERIES) -> None:
         self._max_series = max_series
-        self._max_models = max_models
         self._histograms: dict[tuple[Resource, MetricSpec, Attributes], Buckets] = {}
         self._shapes: dict[_Shape, _Cells] = {}
         """Where requests of one shape are counted: what they have in common is worked out once an interval."""
         self._cut: dict[tuple[Resource, Ending], int] = defaultdict(int)
-        self._models: dict[Resource, set[str]] = {}
 
     def add(self, request: Request, span: SpanContext | None = None) -> None:
         """Add one request, recorded or not. `span` is the one that is sent of it."""
@@ -57,7 +53,7 @@ class ServingMetrics:
             return
         shape = (
             *(request.resource, request.method, request.route, request.status, request.rpc, request.ending),
-            *(request.version, request.scheme, request.attribution, request.model),
+            *(request.version, request.scheme, request.attribution),
             operation_of(request.method, request.path) if request.rpc is None else "",
         )
         cells = self._shapes.get(shape)
@@ -93,7 +89,6 @@ class ServingMetrics:
 
     def forget(self, resource: Resource) -> None:
         """Say that a process is gone."""
-        self._models.pop(resource, None)
 
     def _cells(self, request: Request) -> _Cells:
         """Return where requests like this one are counted."""
@@ -128,7 +123,7 @@ class ServingMetrics:
             )
         ]
         cells = _Cells(request, self._histogram, durations, {"http.request.method": method, "url.template": route})
-        if asked := model_attributes(request, self._bounded(request)):
+        if asked := model_attributes(request):
             failed = error or (str(request.status) if (request.status or 0) >= 400 else None)
             durations.append(self._histogram(request, metrics.GEN_AI_DURATION, {**asked, "error.type": failed}))
             if failed is None:
@@ -159,18 +154,6 @@ class ServingMetrics:
             add(cells.get(metrics.COPY_BYTES, "MemcpyDeviceToDevice"), totals.bytes_d2d)
         if totals.synchronize_ns:
             add(cells.get(metrics.SYNCHRONIZE_DURATION), totals.synchronize_ns / 1e9)
-
-    def _bounded(self, request: Request) -> str:
-        """Return the model, if it is one of few, and the server has it."""
-        if not request.model:
-            return ""
-        known = self._models.setdefault(request.resource, set())
-        if request.model in known:
-            return request.model
-        if request.status is None or request.status >= 400 or len(known) >= self._max_models:
-            return OTHER
-        known.add(request.model)
-        return request.model
 
     def _histogram(self, request: Request, metric: MetricSpec, attrs: Mapping[str, AttributeValue | None]) -> Buckets:
         key = (request.resource, metric, attributes(attrs))
