@@ -91,7 +91,9 @@ def test_what_a_message_asks_for_is_its_requests(tmp_path: Path, channel: str, e
         # The rest is nobody's, and so is what follows the answers.
         background = launched - sum(load.asked.values())
         assert sum(following.unattributed().values()) == background + verdict.missing
-        assert following.unattributed().keys() <= {"idle", "no_request", "outlived"}
+        # What an event loop has read before the kernel said who sent it is nobody's by that reason (LEAST_KNOWN).
+        unseen = {"ambiguous"} if engine == "asyncio" else set()
+        assert following.unattributed().keys() <= {"idle", "no_request", "outlived"} | unseen
 
 
 @pytest.mark.parametrize(
