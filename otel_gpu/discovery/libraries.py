@@ -17,6 +17,7 @@ from ..errors import ElfError
 from ..process.confinement import Limits
 from ..process.files import FileId
 from ..process.work import OpenFile, work
+from .forwarding import forwards
 
 _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH, _DT_HASH = 5, 6, 0x6FFFFEF5, 4
 _MAX_CHAIN = 512
@@ -48,6 +49,8 @@ _EXPORTS = (
     (LibraryKind.HIP, ("hipLaunchKernel", "hipModuleLaunchKernel", "hipMalloc")),
     (LibraryKind.MESSAGES, ("zmq_msg_send", "zmq_msg_recv", "zmq_ctx_new")),
 )
+_EXECUTES = {LibraryKind.DRIVER: "libcuda.so", LibraryKind.HIP: "libamdhip64.so"}
+"""What is called so executes what it is asked; what only forwards to it is none of our business."""
 NCCL_NAMES = ("ncclCommInitRank", "ncclAllReduce", "ncclCommDestroy")
 """What a file that has NCCL in it defines, whatever its version."""
 _MAY_HOLD_NCCL = (None, LibraryKind.NCCL, LibraryKind.RUNTIME, LibraryKind.STATIC_RUNTIME)
@@ -98,16 +101,16 @@ def classify(files: Sequence[OpenFile], _: None) -> Iterator[Class]:
 
 def class_of(elf: ElfFile, name: str = "") -> Class:
     """Return what an ELF file is; `name` is its own, without the directories."""
-    kind = LibraryKind.TORCH if name in _TORCH else _kind(elf)
+    kind = LibraryKind.TORCH if name in _TORCH else _kind(elf, name)
     holds_nccl = kind in _MAY_HOLD_NCCL and _holds_nccl(elf)
     if kind is None and holds_nccl:
         kind = LibraryKind.NCCL
     return Class(kind, None if kind is None else elf.build_id(), holds_nccl)
 
 
-def _kind(elf: ElfFile) -> LibraryKind | None:
+def _kind(elf: ElfFile, name: str) -> LibraryKind | None:
     for kind, names in _EXPORTS:
-        if exports(elf, names):
+        if exports(elf, names) and not (kind in _EXECUTES and forwards(elf, name, _EXECUTES[kind])):
             return kind
     if any(elf.section(name) is not None for name in _FATBIN_SECTIONS):
         return LibraryKind.STATIC_RUNTIME

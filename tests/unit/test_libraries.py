@@ -56,6 +56,51 @@ def test_a_library_is_known_by_what_it_exports(
     assert found.build_id
 
 
+FINDS = '#include <dlfcn.h>\nvoid *found(void) { return dlsym((void *)-1L, "cuInit"); }\n'
+OPENS = '#include <dlfcn.h>\nvoid *opened(void) { return dlopen("%s", 2); }\n'
+
+
+@pytest.mark.parametrize(
+    ("extra", "soname", "is_driver"),
+    [
+        ("", "libcuda.so.1", True),
+        ("", "libvgpu.so", True),
+        (FINDS, "libvgpu.so", False),
+        (FINDS, "libcuda.so.1", True),
+        (FINDS, "libcudart_shim.so", False),
+        (FINDS, None, False),
+        (OPENS % "libcuda.so.1", "libtensorflow_framework.so.2", False),
+        (OPENS % "libcuda.so.1", "libcuda.so.1", True),
+        (OPENS % "libnvidia-ml.so.1", "libcuda.so.1", True),
+        (OPENS % "/opt/driver/libcuda.so.1", "libcuda.so.1", False),
+        (OPENS % "libcuda_real.so", "libcuda.so.1", False),
+        (OPENS % "libcuda.so.535.54.03", "libcuda.so.1", False),
+        ('const char *said = "/usr/lib/libcuda.so.1";\n', "libcuda.so.1", True),
+    ],
+)
+def test_what_finds_a_driver_and_calls_on_is_none(
+    tmp_path: Path, extra: str, soname: str | None, is_driver: bool
+) -> None:
+    flags = [] if soname is None else [f"-Wl,-soname,{soname}"]
+
+    assert (kind_of(build(tmp_path, DRIVER, *flags, extra=extra)) is LibraryKind.DRIVER) == is_driver
+
+
+def test_what_is_linked_against_a_driver_is_none(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    real = build(tmp_path / "real", DRIVER, "-Wl,-soname,libcuda.so.535")
+
+    shim = build(tmp_path, DRIVER, "-Wl,-soname,libcuda.so.1", "-Wl,--no-as-needed", os.fspath(real))
+
+    assert (kind_of(real), kind_of(shim)) == (LibraryKind.DRIVER, None)
+
+
+def test_a_file_without_a_name_inside_is_told_by_its_own(tmp_path: Path) -> None:
+    library = build(tmp_path, DRIVER, extra=FINDS).rename(tmp_path / "libcuda.so.1.1")
+
+    assert kind_of(library) is LibraryKind.DRIVER
+
+
 def test_a_library_that_lacks_one_function_is_not_it(tmp_path: Path) -> None:
     assert kind_of(build(tmp_path, DRIVER[:2])) is None
 
