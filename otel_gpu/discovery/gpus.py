@@ -7,7 +7,7 @@ GPUs without a choice) the answer is None: a wrong GPU is worse than none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -31,12 +31,15 @@ def visible_devices(
 
     `gpus` are all of the host's, by index; `environment` is the process's own.
     """
+    is_known = True
     if in_container:
-        gpus = _let_in(gpus, environment.get("NVIDIA_VISIBLE_DEVICES"))
+        let_in = _let_in(gpus, environment.get("NVIDIA_VISIBLE_DEVICES"))
+        is_known = let_in is not None
+        gpus = gpus if let_in is None else let_in
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     by_bus = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     # The driver's own order is "fastest first", by a measure that it does not tell; equal models keep bus order.
-    is_ordered = by_bus or len({g.model for g in gpus}) <= 1
+    is_ordered = is_known and (by_bus or len({g.model for g in gpus}) <= 1)
     is_partitioned = any(g.instances for g in gpus)
     if chosen is None:
         return tuple(gpus) if is_ordered and not is_partitioned else None
@@ -60,10 +63,15 @@ def visible_devices(
     return tuple(devices[:1] if any(d.uuid.startswith("MIG-") for d in devices) else devices)
 
 
-def _let_in(gpus: Sequence[Gpu], choice: str | None) -> Sequence[Gpu]:
-    """Return what the container runtime let in; anything but a list of GPUs is all of them."""
-    if not choice or choice in ("all", "none", "void"):
+def _let_in(gpus: Sequence[Gpu], choice: str | None) -> Sequence[Gpu] | None:
+    """Return what the container runtime let in; None where the variable does not say it.
+
+    Images say `all` of themselves, and a device plugin or CDI that gives a container its GPUs says `void`, or nothing.
+    """
+    if len(gpus) == 1:
         return gpus
+    if not choice or choice in ("all", "none", "void"):
+        return None
     wanted = {entry.strip() for entry in choice.split(",")}
     inside: list[Gpu] = []
     for gpu in gpus:
@@ -72,7 +80,7 @@ def _let_in(gpus: Sequence[Gpu], choice: str | None) -> Sequence[Gpu]:
             inside.append(gpu)
         elif instances:
             inside.append(replace(gpu, instances=instances))
-    return inside or gpus
+    return inside or None
 
 
 def _number(entry: str) -> int | None:
@@ -97,3 +105,34 @@ class ProcessDevices:
     by_ordinal: Mapping[int, Gpu]
     only: tuple[int | None, Gpu] | None = None
     """The one device that it can see or uses, with its ordinal where that is known."""
+    told: frozenset[int] = frozenset()
+    """The ordinals of which the driver said it; of the others the process's variables did, as they were at its start."""
+    in_use: tuple[Gpu, ...] = ()
+    """On which NVML finds it; empty where it finds it on none, or is not there."""
+
+
+class Ordinals:
+    """Which GPUs one process's ordinals are, as they turn up. Owned by one thread."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self._is_guess_wrong = False
+        self._sole: dict[int, Gpu] = {}
+
+    def take(self, devices: ProcessDevices, ordinals: Collection[int]) -> Mapping[int, Gpu]:
+        """Return which GPUs the ordinals are that the process has used so far: the right ones or none.
+
+        What its variables say does not hold where it has changed them itself, or where a container has other GPUs than they
+        tell: then NVML finds it on a GPU that none of its ordinals would be, and not on one that an ordinal would be. Where it
+        has used one ordinal and NVML finds it on one GPU, that is it.
+        """
+        self._seen.update(ordinals)
+        told = {ordinal: devices.by_ordinal[ordinal] for ordinal in devices.told}
+        guessed = {o: gpu for o, gpu in devices.by_ordinal.items() if o not in devices.told}
+        if devices.in_use:
+            expected = {devices.by_ordinal.get(ordinal) for ordinal in self._seen}
+            found = set(devices.in_use)
+            self._is_guess_wrong |= bool(guessed and self._seen) and not (expected <= found or found <= expected)
+            if len(found) == 1 and len(self._seen) == 1 and not told and (self._is_guess_wrong or not guessed):
+                self._sole = dict.fromkeys(self._seen, devices.in_use[0])
+        return {**({} if self._is_guess_wrong else guessed), **self._sole, **told}

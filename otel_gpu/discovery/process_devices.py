@@ -1,13 +1,14 @@
 """Which GPUs are an observed process's devices? Told by its own questions to the driver, else by its environment and NVML.
 
 A program that asks for its devices' UUIDs gets the truth, and we overhear it. Where it never asks, its variables and the
-host's GPUs say it, if the order can be known; where it came before the probes and NVML finds it on one GPU, it is that one.
+host's GPUs say it, if the order can be known and NVML does not find the program elsewhere; where NVML finds it on one GPU, and
+it came before the probes or has used one device, it is that one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ..signals.metrics import Resource
 from .gpus import Gpu, ProcessDevices, visible_devices
@@ -66,10 +67,14 @@ class DeviceTable:
             # It changed its variables after its start, which /proc does not show.
             visible = None
         by_ordinal = dict(enumerate(visible or ()))
-        for ordinal, digits in self._uuids(process).items():
+        told = self._uuids(process)
+        for ordinal, digits in told.items():
             by_ordinal[ordinal] = _gpu_of(digits, gpus, by_ordinal.get(ordinal))
         only = self._only(process, visible, gpus, in_use)
-        return ProcessDevices(by_ordinal, only) if by_ordinal or only else None
+        used = tuple(gpu for gpu in _parts(gpus) if gpu.uuid in in_use)
+        if not by_ordinal and only is None and not used:
+            return None
+        return ProcessDevices(by_ordinal, only, frozenset(told), used)
 
     def _only(
         self, process: Process, visible: tuple[Gpu, ...] | None, gpus: tuple[Gpu, ...], in_use: set[str]
@@ -79,10 +84,15 @@ class DeviceTable:
         # A process that we saw from its start has a device unknown only before it chose one.
         if not process.late or len(in_use) != 1:
             return None
-        for gpu in (part for whole in gpus for part in (whole, *whole.instances)):
+        for gpu in _parts(gpus):
             if gpu.uuid in in_use:
                 return (visible.index(gpu) if visible and gpu in visible else None), gpu
         return None
+
+
+def _parts(gpus: Sequence[Gpu]) -> Iterator[Gpu]:
+    """Yield GPUs and their instances."""
+    return (part for whole in gpus for part in (whole, *whole.instances))
 
 
 def _gpu_of(digits: str, gpus: Sequence[Gpu], guess: Gpu | None) -> Gpu:

@@ -5,11 +5,13 @@ The UUID is there twice, as OBI writes it and as series of hardware have it, so 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import compress
 from typing import Protocol
 
 from ..components import Processor
-from ..discovery.gpus import Gpu, ProcessDevices
+from ..discovery.gpus import Gpu, Ordinals, ProcessDevices
 from ..signals.metrics import Attributes, AttributeValue, Measurement, Resource, attributes
 
 INDEX, MODEL, UUID = "cuda.device.index", "cuda.device.model", "cuda.device.uuid"
@@ -28,23 +30,34 @@ class DeviceNames(Processor):
 
     def __init__(self, source: DeviceSource) -> None:
         self._source = source
+        self._ordinals: dict[Resource, Ordinals] = {}
         self._names: dict[Resource, tuple[ProcessDevices, dict[Attributes, Attributes]]] = {}
 
     def metrics(self, measurements: list[Measurement]) -> list[Measurement]:
         """Return the measurements, those of device metrics completed where the GPU is known."""
         wanted = [INDEX in m.metric.attributes for m in measurements]
-        known = {r: self._known(r) for r in {m.resource for m, w in zip(measurements, wanted) if w}}
+        used: dict[Resource, set[int]] = {}
+        for m in compress(measurements, wanted):
+            ordinals = used.setdefault(m.resource, set())
+            if isinstance(ordinal := dict(m.attributes).get(INDEX), int):
+                ordinals.add(ordinal)
+        known = {resource: self._known(resource, ordinals) for resource, ordinals in used.items()}
         return [self._named(m, known[m.resource]) if w else m for m, w in zip(measurements, wanted)]
 
     def forget(self, resource: Resource) -> None:
         """Drop the devices of a process that has ended."""
         self._names.pop(resource, None)
+        self._ordinals.pop(resource, None)
 
-    def _known(self, resource: Resource) -> tuple[ProcessDevices, dict[Attributes, Attributes]] | None:
+    def _known(
+        self, resource: Resource, ordinals: Collection[int]
+    ) -> tuple[ProcessDevices, dict[Attributes, Attributes]] | None:
         """Return what is known of a process, and the attribute sets made of that before."""
         devices = self._source.devices(resource)
         if devices is None:
             return None
+        used = self._ordinals.setdefault(resource, Ordinals()).take(devices, ordinals)
+        devices = replace(devices, by_ordinal=used)
         known = self._names.get(resource)
         if known is None or known[0] != devices:
             known = self._names[resource] = (devices, {})

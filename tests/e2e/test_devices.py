@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,41 @@ def test_a_late_agent_finds_the_one_device_by_nvml(tmp_path: Path, hardware: dic
     exported = _observe(_holder(1, asks=False), tmp_path, hardware, hardware)
 
     assert _devices(exported, comparison.ALLOCATED) == {(1, UUIDS[1], MODEL)}
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["agent-first", "agent-late"])
+def test_a_program_that_chose_its_gpu_itself_is_on_that_one(
+    tmp_path: Path, hardware: dict[str, str], *, is_first: bool
+) -> None:
+    """Nobody sees what it has set of its variables after its start: NVML says that its device 0 is the third GPU."""
+    four = {**hardware, "MOCKCUDA_DEVICES": "4"}
+    out, state = tmp_path / "out", Path(hardware["MOCKCUDA_STATE"])
+    config = tmp_path / "agent.yaml"
+    config.write_text(f"receivers: {{cuda: {{libraries: [{ground.part('mock')}/libcuda.so.1]}}, nvml: {{}}}}\n")
+
+    def start() -> Program:
+        # The mock knows no CUDA_VISIBLE_DEVICES: where the program is, is said for it.
+        program = stack.enter_context(Program(_holder(0, asks=False), tmp_path, {**four, "MOCKCUDA_STATE": ""}))
+        program.ready()
+        bytes_of = [5 << 20 if n == 2 else 0 for n in range(16)]
+        said = struct.pack("<3Q16Q16Q", 0x4D4F434B43554441, program.pid, 1 << 2, *bytes_of, *[0] * 16)
+        (state / f"mockcuda-{program.pid}").write_bytes(said)
+        return program
+
+    with ExitStack() as stack:
+        program = None if is_first else start()
+        agent = stack.enter_context(Agent(["--config", config, "--output", f"file:{out}"], tmp_path, four))
+        agent.wait_attached()
+        program = program or start()
+        time.sleep(SETTLE_S)
+        program.run_phase()
+        time.sleep(SETTLE_S)
+        program.go()
+        program.finish()
+        agent.stop()
+
+    found = {uuid for _, uuid, _ in _devices(read_metrics(out).of(program.pid), comparison.ALLOCATED)}
+    assert found - {None} == {UUIDS[0][:-1] + "2"}
 
 
 def test_without_nvml_a_late_agent_leaves_out_what_it_cannot_know(tmp_path: Path, hardware: dict[str, str]) -> None:

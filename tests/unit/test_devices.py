@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
 
-from otel_gpu.discovery.gpus import Gpu, ProcessDevices, visible_devices
+from otel_gpu.discovery.gpus import Gpu, Ordinals, ProcessDevices, visible_devices
 from otel_gpu.processors.devices import DeviceNames
 from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, attributes
 
@@ -60,13 +61,53 @@ def test_a_process_sees_one_mig_instance() -> None:
 
 @pytest.mark.parametrize(
     ("let_in", "expected"),
-    [("all", FOUR), ("void", FOUR), (None, FOUR), ("3,1", (B, D)), (f"{C.uuid}", (C,)), ("nonsense", FOUR)],
+    [("all", None), ("void", None), (None, None), ("3,1", (B, D)), (f"{C.uuid}", (C,)), ("nonsense", None)],
 )
-def test_a_container_counts_from_what_it_was_given(let_in: str | None, expected: tuple[Gpu, ...]) -> None:
+def test_a_container_counts_from_what_it_was_given(let_in: str | None, expected: tuple[Gpu, ...] | None) -> None:
     environment = {} if let_in is None else {"NVIDIA_VISIBLE_DEVICES": let_in}
 
     assert visible_devices(FOUR, environment, in_container=True) == expected
     assert visible_devices(FOUR, environment) == FOUR
+    # Where there is one GPU, it is that one.
+    assert visible_devices((C,), environment, in_container=True) == (C,)
+    # A UUID names a GPU wherever it stands.
+    by_uuid = {**environment, "CUDA_VISIBLE_DEVICES": C.uuid}
+    assert visible_devices(FOUR, by_uuid, in_container=True) in ((C,), () if expected == (B, D) else (C,))
+
+
+def used(
+    guess: tuple[Gpu, ...], *rounds: tuple[set[int], tuple[Gpu, ...]], told: Mapping[int, Gpu] = {}
+) -> list[object]:
+    """Return what is known of the ordinals of a process after each round of what it uses and where NVML finds it."""
+    ordinals, by_ordinal = Ordinals(), {**dict(enumerate(guess)), **told}
+    return [
+        {
+            o: gpu.uuid[4]
+            for o, gpu in ordinals.take(ProcessDevices(by_ordinal, told=frozenset(told), in_use=in_use), seen).items()
+            if o in range(4)
+        }
+        for seen, in_use in rounds
+    ]
+
+
+def test_what_the_variables_say_holds_while_nvml_agrees() -> None:
+    everything = {0: "a", 1: "b", 2: "c", 3: "d"}
+
+    assert used(FOUR, ({0}, ()), ({0}, (A,)), ({1}, (A,)), ({1}, (A, B))) == [everything] * 4
+    # A rank has a context on the first GPU as well.
+    assert used(FOUR, ({3}, (A, D))) == [everything]
+
+
+def test_a_program_that_changed_its_variables_is_where_nvml_finds_it() -> None:
+    # Ordinal 0 is GPU 2, and what ordinal 1 is nobody knows.
+    assert used(FOUR, ({0}, (C,)), ({1}, (C, D))) == [{0: "c"}, {0: "c"}]
+    assert used(FOUR, ({0, 1}, (C, D))) == [{}]
+    assert used(FOUR[:1], ({0}, (C,)), told={0: C}) == [{0: "c"}]
+
+
+def test_a_container_that_says_nothing_is_where_nvml_finds_it() -> None:
+    assert used((), ({0}, ()), ({0}, (C,)), ({0, 1}, (C, D))) == [{}, {0: "c"}, {0: "c"}]
+    assert used((), ({0, 1}, (C,))) == [{}]
 
 
 def test_a_container_with_one_mig_instance_has_that_one() -> None:

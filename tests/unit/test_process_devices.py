@@ -62,7 +62,7 @@ def test_what_a_process_asked_the_driver_goes_before_its_variables(table: Proces
     devices = DeviceTable(table, lambda _: {0: DIGITS})
     devices.learn((A, B), ())
 
-    assert devices.devices(process.resource) == ProcessDevices({0: A, 1: A})
+    assert devices.devices(process.resource) == ProcessDevices({0: A, 1: A}, told=frozenset({0}))
 
 
 def test_without_nvml_a_uuid_has_no_model(table: ProcessTable, start: Start) -> None:
@@ -70,7 +70,7 @@ def test_without_nvml_a_uuid_has_no_model(table: ProcessTable, start: Start) -> 
 
     found = DeviceTable(table, lambda _: {3: DIGITS}).devices(process.resource)
 
-    assert found == ProcessDevices({3: Gpu(-1, A.uuid, "")})
+    assert found == ProcessDevices({3: Gpu(-1, A.uuid, "")}, told=frozenset({3}))
 
 
 def test_variables_say_the_order_and_the_only_device(table: ProcessTable, start: Start) -> None:
@@ -87,9 +87,9 @@ def test_a_process_that_was_there_before_is_on_the_gpu_where_nvml_finds_it(table
     devices = DeviceTable(table, lambda _: {})
     devices.learn((A, B), {(B.uuid, late.pid), (B.uuid, early.pid), (A.uuid, spread.pid), (B.uuid, spread.pid)})
 
-    assert devices.devices(late.resource) == ProcessDevices({0: A, 1: B}, only=(1, B))
-    assert devices.devices(early.resource) == ProcessDevices({0: A, 1: B})
-    assert devices.devices(spread.resource) == ProcessDevices({0: A, 1: B})
+    assert devices.devices(late.resource) == ProcessDevices({0: A, 1: B}, only=(1, B), in_use=(B,))
+    assert devices.devices(early.resource) == ProcessDevices({0: A, 1: B}, in_use=(B,))
+    assert devices.devices(spread.resource) == ProcessDevices({0: A, 1: B}, in_use=(A, B))
 
 
 def test_variables_that_nvml_contradicts_are_not_believed(table: ProcessTable, start: Start) -> None:
@@ -97,7 +97,7 @@ def test_variables_that_nvml_contradicts_are_not_believed(table: ProcessTable, s
     devices = DeviceTable(table, lambda _: {})
     devices.learn((A, B), {(B.uuid, process.pid)})
 
-    assert devices.devices(process.resource) == ProcessDevices({}, only=(None, B))
+    assert devices.devices(process.resource) == ProcessDevices({}, only=(None, B), in_use=(B,))
 
 
 @pytest.mark.parametrize(("variable", "expected"), [("MIG-2222", PARTS[1]), ("x", PARTED)])
