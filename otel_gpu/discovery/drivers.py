@@ -15,11 +15,9 @@ _NAMES = ("libcuda.so.1", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.s
 _KINDS = (LibraryKind.DRIVER, LibraryKind.HIP)
 
 
-def installed(
-    parsers: Parsers, configured: Iterable[str], environ: Mapping[str, str] = os.environ
-) -> Iterator[tuple[Library, RootedFile]]:
-    """Yield the drivers and HIP runtimes of this host, and those configured, each with where it lies."""
-    directories = [
+def driver_directories(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return where drivers and their libraries lie on hosts and in containers, the linker's own choice first."""
+    return [
         *filter(os.path.isabs, environ.get("LD_LIBRARY_PATH", "").split(":")),
         f"/usr/lib/{machine()}-linux-gnu",
         "/usr/lib64",
@@ -32,6 +30,13 @@ def installed(
         "/home/kubernetes/bin/nvidia/lib64",
         "/opt/rocm/lib",
     ]
+
+
+def installed(
+    parsers: Parsers, configured: Iterable[str], environ: Mapping[str, str] = os.environ
+) -> Iterator[tuple[Library, RootedFile]]:
+    """Yield the drivers and HIP runtimes of this host, and those configured, each with where it lies."""
+    directories = driver_directories(environ)
     paths = [*map(os.path.abspath, configured), *(os.path.join(d, name) for d in directories for name in _NAMES)]
     seen = set()
     for library, file in libraries_at(parsers, dict.fromkeys(paths)):

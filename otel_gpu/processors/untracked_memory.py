@@ -7,6 +7,7 @@ memory that lies on the GPU, and whatever was allocated before the probes were t
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 from ..components import Processor
 from ..signals import cuda, hardware
@@ -28,17 +29,24 @@ class UntrackedMemory(Processor):
     def metrics(self, measurements: list[Measurement]) -> list[Measurement]:
         """Return the measurements, and the untracked memory of the processes that NVML told of."""
         told: set[tuple[Resource, str]] = set()
+        silent: set[tuple[Resource, str]] = set()
         for m in measurements:
             if m.metric is cuda.MEMORY_USAGE:
                 self._note_tracked(m)
             elif m.metric is hardware.PROCESS_MEMORY:
                 uuid = str(dict(m.attributes)["hw.id"])
+                told.add((m.resource, uuid))
+                if m.value is None:
+                    silent.add((m.resource, uuid))
+                    continue
+                silent.discard((m.resource, uuid))
                 assert isinstance(m.value, int)
                 held = self._held.setdefault(m.resource, {})
                 held[uuid] = held.get(uuid, 0) + m.value
-                told.add((m.resource, uuid))
         return measurements + [
-            found for resource, uuid in sorted(told, key=str) for found in self._untracked(resource, uuid)
+            replace(found, value=None) if (resource, uuid) in silent else found
+            for resource, uuid in sorted(told, key=str)
+            for found in self._untracked(resource, uuid)
         ]
 
     def forget(self, resource: Resource) -> None:
@@ -63,5 +71,5 @@ class UntrackedMemory(Processor):
             # Memory on a device that nobody knows: of which one's usage should it be taken off?
             return []
         attrs = self._devices.get(resource, {}).get(uuid) or attributes(identified(uuid))
-        size_bytes = self._held[resource][uuid] - tracked.get(uuid, 0)
+        size_bytes = self._held.get(resource, {}).get(uuid, 0) - tracked.get(uuid, 0)
         return [Measurement(resource, cuda.MEMORY_UNTRACKED, attrs, size_bytes)]

@@ -159,13 +159,14 @@ class Measurement:
     """One observation on its way through the pipeline.
 
     For counters, updowncounters and histograms `value` is what was added since the last one;
-    for gauges it is the value now.
+    for gauges it is the value now. None says that nothing is known any more: the series is not exported until it is
+    measured again, and goes on from where it stood then.
     """
 
     resource: Resource
     metric: MetricSpec
     attributes: Attributes
-    value: Value
+    value: Value | None
 
 
 class Series:
@@ -186,8 +187,10 @@ class ResourceSeries:
 
     resource: Resource
     series: dict[tuple[str, Attributes], Series] = field(default_factory=dict)
+    silent: dict[tuple[str, Attributes], Series] = field(default_factory=dict)
+    """Those of which nothing is known now: not exported, and where they stood."""
     counts: dict[str, int] = field(default_factory=dict)
-    """How many there are of each metric."""
+    """How many there are of each metric, silent ones too."""
     overflowed: int = 0
     """Measurements that had no series of their own."""
     overflowed_before: int = 0
@@ -232,11 +235,17 @@ class SeriesStore:
         limits = self._limits if limited else None
         for m in measurements:
             owner = self._resources.get(m.resource)
+            key = (m.metric.name, m.attributes)
+            value = m.value
+            if value is None:
+                if owner is not None and (series := owner.series.pop(key, None)) is not None:
+                    owner.silent[key] = series
+                continue
             if owner is None:
                 owner = self._resources[m.resource] = ResourceSeries(m.resource)
-            key = (m.metric.name, m.attributes)
+            if owner.silent and (series := owner.silent.pop(key, None)) is not None:
+                owner.series[key] = series
             series = owner.series.get(key)
-            value = m.value
             if series is None and limits is not None and not limits.allow(owner, m.metric.name, self._size):
                 owner.overflowed += 1
                 if m.metric.instrument is Instrument.GAUGE:
@@ -276,13 +285,14 @@ class SeriesStore:
         Series that begin anew are other objects, so that what exporters keep of them goes.
         """
         for owner in self._resources.values():
-            for key, series in owner.series.items():
-                value = series.value
-                if series.metric.instrument is Instrument.GAUGE:
-                    continue
-                if series.metric.instrument is not Instrument.UPDOWNCOUNTER:
-                    value = type(value)()
-                owner.series[key] = Series(series.metric, series.attributes, start_ns, value)
+            for all_series in (owner.series, owner.silent):
+                for key, series in all_series.items():
+                    value = series.value
+                    if series.metric.instrument is Instrument.GAUGE:
+                        continue
+                    if series.metric.instrument is not Instrument.UPDOWNCOUNTER:
+                        value = type(value)()
+                    all_series[key] = Series(series.metric, series.attributes, start_ns, value)
 
     def end(self, resource: Resource) -> None:
         """Mark a resource as gone; `sweep` drops it after one more export."""
@@ -295,7 +305,8 @@ class SeriesStore:
             histogram.exemplars = NO_EXEMPLARS
         self._exemplified.clear()
         for resource in [r for r, owner in self._resources.items() if owner.ended]:
-            self._size -= len(self._resources.pop(resource).series)
+            owner = self._resources.pop(resource)
+            self._size -= len(owner.series) + len(owner.silent)
 
 
 @dataclass(frozen=True, slots=True)

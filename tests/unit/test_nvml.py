@@ -6,14 +6,17 @@ import os
 import shutil
 import struct
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from otel_gpu import telemetry
+from otel_gpu.receivers.nvml.library import NvmlMissingError, NvmlUnavailableError
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver
+from otel_gpu.receivers.nvml.worker import NvmlWorker
 from otel_gpu.signals import hardware
 from otel_gpu.signals.metrics import Instrument, Measurement, Resource, SeriesStore, attributes
 from tests.waiting import until
@@ -72,10 +75,15 @@ def knobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Knobs:
     return knobs
 
 
+def opened(library: str, process_resource: Callable[[int], Resource | None] = lambda _pid: None) -> NvmlReceiver:
+    receiver = NvmlReceiver(HOST, library=library, process_resource=process_resource)
+    receiver.open()
+    return receiver
+
+
 @pytest.fixture
 def receiver(library: str, knobs: Knobs) -> Iterator[NvmlReceiver]:
-    receiver = NvmlReceiver(HOST, library=library)
-    assert receiver.available, receiver.reason
+    receiver = opened(library)
     yield receiver
     receiver.close()
 
@@ -93,8 +101,8 @@ def values(measurements: list[Measurement], metric: str, **wanted: object) -> li
 def test_a_host_without_the_library_has_a_receiver_that_says_why() -> None:
     receiver = NvmlReceiver(HOST, library="/nonexistent/libnvidia-ml.so.1")
 
-    assert not receiver.available
-    assert "hardware metrics need NVIDIA's driver" in receiver.reason
+    with pytest.raises(NvmlMissingError, match="hardware metrics need NVIDIA's driver"):
+        receiver.open()
     assert receiver.collect() == []
     assert receiver.process_memory() == {}
     receiver.close()
@@ -102,7 +110,7 @@ def test_a_host_without_the_library_has_a_receiver_that_says_why() -> None:
 
 def test_each_gpu_is_named_as_dcgm_names_it(library: str, knobs: Knobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCKCUDA_DEVICES", "2")
-    receiver = NvmlReceiver(HOST, library=library)
+    receiver = opened(library)
 
     temperatures = [m for m in receiver.collect() if m.metric is hardware.TEMPERATURE]
 
@@ -225,7 +233,7 @@ def test_an_xid_is_counted_once_and_kept_in_the_history(receiver: NvmlReceiver, 
 
 def test_events_before_the_agent_started_are_not_its_own(library: str, knobs: Knobs) -> None:
     knobs.set(xids="0:13")
-    receiver = NvmlReceiver(HOST, library=library)
+    receiver = opened(library)
     knobs.set(xids="0:13,0:14")
     until(receiver.xid_history)
 
@@ -235,7 +243,7 @@ def test_events_before_the_agent_started_are_not_its_own(library: str, knobs: Kn
 
 def test_what_a_gpu_does_not_support_is_left_out_and_not_asked_again(library: str, knobs: Knobs) -> None:
     knobs.set(unsupported="nvmlDeviceGetPowerUsage,nvmlDeviceGetTotalEnergyConsumption,nvmlDeviceGetUtilizationRates")
-    receiver = NvmlReceiver(HOST, library=library)
+    receiver = opened(library)
     first = receiver.collect()
     knobs.set(unsupported="")
 
@@ -265,7 +273,7 @@ def test_calls_that_fail_are_counted(receiver: NvmlReceiver, monkeypatch: pytest
 def test_an_older_driver_is_asked_by_the_older_names(library: str, knobs: Knobs) -> None:
     newer = ("TemperatureV", "CurrentClocksEventReasons", "SupportedClocksEventReasons", "MemoryInfo_v2")
     knobs.set(unsupported=",".join(f"nvmlDeviceGet{name}" for name in newer), throttle=4)
-    receiver = NvmlReceiver(HOST, library=library)
+    receiver = opened(library)
 
     found = receiver.collect()
 
@@ -277,7 +285,7 @@ def test_an_older_driver_is_asked_by_the_older_names(library: str, knobs: Knobs)
 
 def test_older_gpus_tell_the_total_of_ecc_errors(library: str, knobs: Knobs) -> None:
     knobs.set(unsupported="nvmlDeviceGetMemoryErrorCounter", ecc_corrected=1)
-    receiver = NvmlReceiver(HOST, library=library)
+    receiver = opened(library)
     receiver.collect()
     knobs.set(ecc_corrected=6)
 
@@ -302,7 +310,7 @@ def test_a_lost_gpu_says_so_and_comes_back(receiver: NvmlReceiver, knobs: Knobs)
 
 def test_the_memory_of_each_process_is_told(library: str, knobs: Knobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCKCUDA_DEVICES", "2")
-    receiver = NvmlReceiver(HOST, library=library)
+    receiver = opened(library)
     knobs.process(os.getpid(), {0: GIB, 1: 2 * GIB})
     knobs.process(os.getppid(), {1: 3 * GIB})
 
@@ -317,7 +325,7 @@ def test_the_memory_of_each_process_is_told(library: str, knobs: Knobs, monkeypa
 
 def test_an_observed_process_carries_its_share_and_gives_it_back(library: str, knobs: Knobs) -> None:
     own = Resource(attributes({"process.pid": os.getpid()}))
-    receiver = NvmlReceiver(HOST, library=library, process_resource=lambda pid: own if pid == os.getpid() else None)
+    receiver = opened(library, process_resource=lambda pid: own if pid == os.getpid() else None)
     store = SeriesStore()
 
     def series() -> dict[str, object]:
@@ -337,7 +345,7 @@ def test_an_observed_process_carries_its_share_and_gives_it_back(library: str, k
 
 def test_nothing_is_told_of_a_process_that_has_ended(library: str, knobs: Knobs) -> None:
     observed = {os.getpid(): Resource(attributes({"process.pid": os.getpid()}))}
-    receiver = NvmlReceiver(HOST, library=library, process_resource=observed.get)
+    receiver = opened(library, process_resource=observed.get)
     knobs.process(os.getpid(), {0: GIB})
     receiver.collect()
     observed.clear()
@@ -349,7 +357,7 @@ def test_nothing_is_told_of_a_process_that_has_ended(library: str, knobs: Knobs)
 
 def test_mig_instances_have_series_and_processes_of_their_own(library: str, knobs: Knobs) -> None:
     knobs.set(mig=2)
-    receiver = NvmlReceiver(HOST, library=library)
+    receiver = opened(library)
     knobs.process(os.getpid(), {0: GIB})
 
     found = receiver.collect()
@@ -370,7 +378,7 @@ def test_a_destroyed_mig_instance_takes_its_levels_back(
     library: str, knobs: Knobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     knobs.set(mig=1)
-    receiver = NvmlReceiver(HOST, library=library)
+    receiver = opened(library)
     store = SeriesStore()
     store.fold(receiver.collect(), 1)
     monkeypatch.setattr("otel_gpu.receivers.nvml.receiver._LOOK_AGAIN_NS", 0)
@@ -386,7 +394,7 @@ def test_a_destroyed_mig_instance_takes_its_levels_back(
 def test_every_measurement_is_declared_with_its_attributes(library: str, knobs: Knobs) -> None:
     knobs.set(pcie_tx=1, pcie_rx=1, nvlink_tx=1, nvlink_rx=1, xids="")
     own = Resource(attributes({"process.pid": os.getpid()}))
-    receiver = NvmlReceiver(HOST, library=library, process_resource=lambda _: own)
+    receiver = opened(library, process_resource=lambda _: own)
     knobs.process(os.getpid(), {0: GIB})
     knobs.set(xids="0:31")
     until(receiver.xid_history)
@@ -408,4 +416,107 @@ def test_closing_twice_and_collecting_after_it_are_harmless(receiver: NvmlReceiv
     receiver.close()
 
     assert receiver.collect() == []
-    assert not receiver.available
+
+
+class Asked:
+    """A worker, and the store that its measurements end in."""
+
+    def __init__(self, library: str) -> None:
+        self.worker = NvmlWorker(NvmlReceiver(HOST, library=library), lambda _gpus, _in_use: None)
+        self.store = SeriesStore()
+
+    def now(self) -> dict[str, set[object]]:
+        """Return what is exported, by metric."""
+        self.worker.prepare()
+        self.store.fold(self.worker.collect(), 1)
+        found: dict[str, set[object]] = {}
+        for series in (s for r in self.store for s in r.series.values()):
+            found.setdefault(series.metric.name, set()).add(series.value)
+        return found
+
+    def troubles(self) -> list[str]:
+        return [h.trouble for h in self.worker.health() if not h.is_good]
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_gpu.receivers.nvml.worker._FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr("otel_gpu.receivers.nvml.worker._LONGEST_RETRY_S", 0.05)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_library_that_comes_later_is_found(library: str, knobs: Knobs, tmp_path: Path) -> None:
+    asked = Asked(str(tmp_path / "libnvidia-ml.so.1"))
+
+    assert asked.now() == {}
+    assert asked.troubles() == []
+    shutil.copy(library, tmp_path)
+    until(lambda: asked.now().get("hw.temperature") == {35})
+    asked.worker.close()
+
+
+@pytest.mark.usefixtures("soon")
+def test_nvml_that_does_not_start_at_first_is_asked_again(library: str, knobs: Knobs) -> None:
+    knobs.set(answers=9)
+    asked = Asked(library)
+
+    until(asked.troubles)
+    assert asked.now() == {}
+    assert "does not start" in asked.troubles()[0]
+    knobs.set(answers=0)
+    until(lambda: asked.now().get("hw.temperature") == {35})
+    assert asked.troubles() == []
+    asked.worker.close()
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("answer", [1, 9, 18, 999])
+def test_nothing_old_is_told_while_nvml_answers_errors(library: str, knobs: Knobs, answer: int) -> None:
+    asked = Asked(library)
+    knobs.set(energy=1_000, pcie_replays=3)
+    before = asked.now()
+    assert {"hw.temperature", "hw.gpu.memory.usage", "hw.energy", "hw.status"} <= before.keys()
+    assert asked.now() == before
+
+    knobs.set(answers=answer, energy=5_000)
+    assert asked.now() == {}
+    until(asked.troubles)
+
+    knobs.set(answers=0)
+    until(lambda: asked.now().keys() == before.keys())
+    # A counter goes on where it stood, and has what came meanwhile; a level is what it is now.
+    assert asked.now()["hw.energy"] == {4.0}
+    assert asked.now()["hw.gpu.memory.usage"] == before["hw.gpu.memory.usage"]
+    assert asked.troubles() == []
+    asked.worker.close()
+
+
+def test_what_a_device_answers_no_more_falls_silent_alone(library: str, knobs: Knobs) -> None:
+    asked = Asked(library)
+    before = asked.now()
+
+    knobs.set(unsupported="nvmlDeviceGetPowerUsage")
+
+    assert before.keys() - asked.now().keys() == {"hw.power"}
+    asked.worker.close()
+
+
+def test_nothing_old_is_told_while_nvml_hangs(library: str, knobs: Knobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(library)
+    assert "hw.temperature" in asked.now()
+    hangs = threading.Event()
+    monkeypatch.setattr("otel_gpu.receivers.nvml.worker._ANSWER_S", 0.05)
+    monkeypatch.setattr("otel_gpu.receivers.nvml.library.Nvml.count", lambda _self: hangs.wait(60) and 1)
+
+    assert asked.now() == {}
+    assert asked.now() == {}
+    hangs.set()
+    until(lambda: "hw.temperature" in asked.now())
+    asked.worker.close()
+
+
+def test_a_driver_that_answers_nothing_is_said(receiver: NvmlReceiver, knobs: Knobs) -> None:
+    knobs.set(answers=999)
+
+    with pytest.raises(NvmlUnavailableError, match="answers no more"):
+        receiver.collect()

@@ -17,7 +17,7 @@ def _create(context: Context, _settings: NvmlSettings) -> NvmlWorker:
     from .worker import NvmlWorker
 
     devices = context.devices
-    return NvmlWorker(lambda: NvmlReceiver(context.host, process_resource=devices.resource), devices.learn)
+    return NvmlWorker(NvmlReceiver(context.host, process_resource=devices.resource), devices.learn)
 
 
 FACTORY = ReceiverFactory(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...discovery.drivers import driver_directories
 from ...discovery.gpus import Gpu
 from ...errors import OtelGpuError
 from ...signals.metrics import AttributeValue
@@ -22,7 +24,11 @@ _MAX_INSTANCES = 64
 
 
 class NvmlUnavailableError(OtelGpuError):
-    """NVML cannot be used on this host."""
+    """NVML cannot be used on this host now."""
+
+
+class NvmlMissingError(NvmlUnavailableError):
+    """NVML is not installed on this host, which has no GPU of NVIDIA's, or not yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +55,13 @@ class Nvml:
         """Load NVML, from the file `library` where given; raises NvmlUnavailableError with the reason."""
         try:
             # A library with the same SONAME that is loaded already is what nvidia-ml-py then finds.
-            self._library = ctypes.CDLL(library or LIBRARY)
+            self._library = _loaded(library)
         except OSError as e:
-            raise NvmlUnavailableError(f"NVML is not on this host ({e}): hardware metrics need NVIDIA's driver") from e
+            raise NvmlMissingError(f"NVML is not on this host ({e}): hardware metrics need NVIDIA's driver") from e
         try:
             self._api: Any = importlib.import_module("pynvml")
         except ImportError as e:
-            raise NvmlUnavailableError("nvidia-ml-py is not installed: pip install nvidia-ml-py") from e
+            raise NvmlMissingError("nvidia-ml-py is not installed: pip install nvidia-ml-py") from e
         try:
             self._api.nvmlInit()
         except self._api.NVMLError as e:
@@ -77,6 +83,8 @@ class Nvml:
         """UUIDs of GPUs that no longer answer."""
         self.failed: Counter[str] = Counter()
         """Calls that failed for other reasons than that the GPU does not support them, by name."""
+        self.answers: Counter[str] = Counter()
+        """How many calls were answered, by UUID."""
         self._is_open = True
 
     @property
@@ -123,6 +131,7 @@ class Nvml:
                 self.failed[function] += 1
             return None
         self.lost.discard(uuid)
+        self.answers[uuid] += 1
         return answer
 
     def refuses(self, device: Device, *call: object) -> bool:
@@ -134,13 +143,22 @@ class Nvml:
         if code in self._never:
             self._refused.add((device.uuid, *call))
 
+    def count(self) -> int:
+        """Return how many GPUs there are; NvmlUnavailableError where NVML answers nothing, as while the driver is reloaded."""
+        try:
+            return int(self._api.nvmlDeviceGetCount())
+        except self._api.NVMLError as e:
+            self.failed["nvmlDeviceGetCount"] += 1
+            raise NvmlUnavailableError(f"NVML answers no more ({e}): is the driver being reloaded or replaced?") from e
+
     def devices(self) -> list[Device]:
         """Return the GPUs and their MIG instances as they are now; a GPU that is lost stays as it was."""
+        count = self.count()
         try:
-            driver, count = str(self._api.nvmlSystemGetDriverVersion()), self._api.nvmlDeviceGetCount()
+            driver = str(self._api.nvmlSystemGetDriverVersion())
         except self._api.NVMLError:
-            self.failed["nvmlDeviceGetCount"] += 1
-            driver, count = "", 0
+            self.failed["nvmlSystemGetDriverVersion"] += 1
+            driver = ""
         for index in range(min(count, _MAX_GPUS)):
             try:
                 handle = self._api.nvmlDeviceGetHandleByIndex(index)
@@ -171,3 +189,15 @@ class Nvml:
         gpu = Gpu(index, uuid, model, str(pci.busId) if pci else "", tuple(i.gpu for i in instances))
         whole = Device(handle, gpu, {**shared, "hw.id": uuid, "hw.model": model, "hw.name": name})
         return [whole, *instances]
+
+
+def _loaded(library: str | None) -> ctypes.CDLL:
+    """Load NVML as the linker finds it, or else from where drivers lie: a directory that came later is none to the linker."""
+    try:
+        return ctypes.CDLL(library or LIBRARY)
+    except OSError:
+        for directory in () if library else driver_directories():
+            path = os.path.join(directory, LIBRARY)
+            if os.path.exists(path):
+                return ctypes.CDLL(path)
+        raise

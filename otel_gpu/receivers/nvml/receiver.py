@@ -1,7 +1,6 @@
 """How is the hardware doing? Utilization, memory, temperature, power, errors and links of each GPU, by NVML.
 
-Every value is what the driver measured; what a GPU does not support is left out, never zero. Without NVIDIA's library
-the receiver is there and says why it has nothing to say.
+Every value is what the driver measured; what a GPU does not support is left out, never zero.
 """
 
 from __future__ import annotations
@@ -69,20 +68,18 @@ class NvmlReceiver:
         self._xids: XidWatch | None = None
         self._devices: list[Device] = []
         self._looked_ns = 0
-        self.reason = ""
-        """Why NVML is not available; empty where it is."""
-        try:
-            self._nvml = Nvml(library)
-        except NvmlUnavailableError as e:
-            self.reason = str(e)
-            return
-        self._look()
-        self._xids = XidWatch(self._nvml, self._devices)
+        self._library = library
 
-    @property
-    def available(self) -> bool:
-        """Whether NVML answers."""
-        return self._nvml is not None
+    def open(self) -> None:
+        """Begin to ask NVML, again after `close`; NvmlUnavailableError where it is not there, or does not answer."""
+        nvml = Nvml(self._library)
+        try:
+            self._devices, self._looked_ns = nvml.devices(), time.monotonic_ns()
+        except NvmlUnavailableError:
+            nvml.close()
+            raise
+        self._nvml = nvml
+        self._xids = XidWatch(nvml, self._devices)
 
     def close(self) -> None:
         """Stop listening for events and shut NVML down; idempotent."""
@@ -92,7 +89,6 @@ class NvmlReceiver:
         if self._nvml is not None:
             self._nvml.close()
             self._nvml = None
-            self.reason = "closed"
 
     def health(self) -> list[Health]:
         """Say how the thread is that listens for events, where there is one."""
@@ -123,9 +119,13 @@ class NvmlReceiver:
         return found
 
     def collect(self) -> list[Measurement]:
-        """Return what the GPUs say now, and what they counted since the last call."""
+        """Return what the GPUs say now, and what they counted since the last call; what does not answer is left out.
+
+        NvmlUnavailableError where NVML as a whole answers no more.
+        """
         if self._nvml is None:
             return []
+        self._nvml.count()
         found = []
         if time.monotonic_ns() - self._looked_ns > _LOOK_AGAIN_NS:
             found += self._look()
@@ -150,10 +150,12 @@ class NvmlReceiver:
         return [d for d in self._devices if not d.gpu.instances]
 
     def _of_device(self, nvml: Nvml, device: Device) -> Iterator[Measurement]:
+        answered, failed = nvml.answers[device.uuid], sum(nvml.failed.values())
         for read in READINGS:
             for reading in read(nvml, device):
                 yield self._measure(self._resource, device.attributes, reading)
-        if not device.is_instance:
+        is_known = nvml.answers[device.uuid] > answered or sum(nvml.failed.values()) == failed
+        if not device.is_instance and is_known:
             state = "failed" if device.uuid in nvml.lost else "ok"
             if state == "ok" and _is_degraded(nvml, device):
                 state = "degraded"
