@@ -33,6 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Capability(enum.IntEnum):
     """Those that matter here, as linux/capability.h numbers them."""
 
+    CAP_CHOWN = 0
     CAP_DAC_OVERRIDE = 1
     CAP_DAC_READ_SEARCH = 2
     CAP_KILL = 5

@@ -24,6 +24,8 @@ PART = frozenset({Capability.CAP_SETUID, Capability.CAP_SETGID, Capability.CAP_K
 
 For as long as they open files that a program's compilers keep, they become that program's user.
 """
+GIVE = frozenset({Capability.CAP_CHOWN})
+"""By which root gives a file to the user who became root."""
 SERVICE = LOAD | READ
 """What a service needs, where the kernel lets these place probes."""
 _FREE_PORTS = 1024

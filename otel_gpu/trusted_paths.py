@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Collection, Iterable
+from typing import Protocol
 
 UNFINISHED = ".new"
 """How the names of files end that are still being written."""
@@ -28,6 +29,21 @@ class UntrustedPathError(OSError):
 
     def __init__(self, why: str, path: str) -> None:
         super().__init__(errno.EPERM, why, path)
+
+
+class Owner(Protocol):
+    """A user to whom a new file is given."""
+
+    @property
+    def uid(self) -> int:
+        """Return the number of the user."""
+
+    @property
+    def gid(self) -> int:
+        """Return the number of the user's group."""
+
+    def may_write(self, directory: os.stat_result) -> bool:
+        """Say whether the user could make a file in a directory."""
 
 
 def open_directory(path: str | os.PathLike[str], *, make: int | None = None, private: bool = False) -> int:
@@ -108,11 +124,18 @@ def check_file(name: str, directory: int, *, owners: Collection[int] | None = No
 
 
 def replace_file(
-    name: str, directory: int, blocks: Iterable[bytes], *, mode: int = 0o600, durable: bool = True
+    name: str,
+    directory: int,
+    blocks: Iterable[bytes],
+    *,
+    mode: int = 0o600,
+    durable: bool = True,
+    owner: Owner | None = None,
 ) -> None:
     """Put a new file in the place of whatever has the name: whole, or not at all.
 
-    `durable` waits until it is on the disk, so that not even a power cut leaves half of it.
+    `durable` waits until it is on the disk, so that not even a power cut leaves half of it. The file is given to the
+    `owner` if that user could have put it there.
     """
     temporary = _temporary()
     file = os.open(temporary, _NEW, 0o600, dir_fd=directory)
@@ -121,6 +144,11 @@ def replace_file(
             for block in blocks:
                 write_all(file, block)
             os.fchmod(file, mode)
+            # Last: who has given a file away may not change it any more.
+            if owner is not None and _could_replace(name, directory, owner):
+                # Where not even root may give files away, it stays root's.
+                with contextlib.suppress(PermissionError):
+                    os.fchown(file, owner.uid, owner.gid)
             if durable:
                 os.fsync(file)
         finally:
@@ -145,6 +173,16 @@ def write_all(file: int, data: bytes | memoryview) -> int:
     while rest:
         rest = rest[os.write(file, rest) :]
     return len(data)
+
+
+def _could_replace(name: str, directory: int, owner: Owner) -> bool:
+    """Say whether a user could put a file there: into the user's directory, and in place of no other user's file."""
+    if not owner.may_write(os.fstat(directory)):
+        return False
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_uid == owner.uid
+    except FileNotFoundError:
+        return True
 
 
 def _temporary() -> str:

@@ -15,6 +15,7 @@ from ..reporters.files import check_difference, encode_difference
 from ..reporters.output import Output
 from ..reporters.reading import read_profiles
 from ..signals.profiles import Profile, ProfileType, counterparts
+from ..trusted_paths import Owner
 
 _MAX_LINE = 2_000
 _RECORDED = "what was recorded now"
@@ -43,6 +44,11 @@ class Comparison:
         if len(read) == 1:
             return cls(read[0], None, (paths[0], _RECORDED), output)
         return cls(read[0], read[1], (paths[0], paths[1]), output)
+
+    @property
+    def owner(self) -> Owner | None:
+        """The user to whom the file is given."""
+        return self.output.owner
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from ..receivers.cuda.settings import CudaSettings
 from ..reporters.call_sites import top_call_sites
 from ..reporters.output import FORMATS, Output, in_order
 from ..signals.profiles import CHOICES, chosen_types
+from .caller import Caller, find_caller
 from .capabilities import keep_only
 from .difference import Comparison
 from .durations import duration
@@ -102,6 +104,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the difference of two recordings, in any formats, and record nothing; or of BEFORE alone and what is "
         "recorded now. By rate where one took longer; folded stacks are taken for the --type",
     )
+    parser.add_argument(
+        "--as-root",
+        action="store_true",
+        help="run the command as root; otherwise it runs as the user who called sudo, doas or pkexec",
+    )
     parser.add_argument("--config", metavar="FILE", help="the agent's file, for how it chooses sites")
 
 
@@ -109,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Record, or compare, and write the file."""
     names = list(dict.fromkeys(arguments.type)) or ["launch"]
     types = chosen_types(names)
-    output = Output.asked(arguments.output, arguments.format, lines=arguments.lines)
+    output = Output.asked(arguments.output, arguments.format, lines=arguments.lines, owner=_owner())
     compared = Comparison.asked(arguments.diff, types[0], output) if arguments.diff else None
     if compared is not None and compared.after is not None:
         compared.write(compared.after)
@@ -117,16 +124,27 @@ def run(arguments: argparse.Namespace) -> int:
     if compared is None:
         output.check(types)
     pids, command = _targets(arguments)
+    caller = find_caller() if command and not arguments.as_root else None
     receivers = Config.load(arguments.config).receivers.values()
     cuda = next((s for s in receivers if isinstance(s, CudaSettings)), None)
     if not command:
         _take(arguments, names, pids, cuda, compared or output, None)
         return 0
-    with StartedCommand(command, arguments.descriptors, says_to_stderr=arguments.output == "-") as started:
+    with StartedCommand(
+        command, arguments.descriptors, caller=caller, says_to_stderr=arguments.output == "-"
+    ) as started:
         _take(arguments, names, [started.pid], cuda, compared or output, started)
         if not started.has_ended():
             print(f"the command goes on (process {started.pid}); its end is waited for", file=sys.stderr, flush=True)
         return started.wait()
+
+
+def _owner() -> Caller | None:
+    """Return the user who gets what is written."""
+    try:
+        return find_caller()
+    except ConfigError:
+        return None
 
 
 def _types(text: str) -> list[str]:
@@ -164,7 +182,10 @@ def _take(
     """Take one recording, and write it."""
     who = f"process {pids[0]}" if len(pids) == 1 else f"processes {', '.join(map(str, pids))}"
     link = (cuda or CudaSettings()).link
-    needed = keep_only(rights.of_probes(link, map(Path, output.places)), arguments, pids)
+    needed = rights.of_probes(link, map(Path, output.places))
+    if output.owner is not None and output.places:
+        needed = replace(needed, kept=needed.kept | rights.GIVE)
+    needed = keep_only(needed, arguments, pids)
     # A child gets ready while everything else is imported.
     parsers = Parsers()
     parsers.start()

@@ -12,9 +12,12 @@ from typing import Any, NoReturn
 
 from ..errors import ConfigError
 from ..printable import escaped
+from .caller import Caller
 
 _NOT_RUN = 127
 """The exit status of shells where a command cannot be run."""
+_NOT_THE_CALLER = b"u"
+"""Begins what the child reports when it cannot become the caller; an error number follows."""
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 
@@ -26,9 +29,14 @@ class StartedCommand:
     """
 
     def __init__(
-        self, command: Sequence[str], descriptors: tuple[int, int] | None = None, *, says_to_stderr: bool = False
+        self,
+        command: Sequence[str],
+        descriptors: tuple[int, int] | None = None,
+        *,
+        caller: Caller | None = None,
+        says_to_stderr: bool = False,
     ) -> None:
-        """Make the child, with the rights of this process; to be called before any thread is started.
+        """Make the child, with the rights of this process, or as the `caller`; to be called before any thread is started.
 
         `descriptors` are the soft and the hard limit that it shall have of them, where this process has changed its own.
         `says_to_stderr` keeps what it says out of this process's standard output, as `perf record -o -` does.
@@ -36,11 +44,12 @@ class StartedCommand:
         if not command[0]:
             raise ConfigError("the command has no name; give one as a shell finds it")
         self._name = command[0]
+        self._caller = caller
         told, self._tell = os.pipe()
         self._failed, failing = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            _become(command, told, self._tell, failing, descriptors, says_to_stderr=says_to_stderr)
+            _become(command, told, self._tell, failing, descriptors, caller, says_to_stderr=says_to_stderr)
         os.close(told)
         os.close(failing)
         self._status: int | None = None
@@ -63,7 +72,15 @@ class StartedCommand:
         os.write(self._tell, b".")
         os.close(self._tell)
         self._tell = -1
-        if code := os.read(self._failed, 16):
+        code = os.read(self._failed, 16)
+        if code.startswith(_NOT_THE_CALLER):
+            assert self._caller is not None
+            why = os.strerror(int(code.removeprefix(_NOT_THE_CALLER)))
+            raise ConfigError(
+                f"{escaped(self._name)} cannot be run as {escaped(self._caller.name)}: {why}; allow this process to change "
+                "its user and groups, or run the command as root by --as-root"
+            )
+        if code:
             raise ConfigError(
                 f"{escaped(self._name)} cannot be run: {os.strerror(int(code))}; give a command as a shell finds it"
             )
@@ -122,11 +139,24 @@ def _become(
     tell: int,
     failing: int,
     descriptors: tuple[int, int] | None,
+    caller: Caller | None,
     *,
     says_to_stderr: bool,
 ) -> NoReturn:
+    reported = b""
     try:
         os.close(tell)
+        # The kernel keeps these from a process that has just changed its user.
+        environment = _environment()
+        if caller is not None:
+            environment = caller.environment(environment)
+            # At once: the process has its user before the agent looks at it.
+            try:
+                caller.become()
+            except OSError:
+                reported = _NOT_THE_CALLER
+                os.read(told, 1)
+                raise
         if os.read(told, 1):
             for number in _IGNORED_BY_PYTHON:
                 signal.signal(number, signal.SIG_DFL)
@@ -134,9 +164,9 @@ def _become(
                 resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
             if says_to_stderr:
                 os.dup2(2, 1)
-            os.execvpe(command[0], list(command), _environment())  # noqa: S606 - without a shell is what is wanted
+            os.execvpe(command[0], list(command), environment)  # noqa: S606 - without a shell is what is wanted
     except OSError as e:
-        os.write(failing, str(e.errno).encode())
+        os.write(failing, reported + str(e.errno).encode())
     finally:
         os._exit(_NOT_RUN)
 

@@ -16,7 +16,7 @@ from ..signals.profiles import (
     is_by_rate,
     merge,
 )
-from ..trusted_paths import open_directory, replace_file, try_out
+from ..trusted_paths import Owner, open_directory, replace_file, try_out
 from .comparison import comparable
 
 Path = str | os.PathLike[str]
@@ -198,14 +198,17 @@ def _encoder(suffix: str) -> Callable[[Sequence[Profile]], bytes]:
     return lambda profiles: encode_speedscope(profiles).encode()
 
 
-def replace_with(path: Path, data: bytes) -> None:
-    """Put a new file in the place of the old: a full disk or a signal leaves no half of it, a link is not followed."""
+def replace_with(path: Path, data: bytes, owner: Owner | None = None) -> None:
+    """Put a new file in the place of the old: a full disk or a signal leaves no half of it, a link is not followed.
+
+    The file is given to the `owner` if that user could have put it there.
+    """
     name = os.fspath(path)
     where, base = os.path.split(name)
     try:
         directory = open_directory(where or ".")
         try:
-            replace_file(base, directory, (data,), mode=0o644)
+            replace_file(base, directory, (data,), mode=0o644, owner=owner)
         finally:
             os.close(directory)
     except OSError as error:

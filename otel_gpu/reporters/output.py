@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import ConfigError
 from ..signals.profiles import Profile, ProfileType, merge
+from ..trusted_paths import Owner
 from .files import check_output, check_suffix, encode, holds_types, replace_with
 
 FORMATS = {
@@ -40,9 +41,11 @@ class Output:
     """Which says the format."""
     lines: bool = False
     """Of folded stacks: each frame has its file and line."""
+    owner: Owner | None = None
+    """The user to whom files are given; None where they stay this process's."""
 
     @classmethod
-    def asked(cls, name: str, format: str | None = None, *, lines: bool = False) -> Output:
+    def asked(cls, name: str, format: str | None = None, *, lines: bool = False, owner: Owner | None = None) -> Output:
         """Return the place of this name; its suffix says the format, unless one is given. ConfigError where neither does.
 
         The standard output is given folded stacks where nothing is said.
@@ -50,7 +53,7 @@ class Output:
         suffix = FORMATS.get(format or "") or (".folded" if name == STANDARD_OUTPUT else check_suffix(name))
         if lines and suffix != ".folded":
             raise ConfigError("--lines is about folded stacks: leave it out, or write to a file that ends in .folded")
-        return cls(name, suffix, lines)
+        return cls(name, suffix, lines, owner)
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -89,14 +92,14 @@ class Output:
         written: list[tuple[str, tuple[ProfileType, ...]]] = []
         for kind in types:
             name = self._name_for(kind, is_first=not written)
-            replace_with(name, self._encode([p for p in merged if p.type == kind]))
+            replace_with(name, self._encode([p for p in merged if p.type == kind]), self.owner)
             written.append((name, (kind,)))
         return written
 
     def put(self, data: bytes) -> str:
         """Write a file, or to the standard output; return the file's name. OtelGpuError where that cannot be."""
         if self.name != STANDARD_OUTPUT:
-            replace_with(self.name, data)
+            replace_with(self.name, data, self.owner)
             return self.name
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

@@ -79,6 +79,7 @@ complete -c otel-gpu -n '_shtab_otel_gpu_using record' -s o -l output -xka "(__f
 complete -c otel-gpu -n '_shtab_otel_gpu_using record' -l format -xka "html svg pprof folded speedscope otlp" -d 'the format, where OUT does not say it'
 complete -c otel-gpu -n '_shtab_otel_gpu_using record' -l lines -d 'folded stacks with file and line: function (file:line)'
 complete -c otel-gpu -n '_shtab_otel_gpu_using record' -l diff -xka "(__fish_complete_path (commandline -ct))" -d 'write the difference of two recordings, in any formats, and record nothing; or of BEFORE alone and what is recorded now. By rate where one took longer; folded stacks are taken for the --type'
+complete -c otel-gpu -n '_shtab_otel_gpu_using record' -l as-root -d 'run the command as root; otherwise it runs as the user who called sudo, doas or pkexec'
 complete -c otel-gpu -n '_shtab_otel_gpu_using record' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'the agent'"'"'s file, for how it chooses sites'
 complete -c otel-gpu -n '_shtab_otel_gpu_using; and test $_shtab_otel_gpu_npos -eq 0' -a dump -d 'Show the stacks of all threads of a process as they are now.'
 complete -c otel-gpu -n '_shtab_otel_gpu_using dump' -s h -l help -d 'show this help message and exit'
