@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,15 @@ def open_directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="otel-gpu-caller-") as directory:
         os.chown(directory, _USER.pw_uid, _USER.pw_gid)
         yield Path(directory)
+
+
+def _open_to_all(directory: Path) -> tuple[Path, Path]:
+    """Copy a program and the mock driver to where every user has a way, and return the program and the driver's directory."""
+    storm = Path(shutil.copy(ground.part("programs") / "launch_storm", directory))
+    driver = ground.own_driver(directory / "driver")
+    for path in (storm, driver, driver / "libcuda.so.1"):
+        path.chmod(0o755)
+    return storm, driver
 
 
 def _record(directory: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -69,11 +79,11 @@ def test_a_command_runs_as_root_where_root_called_or_is_asked_for(words: list[st
 
 
 def test_the_work_of_a_callers_command_is_counted_and_its_file_is_the_callers(open_directory: Path) -> None:
-    storm = ground.part("programs") / "launch_storm"
+    storm, driver = _open_to_all(open_directory)
     out = open_directory / "a.folded"
     words = ("--type", "launch,alloc", "-o", str(out), "--", str(storm), "--threads", "2", "--memory", "50")
 
-    done = _record(open_directory, *words, **_CALLS["sudo"])
+    done = _record(open_directory, *words, LD_LIBRARY_PATH=str(driver), **_CALLS["sudo"])
 
     assert done.returncode == 0, done.stderr
     truth = Truth.read(open_directory / "truth.json")
