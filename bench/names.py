@@ -25,8 +25,8 @@ from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
 from otel_gpu.kernel_names.cache import SymbolCache
 from otel_gpu.kernel_names.fatbin import FATBIN_SECTIONS
+from otel_gpu.kernel_names.stub_map import StubMap
 from otel_gpu.kernel_names.stub_work import stub_map
-from otel_gpu.kernel_names.stubs import StubMap
 from otel_gpu.process.work import OpenFile
 
 MUST_COLD_S, MUST_CACHED_MS = 1.0, 50.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Literal, overload
 
 from .errors import ConfigError
@@ -15,6 +14,8 @@ from .printable import one_line
 from .signals import Signal
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from .components import ExporterFactory, ProcessorFactory, ReceiverFactory
 
 Kind = Literal["receivers", "processors", "exporters"]
@@ -91,6 +92,8 @@ def find(kind: Kind, type_: str) -> ReceiverFactory | ProcessorFactory | Exporte
 
 @cache
 def _installed(kind: Kind) -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # here, because few configurations name another package's component
+
     return {entry.name: entry for entry in entry_points(group=f"otel_gpu.{kind}")}
 
 

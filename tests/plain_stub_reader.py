@@ -18,7 +18,7 @@ from otel_gpu.errors import ElfError
 from otel_gpu.kernel_names.functions import FunctionTable, code_spans, read_code
 from otel_gpu.kernel_names.loaded_pointers import LoadedPointers
 from otel_gpu.kernel_names.references import find_references
-from otel_gpu.kernel_names.stubs import MAX_NAME, StubMap, clean_name
+from otel_gpu.kernel_names.stub_map import MAX_NAME, StubMap, clean_name
 
 _CHUNK = 1 << 20
 _MASK32, _MASK64 = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF

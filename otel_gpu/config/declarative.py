@@ -15,7 +15,6 @@ from ..errors import ConfigError
 from ..signals import Signal
 from ..values import parse_pairs
 from ..variables import Variables
-from .file import read
 from .standard import Standard
 
 _FORMAT = re.compile(r"1\.\d+(-rc\.\d+)?")
@@ -44,6 +43,8 @@ class _Environment(dict[str, str]):
 
 def from_file(path: str, environ: Mapping[str, str]) -> Standard:
     """Read the file; ConfigError names the key that is wrong."""
+    from .file import read  # here, because it imports YAML
+
     return _Reading(path, read(path, _Environment(environ))).standard()
 
 

@@ -15,7 +15,6 @@ from ..variables import Variables
 from . import declarative
 from .environ import Environment
 from .factories import exporter_settings
-from .file import read
 from .schema import FileSection, PipelineSection, parse
 from .settings import (
     DEFAULT_INTERVAL_S,
@@ -43,7 +42,11 @@ def load(
 ) -> Made:
     """Return what `make` makes of all values, by the names of `Config`; ConfigError names the key or the variable."""
     environment = Environment(environ)
-    contents = read(os.fspath(path), environ) if path is not None else {}
+    contents: dict[str, object] = {}
+    if path is not None:
+        from .file import read  # here, because it imports YAML
+
+        contents = read(os.fspath(path), environ)
     where = f"{os.fspath(path)}: " if path is not None else ""
     file = parse(FileSection, contents, where)
     standard = _standard(environment, where)

@@ -7,8 +7,12 @@ GPUs without a choice) the answer is None: a wrong GPU is worse than none.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+_NODES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Of NVIDIA's driver, of AMD's, and of WSL's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +140,8 @@ class Ordinals:
             if len(found) == 1 and len(self._seen) == 1 and not told and (self._is_guess_wrong or not guessed):
                 self._sole = dict.fromkeys(self._seen, devices.in_use[0])
         return {**({} if self._is_guess_wrong else guessed), **self._sole, **told}
+
+
+def has_gpu() -> bool:
+    """Return whether this host shows a driver of GPUs."""
+    return any(os.path.exists(device) for device in _NODES)

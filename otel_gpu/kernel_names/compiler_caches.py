@@ -10,7 +10,6 @@ from ..process.confinement import Limits
 from ..process.files import ProcessFile, ProcessFolders
 from ..process.parsers import Parsers
 from ..process.work import OpenFile, work
-from .device_names import names_in_files
 
 _log = logging.getLogger(__name__)
 _PLACES = Limits(answer_s=2.0, cpu_s=5, memory_bytes=128 << 20, answer_bytes=1 << 20)
@@ -59,4 +58,6 @@ def cache_places(files: Sequence[OpenFile], _: None) -> Iterator[list[bytes]]:
 @work(type(None), frozenset[str])
 def kernels_below(files: Sequence[OpenFile], _: None) -> Iterator[frozenset[str]]:
     """Yield the kernels in files of device code."""
+    from .device_names import names_in_files  # here, because the agent itself reads none
+
     yield names_in_files(file.read(0, min(file.size, _MAX_FILE)) for file in files if file.descriptor >= 0)

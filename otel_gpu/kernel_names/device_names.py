@@ -19,7 +19,7 @@ from ..errors import OtelGpuError
 from ..process.memory import Mapping, Memory, MemoryFault, MemoryFiles
 from .fatbin import CUBIN_MACHINE, FATBIN_MAGIC, kernels_in_sections, kernels_of_image
 from .resident_pages import present_chunks
-from .stubs import MAX_NAME
+from .stub_map import MAX_NAME
 
 _MAX_BYTES = 1 << 30
 _MAX_SECONDS = 5.0

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from ..process.memory import Memory, MemoryFault
-from .stubs import MAX_NAME
+from .stub_map import MAX_NAME
 
 Path = tuple[int, ...]
 """Offsets, each of which but the last is followed as a pointer; at the last one the text begins."""

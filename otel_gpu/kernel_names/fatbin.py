@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ..elf import ElfFile
 from ..errors import ElfError, OtelGpuError
-from .stubs import MAX_KERNELS, MAX_NAME, clean_name
+from .stub_map import MAX_KERNELS, MAX_NAME, clean_name
 
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 

@@ -18,8 +18,8 @@ from ..process.parsers import Parsers, WorkError
 from ..process.work import GONE
 from .cache import SymbolCache
 from .launches import Module
+from .stub_map import StubMap
 from .stub_work import OUTLINES, STUBS, NamedStubs, Outline, outlines, stub_map
-from .stubs import StubMap
 
 _log = logging.getLogger(__name__)
 _CACHE_KIND = "stub-map"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from .stubs import MAX_NAME
+from .stub_map import MAX_NAME
 
 ReadTexts = Callable[[Sequence[int], int, int], Mapping[int, bytes]]
 """(addresses, where the last text may end, its greatest length): the texts that begin at the addresses."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..process.files import FileId, MappedFile
 from ..program_id import ProgramId
-from .stubs import StubMap
+from .stub_map import StubMap
 
 _MAX_FRAMES = 24
 

@@ -13,7 +13,6 @@ from ..process.confinement import Limits
 from ..process.mappings import Row, parse_executable
 from ..process.memory import MemoryFault, MemoryFiles, ProcessMemory
 from ..process.work import OpenFile, service
-from .device_names import names_in_memory
 from .driver_records import Path, all_texts, judged, led_to, might_be_supported, supported_by_code
 from .private_pages import PrivatePages
 from .resident_pages import AROUND, Places, allocated, find_places, variables
@@ -205,6 +204,8 @@ class _Asked:
             return DriverNamesAnswer(paths)
         if ask.in_files is None:
             return DriverNamesAnswer(paths, needs_files=True)
+        from .device_names import names_in_memory  # here, because the agent itself reads none
+
         own = supported_by_code(found, ask.told, ask.in_files | names_in_memory(self._files))
         return DriverNamesAnswer(paths, own, _led(memory, ask.handles, own))
 

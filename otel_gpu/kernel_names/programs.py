@@ -10,7 +10,7 @@ from typing import Any
 
 from ..process.files import MappedFile
 from .launches import Launch, Module, caller, launching_file
-from .stubs import StubMap
+from .stub_map import StubMap
 
 _REREAD_S = 1.0
 """How often the handle variables of a program are read again while unknown handles turn up."""

@@ -37,7 +37,7 @@ from .launches import Launch, Module, module_at, told_by_stack, unread_launcher
 from .program_memory import ProgramMemory
 from .program_records import told_by_program
 from .programs import KnownProgram
-from .stubs import StubMap
+from .stub_map import StubMap
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUE = 20_000

@@ -10,9 +10,9 @@ from ..elf import PT_LOAD, ElfFile
 from ..errors import ElfError
 from ..process.confinement import Limits
 from ..process.work import OpenFile, work
-from ..unwind.table_work import Shape, shape_of
+from ..unwind.shape import Shape
 from .host_part import HostPart
-from .stubs import StubMap, read_stub_map
+from .stub_map import StubMap
 
 OUTLINES = Limits(answer_s=2.0, cpu_s=20, memory_bytes=256 << 20, answer_bytes=16 << 20)
 STUBS = Limits(answer_s=20.0, cpu_s=30, memory_bytes=2 << 30, answer_bytes=64 << 20)
@@ -39,6 +39,8 @@ def outlines(files: Sequence[OpenFile], _: None) -> Iterator[Outline]:
 
 
 def _outline(file: OpenFile) -> Outline:
+    from ..unwind.table_work import shape_of  # here, because the agent itself works nothing out
+
     try:
         elf = ElfFile.of(file, file.path)
         end = max((s.vaddr + s.mem_size for s in elf.segments if s.type == PT_LOAD), default=0)
@@ -59,6 +61,8 @@ class NamedStubs:
 @work(frozenset[str], NamedStubs)
 def stub_map(files: Sequence[OpenFile], kept: frozenset[str]) -> Iterator[NamedStubs]:
     """Yield the name of a file's kernels, and then them, if they are not kept under it."""
+    from .stubs import read_stub_map  # here, because the agent itself works nothing out
+
     for file in files:
         part = HostPart(file, file.path)
         name = part.name()

@@ -14,13 +14,8 @@ from ..signals.profiles import ProfileType
 from .attach import PlannedProbe, plan
 from .counted import Counted
 from .hook import Hook
-from .messages import plan_messages
-from .nccl import plan_nccl
-from .nccl_streams import plan_streams
-from .profile import hooks_for
 from .sites import SiteRules
 from .table import counted_hooks
-from .torch import plan_torch, torch_hooks
 
 PLANNING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=8 << 20)
 
@@ -60,18 +55,29 @@ def plan_library(files: Sequence[OpenFile], request: PlanRequest) -> Iterator[Pl
 def hooks_of(request: PlanRequest) -> Sequence[Hook]:
     """Return the rows of the table that a request is about."""
     if request.purpose == "profiles":
+        from .profile import hooks_for
+
         return tuple(hooks_for(request.types, request.kind))
     return counted_hooks(request.kind, request.counted)
 
 
 def _probes(elf: ElfFile, request: PlanRequest) -> list[PlannedProbe]:
+    # Imported where they are used: an agent that only counts needs none of them.
     if request.purpose == "torch":
+        from .torch import plan_torch, torch_hooks
+
         return plan_torch(elf, request.name, torch_hooks(request.types), request.rules)
     if request.purpose == "messages":
+        from .messages import plan_messages
+
         return list(plan_messages(elf, request.rules))
     if request.purpose == "nccl":
+        from .nccl import plan_nccl
+
         return list(plan_nccl(elf, request.rules))
     if request.purpose == "nccl_streams":
+        from .nccl_streams import plan_streams
+
         return list(plan_streams(elf, request.rules))
     return plan(elf, hooks_of(request), request.rules)
 

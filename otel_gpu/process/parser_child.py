@@ -38,6 +38,14 @@ class Start(msgspec.Struct, frozen=True, tag=True):
 
     id: int
     limits: Limits
+    modules: tuple[str, ...] = ()
+    """What the work needs: a child cannot import any more once it has given up its rights."""
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Import what work of a kind needs that will be asked for soon."""
+
+    modules: tuple[str, ...]
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True):
@@ -55,14 +63,21 @@ def main() -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a Ctrl-C at the terminal is for the agent, which then ends this process
-    for name in modules:
-        import_module(name)
     for name in _CODECS:
         codecs.lookup(name)
-    # What is there now is there for good: a child's collector shall not write to pages that all share.
-    gc.freeze()
+    _import(modules)
     with socket.socket(fileno=control) as line:
         _serve(line)
+
+
+def _import(modules: Sequence[str]) -> None:
+    """Import what is not there yet."""
+    new = [name for name in modules if name not in sys.modules]
+    for name in new:
+        import_module(name)
+    if new:
+        # What is there now is there for good: a child's collector shall not write to pages that all share.
+        gc.freeze()
 
 
 def _serve(line: socket.socket) -> None:
@@ -78,11 +93,15 @@ def _serve(line: socket.socket) -> None:
             continue
         if not message:
             break
-        told = msgspec.msgpack.decode(message, type=Start | Kill)
+        told = msgspec.msgpack.decode(message, type=Start | Prepare | Kill)
+        if isinstance(told, Prepare):
+            _import(told.modules)
+            continue
         if isinstance(told, Kill):
             if told.id in children:
                 os.kill(children[told.id], signal.SIGKILL)
             continue
+        _import(told.modules)
         server = os.getpid()
         child = os.fork()
         if not child:

@@ -30,7 +30,7 @@ from ..errors import OtelGpuError
 from . import parser_child
 from .confinement import USUAL, Limits
 from .files import File
-from .parser_child import Kill, Start
+from .parser_child import Kill, Prepare, Start
 from .work import HEAD, MAX_DESCRIPTORS, Failed, FrameKind, Opened, Request, Service, Work, frame
 
 _log = logging.getLogger(__name__)
@@ -47,31 +47,47 @@ _MOST_WAITS = 20
 """So many times as long as is meant do answers take at most where a child waits for a CPU."""
 _IDLE_S = 10.0
 _END_S = 5.0
-_MODULES = (
+_FIRST = (
+    "otel_gpu.discovery.libraries",
+    "otel_gpu.discovery.process_context_work",
+    "otel_gpu.discovery.process_info_work",
+    "otel_gpu.process.mappings",
+)
+"""The work on every host, which needs nothing else."""
+_NEEDS = {
+    "otel_gpu.probes.planning": (
+        "capstone",
+        "numpy.ma",
+        "otel_gpu.probes.messages",
+        "otel_gpu.probes.nccl",
+        "otel_gpu.probes.nccl_streams",
+        "otel_gpu.probes.profile",
+        "otel_gpu.probes.torch",
+    )
+}
+"""What work imports when it runs, where that is known: a child cannot import any more once it has given up its rights."""
+_ALL_NEEDS = (
     "capstone",
     "lz4.block",
     "lzma",
     "numpy.ma",
     "zstandard",
-    "otel_gpu.discovery.process_context_work",
-    "otel_gpu.discovery.process_info_work",
-    "otel_gpu.discovery.libraries",
-    "otel_gpu.probes.planning",
-    "otel_gpu.process.mappings",
+    "otel_gpu.cpython.code",
     "otel_gpu.kernel_names.compiler_caches",
     "otel_gpu.kernel_names.constants_arm64",
     "otel_gpu.kernel_names.constants_x86",
+    "otel_gpu.kernel_names.device_names",
     "otel_gpu.kernel_names.hip_kernels",
     "otel_gpu.kernel_names.memory_work",
-    "otel_gpu.cpython.code",
-    "otel_gpu.receivers.inference.follow_work",
-    "otel_gpu.receivers.rdma.verbs_work",
-    "otel_gpu.receivers.inference.span_work",
     "otel_gpu.kernel_names.stub_work",
+    "otel_gpu.kernel_names.stubs",
+    "otel_gpu.receivers.inference.follow_work",
+    "otel_gpu.receivers.inference.span_work",
+    "otel_gpu.receivers.rdma.verbs_work",
     "otel_gpu.symbols.symbol_work",
     "otel_gpu.unwind.table_work",
 )
-"""What the work needs: a child cannot import any more once it has given up its rights."""
+"""What all other work needs, together."""
 
 
 class WorkError(OtelGpuError):
@@ -93,8 +109,12 @@ class RefusedError(WorkError):
 class Parsers:
     """Starts children that read what strangers made. Safe to use from several threads; a context manager."""
 
-    def __init__(self, modules: Sequence[str] = _MODULES) -> None:
-        """Nothing is started before it is needed, or `start`."""
+    def __init__(self, modules: Sequence[str] = _FIRST) -> None:
+        """Nothing is started before it is needed, or `start`.
+
+        `modules` hold work that needs nothing else. What further work needs is imported once it is asked for: it takes
+        several times as long as all else that a start does.
+        """
         self._modules = modules
         self._lock = threading.Lock()
         self._server: subprocess.Popen[bytes] | None = None
@@ -114,6 +134,13 @@ class Parsers:
         """Start the process that children are forked from, ahead of the first work."""
         with self._lock:
             self._started()
+
+    def prepare(self, work: Work[A, R] | Service[A, Q, R]) -> None:
+        """Have what a piece of work needs imported, ahead of the first work of that kind, without a wait."""
+        with self._lock:
+            line = self._started()
+            with contextlib.suppress(OSError):  # the work itself says so, if it cannot be done
+                line.send(msgspec.msgpack.encode(Prepare(self._needed(work.name))))
 
     def close(self) -> None:
         """End all children; idempotent. Work that is under way fails."""
@@ -151,7 +178,7 @@ class Parsers:
         """
         ours, theirs = socket.socketpair()
         try:
-            number = self._send(theirs, given, limits)
+            number = self._send(theirs, given, limits, self._needed(work.name))
         except BaseException:
             ours.close()
             raise
@@ -178,12 +205,15 @@ class Parsers:
                 self._idle.daemon = True
                 self._idle.start()
 
-    def _send(self, theirs: socket.socket, given: Sequence[int], limits: Limits) -> int:
+    def _needed(self, work: str) -> tuple[str, ...]:
+        return () if work.partition(":")[0] in self._modules else needed(work)
+
+    def _send(self, theirs: socket.socket, given: Sequence[int], limits: Limits, modules: tuple[str, ...]) -> int:
         if len(given) >= MAX_DESCRIPTORS:
             raise WorkError(f"{len(given)} descriptors are more than one piece of work is given")
         with self._lock:
             number = next(self._numbers)
-            message = msgspec.msgpack.encode(Start(number, limits))
+            message = msgspec.msgpack.encode(Start(number, limits, modules))
             descriptors = array.array("i", [theirs.fileno(), *given])
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
             for attempt in (1, 2):
@@ -245,6 +275,12 @@ class Parsers:
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait(_END_S)
+
+
+def needed(work: str) -> tuple[str, ...]:
+    """Return the modules that a child must have for a piece of work of that name."""
+    module = work.partition(":")[0]
+    return () if module in _FIRST else (module, *_NEEDS.get(module, _ALL_NEEDS))
 
 
 class Job(Generic[R]):

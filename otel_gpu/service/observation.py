@@ -17,6 +17,7 @@ from ..counting.request_spans import RequestSpans
 from ..counting.shared import Counting
 from ..discovery.descendants import descendants
 from ..discovery.followed import FollowedProcesses
+from ..discovery.gpus import has_gpu
 from ..discovery.libraries import Library
 from ..discovery.process_devices import DeviceTable
 from ..discovery.processes import Process, ProcessTable
@@ -26,6 +27,7 @@ from ..errors import UnsupportedKernelError
 from ..memory_limit import table_share
 from ..pods.settings import KubernetesSettings
 from ..probes.counted import Counted
+from ..probes.planning import plan_library
 from ..process.files import File, MappedFile
 from ..process.parsers import Parsers
 from ..registry import COUNTING
@@ -116,6 +118,8 @@ class Observation:
             share = table_share(profiles="profiles" in given, requests="traces" in given)
             # While programs are loaded a child gets ready.
             self.parsers.start()
+            if self._pids or has_gpu():
+                self.parsers.prepare(plan_library)
         self._context = Context(
             host=self._host,
             agent=agent_resource(self._resource_attributes),

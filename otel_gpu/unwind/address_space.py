@@ -12,7 +12,7 @@ from ..printable import escaped
 from ..process.files import MappedFile
 from ..process.mappings import executable_mappings
 from ..process.parsers import Parsers
-from .table_work import Shape
+from .shape import Shape
 
 _VDSO = b"[vdso]"
 _VSYSCALL = b"[vsyscall]"

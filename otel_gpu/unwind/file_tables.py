@@ -28,7 +28,8 @@ from ..supervision import Worker
 from .address_space import FileKey
 from .cache import TableCache
 from .row_space import RowSpace
-from .table_work import PARTS, TABLES, FileFrames, Part, Shape, frames_of, parts
+from .shape import Shape
+from .table_work import PARTS, TABLES, FileFrames, Part, frames_of, parts
 
 _log = logging.getLogger(__name__)
 

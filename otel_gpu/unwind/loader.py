@@ -31,7 +31,8 @@ from .address_space import FileKey, Region, RegionIndex, load_bias, open_root, o
 from .cache import TableCache
 from .file_tables import FileTable, FileTables
 from .row_space import RowSpace
-from .table_work import PYTHON, SHAPES, Interpreter, Shape, find_python, read_frames, shape_of, shapes
+from .shape import Shape
+from .table_work import PYTHON, SHAPES, Interpreter, find_python, read_frames, shape_of, shapes
 
 _log = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from ..errors import ElfError, OtelGpuError
 from ..process.confinement import Limits
 from ..process.memory import MemoryFault, ProcessMemory
 from ..process.work import OpenFile, service, work
+from .shape import Load, Shape
 
 _MAX_LOADS = 128
 _MAX_PYTHON = 512 << 20
@@ -32,7 +33,6 @@ _MAX_PYTHON = 512 << 20
 _BLOCK = 1 << 20
 _PART = 256
 """Functions that are compiled together: a few milliseconds' worth."""
-_PAGE = 4096
 _MAX_PC = 1 << 32
 """Rows count in 32 bits."""
 _FAILURES = (OtelGpuError, OSError, struct.error, ValueError, IndexError)
@@ -42,45 +42,6 @@ TABLES = Limits(answer_s=60.0, cpu_s=60, memory_bytes=2 << 30, answer_bytes=1 <<
 """A table of 16 million rows, of 128 MB, takes some eight seconds on a quiet machine."""
 PARTS = Limits(answer_s=5.0, cpu_s=600, memory_bytes=1 << 30, answer_bytes=1 << 30)
 PYTHON = Limits(answer_s=2.0, cpu_s=5, memory_bytes=128 << 20, answer_bytes=1 << 20)
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """A loaded segment; sizes and addresses in bytes."""
-
-    offset: int
-    vaddr: int
-    file_size: int
-    is_executable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How a file is laid out in memory."""
-
-    is_elf: bool
-    loads: tuple[Load, ...] = ()
-    frames_bytes: int = 0
-    """How large its unwinding information is."""
-    reason: str = ""
-
-    @property
-    def base(self) -> int:
-        """Where the first segment wants to lie: what unwinding rows count from."""
-        return min((load.vaddr for load in self.loads), default=0)
-
-    def code_vaddr(self, offset: int) -> int | None:
-        """Convert the file offset at which an executable mapping begins; None where no segment can be behind it.
-
-        Mappings begin at whole pages, where segments need not (see ElfFile.code_vaddr).
-        """
-        for load in self.loads:
-            if load.is_executable and load.offset & -_PAGE <= offset < load.offset + load.file_size:
-                return offset - load.offset + load.vaddr
-        for load in self.loads:
-            if load.offset <= offset < load.offset + load.file_size:
-                return offset - load.offset + load.vaddr
-        return None
 
 
 @work(type(None), Shape)

@@ -19,7 +19,8 @@ from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError, OtelGpuError
 from otel_gpu.kernel_names.fatbin import MAX_KERNELS, FatbinError, decompress, kernels_of_image
 from otel_gpu.kernel_names.hip_kernels import kernel_of, symbols_at
-from otel_gpu.kernel_names.stubs import MAX_NAME, read_stub_map
+from otel_gpu.kernel_names.stub_map import MAX_NAME
+from otel_gpu.kernel_names.stubs import read_stub_map
 from otel_gpu.probes.attach import plan
 from otel_gpu.probes.planning import PlanRequest, hooks_of
 from otel_gpu.probes.sites import SiteRules, find_site

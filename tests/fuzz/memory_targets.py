@@ -25,7 +25,7 @@ from otel_gpu.kernel_names.driver_records import (
 )
 from otel_gpu.kernel_names.kernel_strings import kernel_strings
 from otel_gpu.kernel_names.memory_work import TextsRequest, _texts
-from otel_gpu.kernel_names.stubs import MAX_NAME
+from otel_gpu.kernel_names.stub_map import MAX_NAME
 from otel_gpu.kernel_names.words import read_words
 from otel_gpu.process.memory import MemoryFault
 

@@ -19,7 +19,7 @@ from otel_gpu.exporters.delivery.retry import retry_after_s
 from otel_gpu.exporters.otlp.responses import accepted
 from otel_gpu.exporters.otlp.rpc_status import read_status
 from otel_gpu.kernel_names.kernels import printable
-from otel_gpu.kernel_names.stubs import MAX_NAME, clean_name
+from otel_gpu.kernel_names.stub_map import MAX_NAME, clean_name
 from otel_gpu.printable import MAX_SHOWN, escaped, one_line
 from otel_gpu.process.mappings import mapped_file, parse_executable
 from otel_gpu.receivers.hip import devices as hip_devices

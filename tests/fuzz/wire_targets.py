@@ -14,7 +14,7 @@ from otel_gpu.cpython.code import PythonFrame, Unresolved
 from otel_gpu.discovery.libraries import Class, LibraryKind
 from otel_gpu.eh_frame.rows import ROW, RowKind
 from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.stubs import StubMap
+from otel_gpu.kernel_names.stub_map import StubMap
 from otel_gpu.probes.planning import Plan
 from otel_gpu.process.confinement import Limits
 from otel_gpu.process.files import FileId
@@ -25,7 +25,8 @@ from otel_gpu.symbols.function_index import FUNCTION, FunctionIndex
 from otel_gpu.symbols.symbol_work import Answer, FileSymbols
 from otel_gpu.unwind import cache as table_cache
 from otel_gpu.unwind.file_tables import joined
-from otel_gpu.unwind.table_work import FileFrames, FoundPython, NamedFrames, Part, Shape
+from otel_gpu.unwind.shape import Shape
+from otel_gpu.unwind.table_work import FileFrames, FoundPython, NamedFrames, Part
 
 from .target import Target
 

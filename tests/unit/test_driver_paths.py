@@ -20,7 +20,7 @@ from otel_gpu.kernel_names.launches import Module
 from otel_gpu.kernel_names.memory_work import DriverNamesAnswer
 from otel_gpu.kernel_names.private_pages import PrivatePages
 from otel_gpu.kernel_names.program_memory import ProgramMemory
-from otel_gpu.kernel_names.stubs import StubMap
+from otel_gpu.kernel_names.stub_map import StubMap
 from otel_gpu.process.files import FileId, MappedFile
 from otel_gpu.process.memory import MemoryFault, MemoryFiles
 from otel_gpu.process.parsers import Parsers

@@ -20,7 +20,8 @@ from otel_gpu.kernel_names.cache import SymbolCache
 from otel_gpu.kernel_names.host_part import HostPart
 from otel_gpu.kernel_names.kernel_libraries import KernelLibraries
 from otel_gpu.kernel_names.launches import Module
-from otel_gpu.kernel_names.stubs import StubMap, read_stub_map
+from otel_gpu.kernel_names.stub_map import StubMap
+from otel_gpu.kernel_names.stubs import read_stub_map
 from otel_gpu.process.batches import each
 from otel_gpu.process.files import FileId, MappedFile
 from otel_gpu.process.parsers import Parsers

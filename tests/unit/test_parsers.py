@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu.probes.planning import plan_library
 from otel_gpu.process import parsers as module
 from otel_gpu.process.batches import each
 from otel_gpu.process.confinement import Limits
@@ -272,6 +273,14 @@ def test_children_are_gone_when_idle_and_come_back(monkeypatch: pytest.MonkeyPat
             while children(os.getpid()) - before:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
+
+
+def test_what_work_needs_is_imported_when_it_is_asked_for_or_expected() -> None:
+    has_it = "'otel_gpu.probes.torch' in __import__('sys').modules"
+    with Parsers(modules=("tests.unit.parser_works",)) as running:
+        assert list(running.run(works.attempt, [], has_it)) == ["False"]
+        running.prepare(plan_library)
+        assert list(running.run(works.attempt, [], has_it)) == ["True"]
 
 
 def _ask_for_ever(job: Job[int]) -> None:

@@ -19,7 +19,7 @@ from otel_gpu.kernel_names import compiler_caches, kernel_libraries, program_mem
 from otel_gpu.kernel_names.cache import SymbolCache
 from otel_gpu.kernel_names.kernel_libraries import KernelLibraries
 from otel_gpu.kernel_names.program_memory import ProgramMemory
-from otel_gpu.kernel_names.stubs import StubMap
+from otel_gpu.kernel_names.stub_map import StubMap
 from otel_gpu.process.confinement import Limits
 from otel_gpu.process.files import ProcessFolders
 from otel_gpu.process.memory import MemoryFault

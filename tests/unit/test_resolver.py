@@ -25,7 +25,7 @@ from otel_gpu.kernel_names.kernels import KernelTable
 from otel_gpu.kernel_names.launches import Launch, Module, launching_file, told_by_stack
 from otel_gpu.kernel_names.programs import KnownProgram
 from otel_gpu.kernel_names.resolver import KernelNameResolver
-from otel_gpu.kernel_names.stubs import StubMap
+from otel_gpu.kernel_names.stub_map import StubMap
 from otel_gpu.kernel_names.words import read_words
 from otel_gpu.process.files import MappedFile
 from otel_gpu.process.mappings import mapped_file, parse_executable

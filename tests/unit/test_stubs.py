@@ -15,7 +15,8 @@ from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
 from otel_gpu.kernel_names import stubs
 from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.stubs import StubMap, clean_name, read_stub_map
+from otel_gpu.kernel_names.stub_map import StubMap, clean_name
+from otel_gpu.kernel_names.stubs import read_stub_map
 from tests.plain_stub_reader import handles, read_plainly
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
