@@ -36,6 +36,8 @@ _PAGE = 4_096
 _PHDR = struct.Struct("<IIQQQQQQ")
 _SHDR = struct.Struct("<IIQQQQIIQQ")
 _SYM = struct.Struct("<IBBHQQ")
+_DYN = struct.Struct("<QQ")
+_MAX_DYNAMIC = 1 << 16
 _HIDDEN_VERSION = 0x8000
 """Set in the version of a symbol that programs are not linked with any more."""
 
@@ -201,6 +203,14 @@ class ElfFile:
         if len(data) != size:
             raise ElfError(f"{self.path}: the file was cut off while it was read")
         return data
+
+    def dynamic(self) -> list[tuple[int, int]]:
+        """Return the tags of the dynamic section and their values, in order; none where there is no such section."""
+        for segment in self.segments:
+            if segment.type == PT_DYNAMIC:
+                data = self.read(segment.offset, min(segment.file_size, _MAX_DYNAMIC) // _DYN.size * _DYN.size)
+                return list(_DYN.iter_unpack(data))
+        return []
 
     def peek(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes at a file offset, less where the file ends."""

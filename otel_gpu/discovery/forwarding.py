@@ -7,12 +7,9 @@ executed once, by the driver, and is counted there; what a shim refuses is execu
 
 from __future__ import annotations
 
-import struct
-
-from ..elf import PT_DYNAMIC, PT_LOAD, ElfFile
+from ..elf import PT_LOAD, ElfFile
 
 _DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME = 1, 5, 10, 14
-_MAX_DYNAMIC = 1 << 16
 _MAX_STRINGS = 64 << 20
 _MAX_NAME = 4_096
 _MAX_SHIM = 8 << 20
@@ -28,7 +25,7 @@ def forwards(elf: ElfFile, name: str, stem: str) -> bool:
     up, or is linked against the library; one with the library's name, if it is linked against another one, opens one in a
     namespace of its own, or says which one it opens. What it learns from a variable or a file, nobody sees here.
     """
-    tags = _dynamic(elf)
+    tags = elf.dynamic()
     strings = _strings(elf, tags)
     soname = next((_at(strings, at) for tag, at in tags if tag == _DT_SONAME), b"") or name.encode(errors="replace")
     needed = [_at(strings, at) for tag, at in tags if tag == _DT_NEEDED]
@@ -39,14 +36,6 @@ def forwards(elf: ElfFile, name: str, stem: str) -> bool:
     if not any(_has(strings, f) for f in _OPENS) or elf.size > _MAX_SHIM:
         return False
     return _has(strings, b"dlmopen") or _names_another(elf, soname, stem)
-
-
-def _dynamic(elf: ElfFile) -> list[tuple[int, int]]:
-    for s in elf.segments:
-        if s.type == PT_DYNAMIC:
-            data = elf.read(s.offset, min(s.file_size, _MAX_DYNAMIC) // 16 * 16)
-            return list(struct.iter_unpack("<QQ", data))
-    return []
 
 
 def _strings(elf: ElfFile, tags: list[tuple[int, int]]) -> bytes:

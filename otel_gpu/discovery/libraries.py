@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..elf import PT_DYNAMIC, SHT_NOBITS, ElfFile
+from ..elf import SHT_NOBITS, ElfFile
 from ..errors import ElfError
 from ..process.confinement import Limits
 from ..process.files import FileId
@@ -21,7 +21,6 @@ from .forwarding import forwards
 
 _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH, _DT_HASH = 5, 6, 0x6FFFFEF5, 4
 _MAX_CHAIN = 512
-_MAX_DYNAMIC = 1 << 16
 
 
 class LibraryKind(enum.Enum):
@@ -128,8 +127,8 @@ def _holds_nccl(elf: ElfFile) -> bool:
 
 def exports(elf: ElfFile, names: Iterable[str]) -> bool:
     """Say whether a file defines all of these dynamic symbols, by its GNU or System V hash table."""
-    dynamic = _dynamic(elf)
-    if dynamic is None or not {_DT_STRTAB, _DT_SYMTAB} <= dynamic.keys():
+    dynamic = dict(elf.dynamic())
+    if not {_DT_STRTAB, _DT_SYMTAB} <= dynamic.keys():
         return False
     if _DT_GNU_HASH in dynamic:
         return all(_gnu_lookup(elf, dynamic, name.encode()) for name in names)
@@ -149,14 +148,6 @@ def names_symbol(elf: ElfFile, table: str, name: str) -> bool:
     return any(
         wanted in elf.peek(strings.offset + at, min(_PART + len(wanted), size - at)) for at in range(0, size, _PART)
     )
-
-
-def _dynamic(elf: ElfFile) -> dict[int, int] | None:
-    for s in elf.segments:
-        if s.type == PT_DYNAMIC:
-            data = elf.read(s.offset, min(s.file_size, _MAX_DYNAMIC) // 16 * 16)
-            return dict(struct.iter_unpack("<QQ", data))
-    return None
 
 
 def _is(elf: ElfFile, dynamic: dict[int, int], index: int, name: bytes) -> bool:

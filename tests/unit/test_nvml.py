@@ -269,6 +269,11 @@ def test_calls_that_fail_are_counted(receiver: NvmlReceiver, monkeypatch: pytest
     [reading] = receiver.readings()
     assert (reading.value, reading.attributes) == (1, {"otel_gpu.event": "nvml_calls_failed"})
 
+    lost = [r.value for r in receiver.readings()]
+    receiver.close()
+    receiver.open()
+    assert [r.value for r in receiver.readings()] == lost
+
 
 def test_an_older_driver_is_asked_by_the_older_names(library: str, knobs: Knobs) -> None:
     newer = ("TemperatureV", "CurrentClocksEventReasons", "SupportedClocksEventReasons", "MemoryInfo_v2")

@@ -65,6 +65,8 @@ class NvmlReceiver:
         self._levels: dict[tuple[Resource, MetricSpec, Attributes], tuple[str, int]] = {}
         self._last_sample_us: dict[str, int] = {}
         self._nvml: Nvml | None = None
+        self._failed_before = 0
+        """Calls that failed until NVML was closed the last time."""
         self._xids: XidWatch | None = None
         self._devices: list[Device] = []
         self._looked_ns = 0
@@ -87,8 +89,14 @@ class NvmlReceiver:
             self._xids.close()
             self._xids = None
         if self._nvml is not None:
+            self._failed_before += sum(self._nvml.failed.values())
             self._nvml.close()
             self._nvml = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether NVML is asked."""
+        return self._nvml is not None
 
     def health(self) -> list[Health]:
         """Say how the thread is that listens for events, where there is one."""
@@ -104,8 +112,10 @@ class NvmlReceiver:
 
     def readings(self) -> Iterator[SelfReading]:
         """Yield how many calls failed, those that a GPU does not support left out."""
-        if self._nvml is not None:
-            failed = sum(list(self._nvml.failed.values()))
+        failed = self._failed_before
+        if (nvml := self._nvml) is not None:
+            failed += sum(list(nvml.failed.values()))
+        if nvml is not None or failed:
             yield SelfReading(self_metrics.EVENTS_LOST, failed, {"otel_gpu.event": "nvml_calls_failed"})
 
     def process_memory(self) -> dict[tuple[str, int], int]:

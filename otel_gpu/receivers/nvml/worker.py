@@ -33,7 +33,6 @@ class NvmlWorker:
         """NVML is opened by the thread too: to wake a GPU can take seconds. It is tried again for as long as this lives."""
         self._nvml = nvml
         self._learn = learn
-        self._is_open = False
         self._retry_s = _FIRST_RETRY_S
         self._retry_at = 0.0
         self._is_told = False
@@ -77,9 +76,9 @@ class NvmlWorker:
 
     def _answer(self) -> float:
         try:
-            if not self._is_open and time.monotonic() >= self._retry_at:
+            if not self._nvml.is_open and time.monotonic() >= self._retry_at:
                 self._open()
-            if self._is_open and self._is_asked:
+            if self._nvml.is_open and self._is_asked:
                 self._learn(self._nvml.gpus(), self._nvml.process_memory())
                 measured = self._nvml.collect()
                 with self._lock:
@@ -89,20 +88,17 @@ class NvmlWorker:
         finally:
             self._is_asked = False
             self._answered.set()
-        return math.inf if self._is_open else max(self._retry_at - time.monotonic(), 0.0)
+        return math.inf if self._nvml.is_open else max(self._retry_at - time.monotonic(), 0.0)
 
     def _open(self) -> None:
         self._nvml.open()
-        self._is_open = True
         self._driver.works()
         if self._is_told:
             _log.info("hardware metrics from now on: NVML answers")
         self._is_told, self._retry_s = False, _FIRST_RETRY_S
 
     def _fail(self, error: NvmlUnavailableError) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._nvml.close()
+        self._nvml.close()
         self._retry_at = time.monotonic() + self._retry_s
         self._retry_s = min(self._retry_s * 2, _LONGEST_RETRY_S)
         if not isinstance(error, NvmlMissingError):
