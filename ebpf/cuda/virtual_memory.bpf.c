@@ -6,6 +6,7 @@
 #include "abi/rows.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/live.bpf.h"
+#include "lib/loops.bpf.h"
 
 struct mapping {
 	u64 handle;
@@ -150,39 +151,62 @@ int handle_mapped(struct pt_regs *ctx)
 	return 0;
 }
 
-#define MAX_UNMAPPED 32 /* mappings of one call, side by side; more are reported as unreadable */
+#define GRANULE (2ull << 20) /* the least that CUDA maps: where a mapping of unknown size may end */
+#define SIDE_BY_SIDE 1024    /* mappings; as often in one call, as many as `mapped` has room for */
 
-/* cuMemUnmap(address, size): of one mapping, or of several that lie side by side. */
+/* Takes one mapping away. Returns its size; 0 for a mapping that is not known, as one that is older than the probes. */
+static __always_inline u64 unmap(const struct caller *who, u64 address)
+{
+	struct live_key key = { who->tgid, who->exec_id, address }, of_handle;
+	struct mapping *found = bpf_map_lookup_elem(&mapped, &key), mapping;
+	struct live *handle;
+
+	if (!found)
+		return 0;
+	mapping = *found;
+	if (!TAKE_OUT(mapped, TABLE_MAPPED, who, &key))
+		return mapping.size;
+	handle = find_handle(who, mapping.handle, &of_handle);
+	if (handle) {
+		if (handle->maps)
+			handle->maps--;
+		free_handle(mapping.handle);
+	}
+	return mapping.size;
+}
+
+/* Takes the mapping at an address away. Returns where the next one begins; 0 for the end. */
+RARE u64 unmap_next(u64 at, u64 end)
+{
+	struct caller who;
+	u64 size;
+
+	if (at >= end || !identify(&who))
+		return 0;
+	size = unmap(&who, at) ?: GRANULE;
+	return size < end - at ? at + size : 0;
+}
+
+RARE u64 unmap_side_by_side(u64 at, u64 end)
+{
+	REPEAT_WHILE(SIDE_BY_SIDE, (at = unmap_next(at, end)));
+	return at;
+}
+
+/* cuMemUnmap(address, size): of one mapping, or of several that lie side by side. The loops lie in each other, as functions
+ * that the verifier looks at by themselves: kernels below 5.17 have no loop that is long enough. */
 SEC("uretprobe")
 int handle_unmapped(struct pt_regs *ctx)
 {
-	u64 cookie = attach_cookie(ctx), end;
-	struct live_key key, of_handle;
-	struct mapping *found, mapping;
+	u64 cookie = attach_cookie(ctx), at, end;
 	struct returning back;
-	struct live *handle;
 
 	if (!succeeded(ctx, cookie, &back))
 		return 0;
-	key = (struct live_key){ back.who.tgid, back.who.exec_id, back.call->address };
-	end = key.address + back.call->size;
-	for (int i = 0; i < MAX_UNMAPPED; i++) {
-		found = bpf_map_lookup_elem(&mapped, &key);
-		if (!found)
-			return 0;
-		mapping = *found;
-		if (!TAKE_OUT(mapped, TABLE_MAPPED, &back.who, &key))
-			return 0;
-		handle = find_handle(&back.who, mapping.handle, &of_handle);
-		if (handle) {
-			if (handle->maps)
-				handle->maps--;
-			free_handle(mapping.handle);
-		}
-		key.address += mapping.size;
-		if (!mapping.size || key.address >= end)
-			return 0;
-	}
-	lose(LOSS_READ_FAILED);
+	at = back.call->address;
+	end = at + back.call->size;
+	REPEAT_WHILE(SIDE_BY_SIDE, (at = unmap_side_by_side(at, end)));
+	if (at)
+		lose(LOSS_READ_FAILED);
 	return 0;
 }

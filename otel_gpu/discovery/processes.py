@@ -123,6 +123,14 @@ class Process:
         """The variables (`process_info.VARIABLES`) it was started with; None where they could not be read. Waits likewise."""
         return self._known().environment
 
+    @property
+    def known(self) -> Resource | None:
+        """Who it is; None, without a wait, where that is still being read."""
+        identity = self.identity
+        if isinstance(identity, Identification):
+            return identity.get().resource if identity.is_known else None
+        return identity.resource if isinstance(identity, Known) else identity
+
     def meet(self, *, late: bool) -> None:
         """Note what discovery says of it, the first time."""
         if not self.is_met:
@@ -304,15 +312,17 @@ class ProcessTable:
 
     def forget(self, process: Process) -> None:
         """Drop a program that has ended and whose last counts are exported."""
-        if self.identities.remembers:
-            self.identities.forget(process.resource)
+        known = process.known
         with self._lock:
             programs = self._by_pid.get(process.pid, [])
             if process in programs:
                 programs.remove(process)
+            is_shared = any(one.known == known for one in programs)
             if not programs:
                 self._by_pid.pop(process.pid, None)
                 self.mapped_before.forget(process.pid)
+        if known is not None and not is_shared:
+            self.identities.forget(known)
 
     def health(self) -> list[Health]:
         """Say how the threads are that find out who processes are."""
@@ -385,6 +395,8 @@ class ProcessTable:
         """Put a program in its place among those of its pid: all but the last have ended."""
         with self._lock:
             if process.exec_id is not None and (known := self._find(process.pid, process.exec_id)) is not None:
+                if (resource := process.known) is not None and resource != known.known:
+                    self.identities.forget(resource)
                 return known
             programs = self._by_pid.setdefault(process.pid, [])
             later = [p for p in programs if process.began and p.began and p.began > process.began]

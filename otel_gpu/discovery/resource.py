@@ -14,6 +14,7 @@ from ..printable import escaped
 from ..signals.metrics import AttributeValue, Resource, attributes
 from .containers import container_id, is_placed, pod_uid
 from .host import host
+from .instance_claims import InstanceClaims
 from .instances import instance_of_process
 from .process_info import ProcessInfo, Unread
 from .resource_variables import MAX_VALUE, Cut, own_attributes
@@ -91,6 +92,7 @@ class Identities:
         self._logged = 0
         self._logged_unread = 0
         self._find_pod: FindPod = knows_no_pod
+        self._claims = InstanceClaims()
         self._undecided: dict[Resource, ProcessInfo | None] = {}
         """Programs whose pod was not known when they were met; None for those that turned out to be wanted."""
 
@@ -109,28 +111,29 @@ class Identities:
             info = self._undecided[resource] = None
         return info is None
 
-    @property
-    def remembers(self) -> bool:
-        """Whether it remembers any program."""
-        return bool(self._undecided)
-
     def forget(self, resource: Resource) -> None:
-        """Drop what is remembered of a program that is gone."""
+        """Drop what is remembered of a program whose series have ended."""
         self._undecided.pop(resource, None)
+        self._claims.release(resource)
 
     def of_program(self, info: ProcessInfo) -> Resource:
-        """Return the resource of a program; to be asked once for each."""
+        """Return the resource of a program, under an id of its own; to be asked once for each."""
         identity = identify(info, host(), self._shared)
         if not self._selection.wants(info, self._find_pod):
+            resource = replace(identity.resource, is_selected=False)
             uid = pod_uid(info.cgroups) if self._selection.needs_pods else None
             if uid is not None and self._find_pod(uid) is None and len(self._undecided) < _MAX_UNDECIDED:
-                self._undecided[identity.resource] = info
-            return replace(identity.resource, is_selected=False)
+                resource = self._claimed(resource, info)
+                self._undecided[resource] = info
+            return resource
         if identity.cuts:
             self._count(info.pid, identity)
         if info.unread is not None:
             self._count_unread(info.pid, identity, info.unread)
-        return identity.resource
+        return self._claimed(identity.resource, info)
+
+    def _claimed(self, resource: Resource, info: ProcessInfo) -> Resource:
+        return self._claims.take(resource, instance_of_process(info.pid, info.start_ticks))
 
     def cuts(self) -> dict[Cut, int]:
         """Return how many attributes that programs said of themselves were left out or shortened, by reason."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 import urllib.parse
 import urllib.request
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.e2e import ground
-from tests.e2e.collector import free_ports
+from tests.e2e.collector import RunningCollector, free_ports
 from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.e2e.scraping import Prometheus
+from tests.e2e.test_prometheus_names import COLLECTOR
+
+_DOCUMENTATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 def test_what_a_real_prometheus_scrapes_is_what_the_program_did(tmp_path: Path) -> None:
@@ -53,38 +60,64 @@ def test_what_a_real_prometheus_scrapes_is_what_the_program_did(tmp_path: Path) 
     assert checked.returncode in (0, 3), checked.stderr  # 3: lint, such as a name without a unit
 
 
-def test_two_programs_that_claim_one_instance_are_two_targets(tmp_path: Path) -> None:
-    [port] = free_ports(1)
+def _documented_join() -> str:
+    """Return the query that docs/configuration.md shows."""
+    [query] = re.findall(r"^    (sum by .*\n\s+\* on .*target_info\))$", _DOCUMENTATION.read_text(), re.MULTILINE)
+    return str(query)
+
+
+@contextmanager
+def _scraped(way: str, directory: Path) -> Iterator[tuple[int, str]]:
+    """Have an exporter of the agent or a Collector's scraped; yield its port and what the agent is configured with."""
+    grpc, scraped, health = free_ports(3)
+    if way == "agent":
+        yield scraped, f"exporters: {{prometheus: {{endpoint: 'localhost:{scraped}'}}}}"
+        return
+    config = directory / "otelcol.yaml"
+    config.write_text(COLLECTOR.format(grpc=grpc, scraped=scraped, health=health))
+    with RunningCollector(directory, [config], health):
+        yield scraped, f"exporters: {{otlp: {{endpoint: 'http://127.0.0.1:{grpc}', histograms: explicit}}}}"
+
+
+@pytest.mark.parametrize("way", ["agent", "collector"])
+def test_two_programs_that_claim_one_instance_are_two_targets(tmp_path: Path, way: str) -> None:
     config = tmp_path / "agent.yaml"
-    config.write_text(f"exporters: {{prometheus: {{endpoint: 'localhost:{port}'}}}}")
     claims = {"OTEL_RESOURCE_ATTRIBUTES": "service.name=trainer,service.instance.id=rank"}
-    with (
-        Prometheus(ground.prometheus(), tmp_path / "prometheus", [f"127.0.0.1:{port}"]) as prometheus,
-        ExitStack() as running,
-    ):
+    with ExitStack() as running:
+        port, exporters = running.enter_context(_scraped(way, tmp_path))
+        config.write_text(exporters)
+        prometheus = running.enter_context(
+            Prometheus(ground.prometheus(), tmp_path / "prometheus", [f"127.0.0.1:{port}"])
+        )
         counts = (100, 300)
         programs = []
         for launches in counts:
-            storm = [ground.part("programs") / "launch_storm", "--launches", str(launches), "--phases", "2", "--gate"]
+            storm = [ground.part("programs") / "launch_storm", "--launches", str(launches), "--phases", "3", "--gate"]
             programs.append(running.enter_context(Program(storm, tmp_path, claims)))
             programs[-1].ready()
         pids = [word for program in programs for word in ("--pid", str(program.pid))]
+        wanted = """sum by (process_pid) (gpu_cuda_kernel_launch_calls_total{job="trainer"}
+            * on (job, instance) group_left (process_pid) target_info)"""
         with Agent([*pids, "--config", str(config)], tmp_path) as agent:
             agent.wait_attached()
-            for program in programs:
-                program.run_phase()
-                program.ready()
-            wanted = """sum by (process_pid) (gpu_cuda_kernel_launch_calls_total{job="trainer"}
-                * on (job, instance) group_left (process_pid) target_info)"""
-            expected = {str(program.pid): count for program, count in zip(programs, counts, strict=True)}
-            deadline = time.monotonic() + DEADLINE_S
-            while {one.labels["process_pid"]: one.value for one in prometheus.query(wanted)} != expected:
-                assert time.monotonic() < deadline, agent.error_text
-                time.sleep(0.2)
+            for phase in (1, 2):
+                for program in programs:
+                    program.run_phase()
+                    program.ready()
+                expected = {str(program.pid): phase * n for program, n in zip(programs, counts, strict=True)}
+                deadline = time.monotonic() + DEADLINE_S
+                while {one.labels["process_pid"]: one.value for one in prometheus.query(wanted)} != expected:
+                    assert time.monotonic() < deadline, agent.error_text
+                    time.sleep(0.2)
+            joined = prometheus.query(_documented_join())
             instances = {one.labels["instance"] for one in prometheus.query('target_info{job="trainer"}')}
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S) as answer:
+                samples = [line.rpartition(" ")[0] for line in answer.read().decode().splitlines() if line[0] != "#"]
         for program in programs:
             program.run_phase()
             program.finish()
 
     assert "rank" in instances
     assert instances < {"rank", *(f"rank/{pid}" for pid in expected)}
+    assert {"launch_storm"} == {Path(one.labels["process_command"]).name for one in joined if one.value > 0}
+    assert len(samples) == len(set(samples))

@@ -16,7 +16,7 @@ from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, Resource,
 from tests.e2e.collector import RunningCollector, free_ports
 from tests.e2e.processes import DEADLINE_S
 
-_CONFIG = """
+COLLECTOR = """
 receivers: {{otlp: {{protocols: {{grpc: {{endpoint: "127.0.0.1:{grpc}"}}}}}}}}
 exporters: {{prometheus: {{endpoint: "127.0.0.1:{scraped}"}}}}
 extensions: {{health_check: {{endpoint: "127.0.0.1:{health}"}}}}
@@ -44,7 +44,7 @@ def _everything(now_ns: int) -> SeriesStore:
 def _collectors_text(directory: Path, store: SeriesStore, now_ns: int) -> str:
     grpc, scraped, health = free_ports(3)
     config = directory / "otelcol.yaml"
-    config.write_text(_CONFIG.format(grpc=grpc, scraped=scraped, health=health))
+    config.write_text(COLLECTOR.format(grpc=grpc, scraped=scraped, health=health))
     with RunningCollector(directory, [config], health):
         settings = OtlpSettings(endpoint=f"http://127.0.0.1:{grpc}", histograms="explicit")
         exporter = OtlpExporter(settings)

@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import queue
+import resource
 import sys
 import threading
 from collections.abc import Callable
@@ -94,6 +95,38 @@ def unmap(pointer: int, slices: int) -> tuple[int, None]:
     return cu.cuMemUnmap(c_uint64(pointers[pointer]), c_size_t(slices * SLICE)), None
 
 
+def reserve(slices: int) -> tuple[int, int | None]:
+    pointer = c_uint64()
+    code = cu.cuMemAddressReserve(byref(pointer), c_size_t(slices * SLICE), c_size_t(0), c_uint64(0), c_uint64(0))
+    return made(code, pointers, pointer.value)
+
+
+def fill(pointer: int, first: int, slices: int, parts: int) -> tuple[int, None]:
+    """Map a slice at a time, side by side, of so many handles in turn; they end with their mappings."""
+    properties = Properties((c_int * 4)(1, 0, 1, 0))
+    own = [c_uint64() for _ in range(parts)]
+    code = 0
+    for handle in own:
+        code |= cu.cuMemCreate(byref(handle), c_size_t(SLICE), byref(properties), c_uint64(0))
+    for n in range(slices):
+        at = c_uint64(pointers[pointer] + (first + n) * SLICE)
+        code |= cu.cuMemMap(at, c_size_t(SLICE), c_size_t(0), own[n % parts], c_uint64(0))
+    for handle in own:
+        code |= cu.cuMemRelease(handle)
+    return code, None
+
+
+def unmap_range(pointer: int, first: int, slices: int) -> tuple[int, None]:
+    return cu.cuMemUnmap(c_uint64(pointers[pointer] + first * SLICE), c_size_t(slices * SLICE)), None
+
+
+def used() -> tuple[int, int]:
+    """Return how many slices of the device are in use, as the driver counts."""
+    free_bytes, total = c_size_t(), c_size_t()
+    code = cu.cuMemGetInfo_v2(byref(free_bytes), byref(total))
+    return code, (total.value - free_bytes.value) // SLICE
+
+
 def retain(pointer: int) -> tuple[int, int | None]:
     handle = c_uint64()
     return made(cu.cuMemRetainAllocationHandle(byref(handle), c_uint64(pointers[pointer])), handles, handle)
@@ -132,7 +165,7 @@ CALLS: dict[str, Callable[..., tuple[int, int | None]]] = {
     f.__name__: f
     for f in (
         allocate, free, bogus, create, place, unmap, retain, release, enter, new_context, end_context, reset,
-        retain_primary, release_primary,
+        retain_primary, release_primary, reserve, fill, unmap_range, used,
     )
 }  # fmt: skip
 
@@ -158,6 +191,8 @@ class Worker(threading.Thread):
 
 
 def main() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
     assert cu.cuInit(0) == 0
     for device in range(2):
         context = c_void_p()

@@ -378,7 +378,7 @@ def test_a_program_is_selected_once_its_pod_is_known() -> None:
     assert identities.is_selected(resource)
     assert not identities.is_selected(elsewhere)
     identities.forget(resource)
-    assert not identities.remembers
+    assert not identities.is_selected(resource)
 
 
 @pytest.mark.parametrize(

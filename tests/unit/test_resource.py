@@ -20,6 +20,7 @@ from otel_gpu.discovery.process_info import ProcessInfo, ProcessInfoReader, Unre
 from otel_gpu.discovery.resource import Identities, identify, service_name
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, MAX_VALUE, Cut
 from otel_gpu.process.parsers import Parsers
+from otel_gpu.signals.metrics import Resource
 
 Start = Callable[..., int]
 Who = Callable[..., dict[str, object]]
@@ -253,6 +254,49 @@ def test_a_host_that_starts_liars_all_the_time_does_not_fill_the_log(caplog: pyt
     assert len(caplog.records) == 100
     assert caplog.messages[-1].endswith("further processes are only counted")
     assert identities.cuts()[Cut.RESERVED] == 999
+
+
+def _claiming(pid: int, instance: str = "rank", start_ticks: int = 1) -> ProcessInfo:
+    said = (("OTEL_RESOURCE_ATTRIBUTES", f"service.name=trainer,service.instance.id={instance}"),)
+    return ProcessInfo(pid, start_ticks=start_ticks, variables=said)
+
+
+def _instance(resource: Resource) -> object:
+    return dict(resource.attributes)["service.instance.id"]
+
+
+def test_processes_that_report_one_instance_have_each_their_own() -> None:
+    identities = Identities()
+    first, second = map(identities.of_program, (_claiming(7), _claiming(8)))
+    nested = identities.of_program(_claiming(9, "rank/8"))
+    elsewhere = identities.of_program(replace(_claiming(10), variables=(("OTEL_SERVICE_NAME", "trainer"),)))
+    copied = identities.of_program(_claiming(11, str(_instance(elsewhere))))
+
+    assert [_instance(one) for one in (first, second, nested)] == ["rank", "rank/8", "rank/8/9"]
+    assert _instance(copied) == f"{_instance(elsewhere)}/11"
+
+
+def test_an_instance_is_free_again_once_its_series_have_ended() -> None:
+    identities = Identities()
+    first, second = map(identities.of_program, (_claiming(7), _claiming(8)))
+
+    assert _instance(identities.of_program(_claiming(9))) == "rank/9"
+    identities.forget(first)
+    later = identities.of_program(_claiming(10))
+    assert _instance(later) == "rank"
+    identities.forget(first)  # which holds it no longer
+    assert _instance(identities.of_program(_claiming(12))) == "rank/12"
+    assert _instance(second) == "rank/8"
+
+
+def test_a_process_keeps_its_instance_over_an_exec() -> None:
+    identities = Identities()
+    shell, program = map(identities.of_program, (_claiming(7), replace(_claiming(7), comm="python3")))
+    assert _instance(shell) == _instance(program) == "rank"
+
+    identities.forget(shell)
+
+    assert _instance(identities.of_program(_claiming(8))) == "rank/8"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Which `job` and `instance` has each resource? Its own words, and no other's: a sample belongs to one process.
 
-Processes may claim one `service.name` and `service.instance.id`, as those do that inherit OTEL_RESOURCE_ATTRIBUTES. Who
-was there first keeps the name as long as it is there, so that no series changes whose it is; another one's has its
-process's id behind it.
+A processor may give several processes one `service.name` and `service.instance.id`. Who was there first keeps the name as
+long as it is there, so that no series changes whose it is; another one's has its process's id behind it.
 """
 
 from __future__ import annotations
