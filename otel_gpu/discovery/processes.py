@@ -216,6 +216,10 @@ class ProcessTable:
             return known
         if not is_whole and self._running(info.pid) == running:
             return self.observe(info.pid, late=late)
+        if self.identities.needs_users:
+            user = procfs.user(info.pid)
+            # Of one that has ended another process may have the number.
+            info = replace(info, user=user if self._running(info.pid) == running else None)
         process = _made(info.pid, self._announced_identity(info), running, -1)
         process.late = late
         return self._insert(process)

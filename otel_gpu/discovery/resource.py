@@ -90,6 +90,11 @@ class Identities:
         return info is None
 
     @property
+    def needs_users(self) -> bool:
+        """Whether it depends on its user that a program is observed."""
+        return self._selection.needs_users
+
+    @property
     def remembers(self) -> bool:
         """Whether it remembers any program."""
         return bool(self._undecided)

@@ -107,6 +107,11 @@ class Selection:
         """Whether any rule is about pods."""
         return any(rule.needs_pods for rule in (*self.include, *self.exclude))
 
+    @property
+    def needs_users(self) -> bool:
+        """Whether any rule is about users."""
+        return any(rule.user is not None for rule in (*self.include, *self.exclude))
+
     def wants(self, info: ProcessInfo, find_pod: FindPod = knows_no_pod) -> bool:
         """Say whether a program is observed."""
         if any(rule.says(info, find_pod) is not False for rule in self.exclude):
