@@ -65,8 +65,8 @@ int program_begins(u64 *ctx)
 	return 0;
 }
 
-/* A process that is observed makes another, which is observed too; loaded only where children are followed. The agent takes
- * those out that have ended. */
+/* An observed process makes another, which is observed too; loaded only where children are followed. The agent takes those
+ * out that have ended. A number that comes back meanwhile, as a child of another process, loses its place here. */
 SEC("tp_btf/sched_process_fork")
 int child_begins(u64 *ctx)
 {
@@ -76,10 +76,14 @@ int child_begins(u64 *ctx)
 	u8 yes = 1;
 
 	/* A thread is its process's. */
-	if (BPF_CORE_READ(child, pid) != BPF_CORE_READ(child, tgid) || !identify(&who))
+	if (BPF_CORE_READ(child, pid) != BPF_CORE_READ(child, tgid))
 		return 0;
 	number = number_of(child);
-	if (number && bpf_map_update_elem(&targets, &number, &yes, BPF_ANY))
+	if (!number)
+		return 0;
+	if (!identify(&who))
+		bpf_map_delete_elem(&targets, &number);
+	else if (bpf_map_update_elem(&targets, &number, &yes, BPF_ANY))
 		lose(LOSS_PROGRAMS_FULL);
 	return 0;
 }

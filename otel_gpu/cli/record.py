@@ -28,7 +28,7 @@ from .capabilities import keep_only
 from .difference import Comparison
 from .durations import duration
 from .progress import Bar, bar
-from .run import pid
+from .run import add_children, pid
 from .signals import LastResort, stop_signals
 from .started_command import StartedCommand
 
@@ -47,7 +47,7 @@ HELP = "take one profile of a live process, or draw the difference of two"
 EXAMPLES = """examples:
   otel-gpu record 4711 -o launches.html                  which code launches kernels, for 10 s
   otel-gpu record --type alloc,wait -o a.html -- python train.py
-  otel-gpu record -s 4711 --type cpu -o cpu.pb.gz        with the processes that come of it
+  otel-gpu record --no-children 4711 --type cpu -o cpu.pb.gz
   otel-gpu record --diff before.html after.html -o difference.html"""
 
 
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PID | -- COMMAND",
         nargs="*",
         default=[],
-        help="the process to record, or several; or a command to start and to record until it ends",
+        help="the process to record, or several, with their descendants; or a command to start and to record until it ends",
     )
     parser.add_argument(
         "--pid",
@@ -68,14 +68,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="the process to record, or several",
+        help="the process to record, or several, with their descendants",
     )
+    add_children(parser)
     parser.add_argument(
         "--subprocesses",
         "-s",
+        dest="children",
         action="store_true",
-        help="record what comes of the processes as well, now and later; of a command that is recorded always",
+        help="record what they start too; the default, and accepted as earlier versions had it",
     )
+    parser.set_defaults(children=True)
     parser.add_argument(
         "-d", "--duration", metavar="SECONDS", type=duration, help="how long (default 10, or until the command ends)"
     )
@@ -195,14 +198,12 @@ def _take(
     with (
         LastResort() as last_resort,
         parsers,
-        Recording(
-            pids, kinds, cuda, parsers=parsers, follows_children=started is not None or arguments.subprocesses
-        ) as recorder,
+        Recording(pids, kinds, cuda, parsers=parsers, follows_children=arguments.children) as recorder,
         stop_signals(last_resort.arm) as told_to_stop,
     ):
         privileges.settle(needed.placing)
         with bar() as shown:
-            what = f"{', '.join(names)} of {who}" + (" and what comes of it" if arguments.subprocesses else "")
+            what = f"{', '.join(names)} of {who}"
             _record(recorder, what, arguments.duration, told_to_stop, shown, started)
             shown.update("looking up names")
             profiles = recorder.finish(_TOLD_NAMES_S) if told_to_stop.is_set() else recorder.finish()
@@ -215,7 +216,8 @@ def _take(
                     pids,
                     who,
                     is_command=started is not None,
-                    is_alone=not started and not arguments.subprocesses,
+                    is_alone=not arguments.children,
+                    uses_gpu=recorder.uses_gpu,
                 )
             )
         # While the probes are still in place: who waits for the file does not wait for them to be taken away.
@@ -307,15 +309,22 @@ def _reading(progress: Progress) -> str:
     return f"reading unwinding tables of {progress.files} files{file}"
 
 
-def _nothing(names: Sequence[str], pids: list[int], who: str, *, is_command: bool, is_alone: bool) -> str:
+def _nothing(
+    names: Sequence[str], pids: list[int], who: str, *, is_command: bool, is_alone: bool, uses_gpu: bool
+) -> str:
     """Say why there is no profile, and what to do."""
     kinds = f"type {names[0]}" if len(names) == 1 else f"types {', '.join(names)}"
+    who = who if is_alone else f"{who} and what it started" if len(pids) == 1 else f"{who} and what they started"
     did = f"nothing that a profile of the {kinds} shows happened in {who}"
     if set(names) <= {"inuse", "tensor", "peak", "leak"}:
         did = f"{who} {_HOLDS[names[0]]} no memory that was allocated while recording"
     if not any(map(is_alive, pids)):
-        earlier = "record earlier, or what it starts as well by --subprocesses" if is_alone else "record earlier"
-        return f"{did}, and it has ended; {'see that it uses a GPU' if is_command else earlier}"
+        advice = "record earlier"
+        if is_alone:
+            advice = "leave --no-children out to record what it starts as well"
+        elif is_command:
+            advice = "choose another --type" if uses_gpu else "see that it uses a GPU"
+        return f"{did}, and it has ended; {advice}"
     if is_alone and (below := descendants(pids)):
-        return f"{did}; it has started others ({len(below)}): record them as well by --subprocesses, or record longer"
+        return f"{did}; it has started others ({len(below)}): leave --no-children out to record them as well, or record longer"
     return f"{did}; record longer, or see what is attached with `otel-gpu inspect {pids[0]}`"

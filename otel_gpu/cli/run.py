@@ -37,13 +37,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
     parser.add_argument("--config", metavar="FILE", help="YAML, in the OpenTelemetry Collector's shape")
     parser.add_argument(
-        "--pid", metavar="PID", type=pid, nargs="+", action="extend", default=[], help="observe only these processes"
+        "--pid",
+        metavar="PID",
+        type=pid,
+        nargs="+",
+        action="extend",
+        default=[],
+        help="observe only these processes and their descendants",
     )
+    add_children(parser)
     parser.add_argument("-d", "--duration", metavar="SECONDS", type=duration, help="stop after this long")
     parser.add_argument("--output", metavar="WHERE", help="file:DIRECTORY, console or otlp, in place of the configured")
     parser.add_argument("--profiles", action="store_true", help="take profiles too, and not only when configured")
     parser.add_argument(
         "--traces", action="store_true", help="follow inference requests too, each a span with the GPU's work for it"
+    )
+
+
+def add_children(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that leaves descendants out."""
+    parser.add_argument(
+        "--no-children",
+        dest="children",
+        action="store_false",
+        help="leave out what the processes start, and have started",
     )
 
 
@@ -56,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         duration_s=arguments.duration,
         profiles=arguments.profiles,
         traces=arguments.traces,
+        children=arguments.children,
     )
     logs.configure(logging.DEBUG if arguments.debug else _LEVELS[config.log_level], timestamps=True)
     if config.disabled:

@@ -19,7 +19,7 @@ from .capabilities import keep_only
 from .durations import duration, interval
 from .logs import EscapingFormatter
 from .progress import bar
-from .run import pid, require_processes
+from .run import add_children, pid, require_processes
 from .signals import LastResort, stop_signals
 from .terminals import knows_utf8
 
@@ -32,8 +32,15 @@ _MAX_KEPT = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
     parser.add_argument(
-        "--pid", metavar="PID", type=pid, nargs="+", action="extend", default=[], help="show only these processes"
+        "--pid",
+        metavar="PID",
+        type=pid,
+        nargs="+",
+        action="extend",
+        default=[],
+        help="show only these processes and their descendants",
     )
+    add_children(parser)
     parser.add_argument(
         "--from",
         dest="url",
@@ -85,7 +92,7 @@ def _by_own_agent(arguments: argparse.Namespace, asked: object, pids: tuple[int,
 
     assert isinstance(asked, Asked)
     # Where others send what they observe is nothing to this agent.
-    config = Config.load(arguments.config, environ={}, pids=pids, traces=arguments.traces)
+    config = Config.load(arguments.config, environ={}, pids=pids, traces=arguments.traces, children=arguments.children)
     config = alone(config, asked.interval_s)
     if not config.discovery.everything:
         require_processes(config.discovery.pids)

@@ -138,6 +138,8 @@ class Context:
     """The only processes that are observed; empty for all."""
     follows_children: bool
     """Whether those are observed as well that come of them."""
+    is_chosen: Callable[[int], bool]
+    """Whether a process is one of these."""
     devices: DeviceTable
     """Which GPUs are theirs."""
     table_share: float

@@ -220,11 +220,17 @@ class Config:
         duration_s: float | None = None,
         profiles: bool = False,
         traces: bool = False,
+        children: bool = True,
     ) -> Config:
-        """Read the file, if any, and the variables; the other arguments go before both. ConfigError where wrong."""
+        """Read the file, if any, and the variables; the other arguments go before both. ConfigError where wrong.
+
+        Without `children` the agent observes none that chosen processes start.
+        """
         from .loading import load
 
         config = load(cls, path, os.environ if environ is None else environ, pids, output, duration_s)
+        if not children:
+            config = replace(config, discovery=replace(config.discovery, children=False))
         if profiles:
             config = config.with_signal("profiles")
         return config.with_signal("traces") if traces else config

@@ -42,6 +42,8 @@ class Discovery:
     """These; none means all."""
     all: bool = False
     """Every GPU process, whatever `pids` says."""
+    children: bool = True
+    """The descendants of `pids` too, those that run and those that start later."""
     resource_attributes: dict[str, str] = field(default_factory=dict)
     """What is added to whatever is observed; behind what a process says of itself, but for what holds of the whole host."""
 

@@ -45,12 +45,18 @@ class Identification:
         """Whether it has been decided, so that nothing more is taken in."""
         return self._known is not None
 
-    def supply(self, info: ProcessInfo) -> None:
-        """Take in what was read; too late, or where more is known already, it changes nothing."""
+    def supply(self, info: ProcessInfo, *, more_follows: bool = False) -> None:
+        """Take in what was read; too late, or where more is known already, it changes nothing.
+
+        Where `more_follows` this is what has to do if that does not come in time.
+        """
         with self._lock:
             if info.unread is None or self._info.unread is not None:
-                self._info = info
-        self._complete.set()
+                # The kernel's announcement of a program comes without these.
+                user = info.user if info.user is not None else self._info.user
+                self._info = replace(info, user=user, named_by=info.named_by or self._info.named_by)
+        if not more_follows:
+            self._complete.set()
 
     def supply_published(self, attributes: tuple[tuple[bytes, Value], ...]) -> None:
         """Take in what it publishes of itself; too late, it changes nothing."""

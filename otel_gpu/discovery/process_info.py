@@ -83,6 +83,8 @@ class ProcessInfo:
     """Who runs it: the real user of the process."""
     start_ticks: int | None = None
     """When the process began: clock ticks after boot."""
+    named_by: ProcessInfo | None = None
+    """The ancestor that names it, where it has no name of its own."""
 
 
 def kernel_info(pid: int) -> ProcessInfo:

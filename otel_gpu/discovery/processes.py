@@ -23,8 +23,10 @@ from ..supervision import Health
 from . import procfs
 from .identification import Identification, Known
 from .mapped_before import MappedBefore
+from .naming import NamingReader
 from .process_contexts import ProcessContexts
-from .process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
+from .process_info import ProcessInfo, Unread, kernel_info
+from .program_names import needs_name
 from .resource import Identities
 from .selection import EVERYTHING, Selection
 
@@ -163,7 +165,7 @@ class ProcessTable:
         self.identities = Identities(extra, selection)
         self.mapped_before = MappedBefore()
         """What those had mapped that were there before their probes."""
-        self._reader = None if parsers is None else ProcessInfoReader(parsers)
+        self._reader = None if parsers is None else NamingReader(parsers)
         self._contexts = None if parsers is None else ProcessContexts(parsers)
         self._lock = threading.Lock()
         self._by_pid: dict[int, list[Process]] = {}
@@ -218,11 +220,15 @@ class ProcessTable:
             known = self._find(info.pid, exec_id)
         if known is not None:
             if is_whole and isinstance(known.identity, Identification):
-                known.identity.supply(info)
+                self._supply(info, known.identity)
             return known
         if not is_whole and self._running(info.pid) == running:
             return self.observe(info.pid, late=late)
-        process = _made(info.pid, self._known_by(info), running, -1)
+        if self.identities.needs_users:
+            user = procfs.user(info.pid)
+            # Of one that has ended another process may have the number.
+            info = replace(info, user=user if self._running(info.pid) == running else None)
+        process = _made(info.pid, self._announced_identity(info), running, -1)
         process.late = late
         return self._insert(process)
 
@@ -341,10 +347,23 @@ class ProcessTable:
         if self._reader is None:
             return self.identities.of_program(info)
         identification = Identification(info, self.identities.of_program)
-        self._reader.complete(info, identification.supply)
+        self._reader.complete(info, identification)
         if self._contexts is not None:
             self._contexts.follow(pid, identification)
         return identification
+
+    def _announced_identity(self, info: ProcessInfo) -> Known | Identification:
+        if self._reader is None or not needs_name(info):
+            return self._known_by(info)
+        identification = Identification(info, self.identities.of_program)
+        self._reader.supply(info, identification)
+        return identification
+
+    def _supply(self, info: ProcessInfo, identification: Identification) -> None:
+        if self._reader is None:
+            identification.supply(info)
+        else:
+            self._reader.supply(info, identification)
 
     def _known_by(self, info: ProcessInfo) -> Known:
         environment = None if info.unread is not None else dict(info.variables)

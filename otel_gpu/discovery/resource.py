@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..printable import escaped
@@ -17,12 +16,12 @@ from .host import host
 from .instance_claims import InstanceClaims
 from .instances import instance_of_process
 from .process_info import ProcessInfo, Unread
+from .program_names import name_of, service_name
 from .resource_variables import MAX_VALUE, Cut, own_attributes
 from .selection import EVERYTHING, FindPod, Selection, knows_no_pod
 
 _log = logging.getLogger(__name__)
 
-_PYTHON = re.compile(r"(python|pypy)[0-9.]*(t|d)?$")
 _MAX_PATH = 1024
 """Characters kept of a path or a command."""
 _MAX_LOGGED = 100
@@ -46,38 +45,19 @@ def identify(info: ProcessInfo, of_host: Mapping[str, AttributeValue], shared: M
 
     What was observed goes before what the program says of itself, and that before `shared`, what the operator says of
     all that is observed, but for what this says of the host. service.name is what the program says, else its
-    executable, else, for an interpreter, the script it runs.
+    executable, else, for an interpreter, the script it runs, or the name of the ancestor that names it.
     """
     place = {key: value for key, value in shared.items() if key.startswith(_OF_THE_HOST)}
     observed: dict[str, AttributeValue] = {**of_host, **place, **_observed(info)}
     # Who is seen to be in no pod cannot say that it is in somebody's.
     no_pod = {} if _POD in observed or not is_placed(info.cgroups) else {_POD: ""}
     own = own_attributes(dict(info.variables), {**no_pod, **observed}, info.published)
-    name = service_name(info.executable or info.comm, info.arguments)
+    name = name_of(info.named_by) if info.named_by else service_name(info.executable or info.comm, info.arguments)
     named: dict[str, AttributeValue] = {
         "service.name": escaped(name, MAX_VALUE) or "unknown_service",
         "service.instance.id": instance_of_process(info.pid, info.start_ticks),
     }
     return Identity(Resource(attributes({**named, **shared, **dict(own.attributes), **observed})), own.cuts)
-
-
-def service_name(executable: str, arguments: Sequence[str]) -> str:
-    """Name a program: the executable, or the script or module that an interpreter runs."""
-    name = os.path.basename(executable)
-    if not _PYTHON.match(name):
-        return name
-    rest = iter(arguments[1:])
-    for argument in rest:
-        if argument == "-m":
-            return next(rest, name)
-        if argument == "-c":
-            break
-        if argument in ("-W", "-X", "--check-hash-based-pycs"):
-            next(rest, None)
-        elif not argument.startswith("-"):
-            script = os.path.basename(argument.rstrip("/"))
-            return script.removesuffix(".py") or name
-    return name
 
 
 class Identities:
@@ -110,6 +90,11 @@ class Identities:
         if info is not None and self._selection.wants(info, self._find_pod):
             info = self._undecided[resource] = None
         return info is None
+
+    @property
+    def needs_users(self) -> bool:
+        """Whether it depends on its user that a program is observed."""
+        return self._selection.needs_users
 
     def forget(self, resource: Resource) -> None:
         """Drop what is remembered of a program whose series have ended."""

@@ -16,9 +16,7 @@ from ..errors import ConfigError
 from ..pods.pod import Pod
 from .containers import container_id, paths, pod_uid
 from .process_info import ProcessInfo
-
-_MAX_TEXT = 4096
-"""Characters of a path or a command line that are compared."""
+from .program_names import MAX_TEXT
 
 FindPod = Callable[[str], Pod | None]
 """Returns what Kubernetes says of a pod, by its id; None where it has not said anything."""
@@ -62,16 +60,24 @@ class Rule:
 
     def says(self, info: ProcessInfo, find_pod: FindPod = knows_no_pod) -> bool | None:
         """Return whether it is so; None where too little is known."""
-        command_line = " ".join(info.arguments) if info.arguments and info.unread is None else None
         answers = (
-            _is(self.executable, info.executable or None),
-            _is(self.command_line, command_line),
+            self._says_of_command(info),
             _is_any(self.cgroup, paths(info.cgroups)),
             _is_in(self.container, info.cgroups),
             self.user is None or (None if info.user is None else info.user == _number(self.user)),
             self._says_of_pod(info, find_pod),
         )
         return False if False in answers else None if None in answers else True
+
+    def _says_of_command(self, info: ProcessInfo) -> bool | None:
+        """Return whether it is so of the program, or of the ancestor that names it."""
+        answers: list[bool | None] = []
+        for one in (info, info.named_by):
+            if one is not None:
+                command_line = " ".join(one.arguments) if one.arguments and one.unread is None else None
+                both = (_is(self.executable, one.executable or None), _is(self.command_line, command_line))
+                answers.append(False if False in both else None if None in both else True)
+        return True if True in answers else None if None in answers else False
 
     def _says_of_pod(self, info: ProcessInfo, find_pod: FindPod) -> bool | None:
         if not self.needs_pods:
@@ -101,6 +107,11 @@ class Selection:
         """Whether any rule is about pods."""
         return any(rule.needs_pods for rule in (*self.include, *self.exclude))
 
+    @property
+    def needs_users(self) -> bool:
+        """Whether any rule is about users."""
+        return any(rule.user is not None for rule in (*self.include, *self.exclude))
+
     def wants(self, info: ProcessInfo, find_pod: FindPod = knows_no_pod) -> bool:
         """Say whether a program is observed."""
         if any(rule.says(info, find_pod) is not False for rule in self.exclude):
@@ -114,7 +125,7 @@ EVERYTHING = Selection()
 def _is(pattern: str | None, text: str | None) -> bool | None:
     if pattern is None:
         return True
-    return None if text is None else matches(pattern, text[:_MAX_TEXT])
+    return None if text is None else matches(pattern, text[:MAX_TEXT])
 
 
 def _is_any(pattern: str | None, texts: Sequence[str]) -> bool | None:

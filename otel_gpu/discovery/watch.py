@@ -49,6 +49,7 @@ class Watcher:
         *,
         pids: Collection[int] = (),
         followed: FollowedProcesses | None = None,
+        observes_at_once: bool = False,
         on_exit: Callable[[Process], None] = lambda _process: None,
         on_map: Callable[[int], None] = lambda _pid: None,
         on_unused: Callable[[Library], None] = lambda _library: None,
@@ -56,7 +57,8 @@ class Watcher:
     ) -> None:
         """Subscribe; nothing is reported before `scan` or `start`. `pids` limits who is reported.
 
-        So does `followed`, where it is given: then processes are observed as soon as they are made, whatever they map.
+        So does `followed`, where it is given, of which processes are observed as soon as they are made, whatever they map,
+        if the watcher `observes_at_once`.
         `on_map` is told of executable mappings that an observed process has made, `on_unused` of a library that no
         observed process has mapped any more; `retry` is called now and then, for what has failed for want of descriptors
         or memory. All but `on_exit` may be called from several threads at once.
@@ -73,6 +75,7 @@ class Watcher:
         """Something about a process could not be looked at, or was not told."""
         self._pids: Collection[int] = set(pids)
         self._followed = followed
+        self._observes_at_once = observes_at_once
         self._catalogue = LibraryCatalogue(parsers)
         self._users = LibraryUsers()
         self._aside: dict[int, list[tuple[MappedFile, Library]]] = {}
@@ -155,7 +158,7 @@ class Watcher:
                 case Mapped() if self._wants(event.pid):
                     mapped.setdefault(event.pid, []).append(event)
                 case Forked() if event.parent != event.pid and self._wants(event.pid):
-                    if self._followed is not None:
+                    if self._observes_at_once:
                         self._looks.submit(event.pid, partial(self._observe, event.pid))
                     self._look_at_mapped(event.parent, mapped)
                     # A parent that ends now has been known; one that is still looked at may become so.
@@ -165,10 +168,12 @@ class Watcher:
                     self._look_at_mapped(event.pid, mapped)
                     self._aside.pop(event.pid, None)
                     self._table.executed(event.pid, event.comm)
-                    if self._followed is not None and event.pid in self._followed:
+                    if self._observes_at_once and self._wants(event.pid):
                         self._looks.submit(event.pid, partial(self._observe, event.pid))
                 case Exited() if self._knows(event.pid) and not procfs.is_alive(event.pid):
                     self._aside.pop(event.pid, None)
+                    if self._followed is not None:
+                        self._followed.discard(event.pid)
                     if (process := self._table.exited(event.pid)) is not None:
                         self._on_exit(process)
                 case Lost():
@@ -180,7 +185,7 @@ class Watcher:
             self._look_at_mapped(pid, mapped)
 
     def _knows(self, pid: int) -> bool:
-        return pid in self._aside or self._table.known(pid)
+        return pid in self._aside or self._table.known(pid) or (self._followed is not None and pid in self._followed)
 
     def _look_at_mapped(self, pid: int, mapped: dict[int, list[Mapped]]) -> None:
         if events := mapped.pop(pid, []):

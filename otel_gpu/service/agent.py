@@ -17,6 +17,7 @@ from ..components.receivers import GivesMetrics, GivesProfiles, GivesSpans, Self
 from ..config.factories import processor_factory
 from ..config.model import Config
 from ..config.settings import Pipeline as PipelineSettings
+from ..discovery.descendants import descendants
 from ..discovery.procfs import is_alive
 from ..discovery.selection import Selection
 from ..errors import OtelGpuError
@@ -26,6 +27,7 @@ from ..exporters.objects import check
 from ..signals import Signal, self_metrics
 from ..signals.metrics import AttributeValue, Point, SelfReading, added_up
 from ..supervision import Component, Health, Worker
+from .awaited import AwaitedProcesses
 from .batches import Batches, BatchPipeline, Item, Reader
 from .durations import Durations
 from .ending import Ending
@@ -84,6 +86,7 @@ class Agent:
         self._observation = Observation(
             config.used_receivers,
             pids=self._pids,
+            follows_children=config.discovery.children,
             resource_attributes=dict(config.resource_attributes),
             shared_attributes=config.discovery.resource_attributes,
             selection=Selection(config.discovery.include, config.discovery.exclude),
@@ -91,6 +94,7 @@ class Agent:
             health=self.health,
             kubernetes=config.discovery.kubernetes if config.needs_pods else None,
         )
+        self._awaited = AwaitedProcesses(self._pids, self._observation.processes.known)
         self._exporters: Exporters | None = None
         self._graph: Graph | None = None
         self._durations = Durations()
@@ -233,8 +237,14 @@ class Agent:
         return self._observation.is_ready()
 
     def without_gpu(self) -> list[int]:
-        """Return which of the chosen processes use no GPU as yet: they have mapped no library of its driver."""
-        return [pid for pid in self._pids if is_alive(pid) and self._observation.processes.current(pid) is None]
+        """Return the chosen processes that have mapped no library of a GPU's driver as yet, nor has a descendant that is followed."""
+        follows = self._observation.followed is not None
+        known = self._observation.processes.known
+        return [
+            pid
+            for pid in self._pids
+            if is_alive(pid) and not known(pid) and not (follows and any(map(known, descendants([pid]))))
+        ]
 
     @property
     def delivered_nothing(self) -> bool:
@@ -336,7 +346,7 @@ class Agent:
             heap.trim()
 
     def _check_finished(self) -> None:
-        if self._pids and not any(map(is_alive, self._pids)):
+        if self._pids and not self._awaited.find(self._observation.followed):
             self._finished.set()
 
     def _readings(self) -> Iterator[SelfReading]:

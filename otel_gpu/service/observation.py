@@ -15,7 +15,6 @@ from ..config.factories import receiver_factory
 from ..config.settings import component_type
 from ..counting.request_spans import RequestSpans
 from ..counting.shared import Counting
-from ..discovery.descendants import descendants
 from ..discovery.followed import FollowedProcesses
 from ..discovery.gpus import has_gpu
 from ..discovery.libraries import Library
@@ -63,6 +62,7 @@ class Observation:
         *,
         pids: tuple[int, ...] = (),
         follows_children: bool = False,
+        observes_at_once: bool = False,
         resource_attributes: Mapping[str, str] = {},
         shared_attributes: Mapping[str, str] = {},
         selection: Selection = EVERYTHING,
@@ -74,15 +74,17 @@ class Observation:
     ) -> None:
         """`wanted` are settings of receivers by id; nothing is touched before `open`.
 
-        `pids` are the only processes to observe, with all that come of them where it `follows_children`, and `selection` says which of them. The agent itself has
-        `resource_attributes`, whatever is observed has `shared_attributes`. `readings` and `health` tell of the parts around the receivers. `counting` are settings of the
+        `pids` are the only processes to observe, with all that come of them where it `follows_children`, and `selection` says
+        which of them. It observes children when they map a GPU library, or, if it `observes_at_once`, as they are made. The
+        agent itself has `resource_attributes`, whatever is observed has `shared_attributes`. `readings` and `health` tell of the parts around the receivers. `counting` are settings of the
         receiver that counts for others, where it is not wanted itself. `kubernetes` is where pods are asked for, None where
         nobody wants to know them.
         """
         self._wanted = dict(wanted)
         self._counting_settings = counting
         self._pids = pids
-        self._follows_children = follows_children
+        self._follows_children = follows_children and bool(pids)
+        self._observes_at_once = observes_at_once
         self.followed: FollowedProcesses | None = None
         """The processes that are observed now, where it follows them."""
         self._resource_attributes = resource_attributes
@@ -128,6 +130,7 @@ class Observation:
             parsers=self.parsers,
             pids=self._pids,
             follows_children=self._follows_children,
+            is_chosen=self._is_chosen,
             devices=DeviceTable(self.processes),
             table_share=share,
             types=frozenset(map(component_type, self._wanted)),
@@ -153,6 +156,9 @@ class Observation:
         found = (process.resource for process in self.processes if not process.ended)
         return [resource for resource in found if self.processes.identities.is_selected(resource)]
 
+    def _is_chosen(self, pid: int) -> bool:
+        return not self._pids or pid in self._pids or (self.followed is not None and pid in self.followed)
+
     @property
     def places_probes(self) -> bool:
         """Whether any receiver loads programs into the kernel."""
@@ -167,14 +173,15 @@ class Observation:
         attaching = self.of_kind(LibraryReceiver)
         if not attaching:
             return
-        if self._follows_children:
-            self.followed = FollowedProcesses(self._counting().tables.targets)
+        if self._follows_children and (counting := self._counter()) is not None:
+            self.followed = FollowedProcesses(counting.tables.targets)
         watcher = self._watcher = Watcher(
             self.processes,
             self.parsers,
             partial(self._on_library, on_attached),
             pids=self._pids,
             followed=self.followed,
+            observes_at_once=self._observes_at_once,
             on_exit=on_exit,
             on_map=self.observe,
             on_unused=lambda library: self._each(lambda receiver: receiver.detach(library)),
@@ -184,11 +191,11 @@ class Observation:
             self._attach(library, file)
             watcher.keep(library, path)
         if self.followed is not None:
-            # The kernel follows from here on; whoever was made before that is found by its parent.
-            for pid in descendants(self._pids):
-                self.followed.add(pid)
-                self.processes.observe(pid, late=True)
-                self.observe(pid)
+            # The kernel follows from here on; a process that was made before is found by its parent.
+            for pid in self.followed.add_descendants(self._pids):
+                if self._observes_at_once:
+                    self.processes.observe(pid, late=True)
+                    self.observe(pid)
         watcher.scan()
         watcher.start()
 
@@ -279,6 +286,11 @@ class Observation:
         if component in self._refused:
             raise self._refused[component]
         return cast("Counting", self.receivers[component])
+
+    def _counter(self) -> Counting | None:
+        """Return the receiver that counts, if any receiver needed it."""
+        made = (receiver for component, receiver in self.receivers.items() if component_type(component) == COUNTING)
+        return cast("Counting | None", next(made, None))
 
     def _make(self, component: str, settings: object) -> None:
         """Make a receiver, unless it is there or was refused."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ..abi import Loss
 from ..cpython.gil_reader import GilReader
-from ..discovery import procfs
 from ..discovery.existence import require_process
 from ..errors import OtelGpuError
 from ..process.mappings import executable_mappings
@@ -19,6 +18,7 @@ from ..process.parsers import Parsers
 from ..receivers.cuda.settings import CountingSettings, CudaSettings
 from ..receivers.profiles.settings import ProfileSettings, RecordingSettings, counted
 from ..signals.profiles import CPU, OFF_CPU, Profile, ProfileType, merge
+from .awaited import AwaitedProcesses
 from .ending import Ending
 from .observation import Observation
 
@@ -39,8 +39,6 @@ _NAMES_S = 10.0
 _COLLECT_S = 1.0
 """How often the last of processes that have ended is taken in, while others go on."""
 _CLOSE_S = 4.0
-_IDLE_S = 30.0
-"""How long processes are waited for that use no GPU, once those are gone that were named: they may come to use one."""
 
 
 class Recording:
@@ -77,12 +75,14 @@ class Recording:
             {"profile": settings},
             pids=self._pids,
             follows_children=follows_children,
+            observes_at_once=follows_children,
             parsers=parsers,
             counting=counting,
         )
         self._is_of_gpus = any(kind.name not in (CPU.name, OFF_CPU.name) for kind in types)
         self._gpu_users: set[int] = set()
-        self._idle_since: float | None = None
+        self._awaited = AwaitedProcesses(self._pids, lambda pid: not self._is_of_gpus or pid in self._gpu_users)
+        self._has_ended = threading.Event()
         self._gils: dict[int, GilReader] = {}
         self._collected_at = 0.0
         self._dropped_before = 0
@@ -104,7 +104,10 @@ class Recording:
         for pid in self._pids:
             self._require_readable(pid)
             observation.observe(pid)
-        observation.watch(on_attached=lambda process, _library, _mapped, _placed: self._gpu_users.add(process.pid))
+        observation.watch(
+            on_exit=lambda _process: self._has_ended.set(),
+            on_attached=lambda process, _library, _mapped, _placed: self._gpu_users.add(process.pid),
+        )
 
     @property
     def _cuda(self) -> CudaReceiver:
@@ -219,37 +222,21 @@ class Recording:
         return found
 
     def _goes_on(self) -> bool:
-        if self._observation.followed is None:
-            return any(map(procfs.is_alive, self._pids))
+        if self._has_ended.is_set() and time.monotonic() - self._collected_at > _COLLECT_S:
+            # The tables have room for those that are still to come.
+            self._has_ended.clear()
+            self._cuda.collect(names_s=0.0)
+            self._collected_at = time.monotonic()
         return bool(self.awaited())
 
     def awaited(self) -> list[int]:
-        """Return which processes the recording goes on for: not for long for those that use no GPU, once the named ones are gone."""
-        running = self.running()
-        if not self._is_of_gpus or any(pid in self._pids or pid in self._gpu_users for pid in running):
-            self._idle_since = None
-            return running
-        now = time.monotonic()
-        self._idle_since = now if self._idle_since is None else self._idle_since
-        return running if now - self._idle_since < _IDLE_S else []
+        """Return which processes the recording goes on for."""
+        return self._awaited.find(self._observation.followed)
 
-    def running(self) -> list[int]:
-        """Return which processes are recorded and have not ended."""
-        followed = self._observation.followed
-        if followed is None:
-            return [pid for pid in self._pids if procfs.is_alive(pid)]
-        alive: list[int] = []
-        ended: list[int] = []
-        for pid in followed:
-            (alive if procfs.is_alive(pid) else ended).append(pid)
-        if ended and alive and time.monotonic() - self._collected_at > _COLLECT_S:
-            # The tables have room for those that are still to come.
-            self._cuda.collect(names_s=0.0)
-            self._collected_at = time.monotonic()
-            for pid in ended:
-                if not self._observation.processes.known(pid):
-                    followed.discard(pid)
-        return alive
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether any of the processes has mapped a library of a GPU's driver."""
+        return bool(self._gpu_users)
 
     def finish(self, names_s: float = _NAMES_S) -> list[Profile]:
         """Return what was recorded since the start, one profile for each process and type.

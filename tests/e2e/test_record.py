@@ -203,8 +203,8 @@ def test_all_that_come_of_a_command_are_recorded_each_for_itself(tmp_path: Path)
     assert "the command has ended; recording goes on" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["--subprocesses"], []], ids=["with", "without"])
-def test_what_comes_of_a_process_is_recorded_where_it_is_asked_for(words: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [[], ["--subprocesses"], ["--no-children"]], ids=["usual", "asked", "without"])
+def test_descendants_of_a_process_are_recorded_unless_they_are_left_out(words: list[str], tmp_path: Path) -> None:
     program = Path(__file__).parents[1] / "programs" / "parent.py"
     environment = {
         **os.environ,
@@ -227,14 +227,14 @@ def test_what_comes_of_a_process_is_recorded_where_it_is_asked_for(words: list[s
             finally:
                 os.kill(sleeper, signal.SIGKILL)
 
-    if words:
+    if words != ["--no-children"]:
         assert recording.returncode == 0, said
         truths = [Truth.read(path) for path in tmp_path.glob("truth-*.json")]
         assert _totals(out) == {t.pid: t.launches.total() for t in truths}
         assert sorted(_totals(out).values()) == [40, 60, 80]
     else:
         assert recording.returncode == 1
-        assert "--subprocesses" in said
+        assert "leave --no-children out" in said
 
 
 def test_the_peak_and_what_was_never_freed_are_exact(tmp_path: Path) -> None:

@@ -103,6 +103,11 @@ class TestWithoutAFile:
         assert otlp(config) == OtlpSettings(endpoint="http://localhost:4317", protocol="grpc")
         assert config.pipelines == {"metrics": Pipeline(("cuda", "nvml", "self"), ("kernel_names",), ("otlp",))}
 
+    def test_descendants_belong_to_chosen_processes_unless_they_are_left_out(self, load) -> None:
+        assert Config.load(environ={}, pids=(1,)).discovery.children
+        assert Config.load(environ={}, pids=(1,), children=False).discovery == Discovery((1,), children=False)
+        assert load("discovery: {children: false}", pids=(1,)).discovery == Discovery((1,), children=False)
+
     def test_the_command_line_names_processes_output_and_duration(self) -> None:
         config = Config.load(environ={}, pids=(1, 2), output="file:out", duration_s=3)
 

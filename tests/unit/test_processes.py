@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from otel_gpu.discovery.identification import Identification, Known
 from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.processes import Began, Process, ProcessTable
+from otel_gpu.discovery.selection import Rule, Selection
 from otel_gpu.program_id import ProgramId
 
 
@@ -67,6 +69,7 @@ def names(process: Process) -> object:
     return dict(process.resource.attributes)["service.name"]
 
 
+ME = Rule(user=str(os.getuid()))
 SLEEP = [sys.executable, "-Sc", "import sys; print(flush=True); sys.stdin.read()"]
 
 
@@ -108,6 +111,19 @@ def test_programs_of_one_pid_are_told_apart_by_what_the_kernel_says(
     assert table.current(child.pid) is second
     assert table.owner(ProgramId(child.pid, 222)) is second
     assert table.owner(ProgramId(child.pid, 111)) is first
+
+
+@pytest.mark.parametrize("selection", [Selection(include=(ME,)), Selection(exclude=(Rule(user="12345"),))])
+def test_a_program_that_shows_itself_first_is_selected_by_its_user(
+    selection: Selection, child: subprocess.Popen[bytes]
+) -> None:
+    table = ProcessTable(selection=selection)
+    Kernel(table).runs(child.pid, 111)
+
+    shown = table.announced(111, Began(7, 1), info(child.pid, "shown"), is_whole=True, late=False)
+    gone = table.announced(99, Began(7, 0), info(child.pid, "gone"), is_whole=True, late=False)
+
+    assert (shown.resource.is_selected, gone.resource.is_selected) == (True, False)
 
 
 def test_an_exec_that_is_told_late_does_not_end_what_runs_now(

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from otel_gpu.discovery import procfs
 from otel_gpu.discovery.host import host
 from otel_gpu.discovery.process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
-from otel_gpu.discovery.resource import Identities, identify, service_name
+from otel_gpu.discovery.program_names import service_name
+from otel_gpu.discovery.resource import Identities, identify
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, MAX_VALUE, Cut
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.signals.metrics import Resource
@@ -307,6 +308,10 @@ def test_a_process_keeps_its_instance_over_an_exec() -> None:
         ("/usr/bin/python3.13t", ["python3.13t", "-u", "-X", "dev", "-W", "error", "app.py"], "app"),
         ("/usr/bin/python3", ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "x"], "vllm.entrypoints.openai.api_server"),
         ("/usr/bin/python3", ["python3", "-c", "print(1)"], "python3"),
+        ("/usr/bin/python3", ["python3", "-Ic", "print(1)", "x.py"], "python3"),
+        ("/usr/bin/python3", ["python3", "-Wd", "-X", "dev", "-uc", "print(1)"], "python3"),
+        ("/usr/bin/python3", ["python3", "-Wcm", "-um", "http.server"], "http.server"),
+        ("/usr/bin/python3", ["python3", "-", "x.py"], "python3"),
         ("/usr/bin/python3", ["python3"], "python3"),
         ("/usr/bin/python3", ["python3", "-m"], "python3"),
         ("/usr/bin/python3", [], "python3"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import pwd
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -127,3 +128,15 @@ def test_a_rule_that_cannot_be_meant_is_refused(keys: dict[str, str], message: s
 
 def test_rules_are_read_from_the_configuration() -> None:
     assert Discovery(include=(Rule(user="0"),)).include[0].says(kernel_info(1)) is True
+
+
+def test_a_program_is_selected_by_the_ancestor_that_names_it() -> None:
+    launcher = ProcessInfo(6, executable="/bin/python3", arguments=("python3", "train.py"))
+    worker = ProcessInfo(7, executable="/opt/python3", arguments=("python3", "-c", "x"), named_by=launcher)
+    assert Rule(command_line="*train.py").says(worker) is True
+    assert Rule(command_line="*-c x").says(worker) is True
+    assert Rule(executable="/bin/python3", command_line="*train.py").says(worker) is True
+    # What a rule says is so of one of them, not of parts of both.
+    assert Rule(executable="/opt/python3", command_line="*train.py").says(worker) is False
+    assert not Selection(exclude=(Rule(command_line="*train.py"),)).wants(worker)
+    assert Rule(command_line="*train.py").says(replace(worker, named_by=None)) is False

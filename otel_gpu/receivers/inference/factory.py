@@ -24,7 +24,7 @@ def _create(context: Context, settings: InferenceSettings) -> InferenceReceiver:
         context.parsers,
         counting.request_tables,
         rules=counting.rules,
-        only=context.pids,
+        is_chosen=context.is_chosen,
         link=counting.link,
         limits=SpanLimits(settings.max_children),
         table_share=context.table_share,

@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class InferenceReceiver(LibraryReceiver):
         parsers: Parsers,
         tables: RequestTables,
         *,
-        only: Iterable[int] = (),
+        is_chosen: Callable[[int], bool] = lambda _pid: True,
         rules: SiteRules,
         link: LinkMode = "auto",
         limits: SpanLimits | None = None,
@@ -102,7 +102,7 @@ class InferenceReceiver(LibraryReceiver):
                 "this kernel does not tell of messages on sockets (sock_recv_length); run 6.3 or later, or leave traces out"
             )
         self._processes = processes
-        self._only = frozenset(only)
+        self._is_chosen = is_chosen
         self._limits = limits or SpanLimits()
         self._kernel = tables.kernel
         self._object = BpfObject("inference")
@@ -215,7 +215,7 @@ class InferenceReceiver(LibraryReceiver):
 
     def observe(self, pid: int) -> None:
         """Follow the requests of a process, or look at it again after it mapped more code."""
-        if not self._only or pid in self._only:
+        if self._is_chosen(pid):
             self.followed.observe(pid)
             if self.followed.is_followed(pid):
                 self.own_spans.observe(pid)

@@ -22,7 +22,7 @@ def _create(context: Context, settings: NcclSettings) -> NcclReceiver:
     tables = counting.tables
     programs = NcclPrograms(
         tables,
-        only=context.pids,
+        observes_all=not context.pids,
         link=counting.link,
         table_share=context.table_share,
         arrivals_per_second=settings.arrivals_per_second,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ... import abi
 from ...bpf.features import probe
 from ...bpf.link_mode import LinkMode, usable_mode
@@ -14,7 +12,7 @@ from ...counting.shared import StackTables
 
 _ENDS = ("nccl_thread_ends", "nccl_program_begins")
 _NOT_UPROBES = frozenset({*_ENDS, "release_entries"})
-_SHARED = ("programs", "used_by_all", "events")
+_SHARED = ("programs", "used_by_all", "events", "targets")
 
 
 class NcclPrograms:
@@ -24,7 +22,7 @@ class NcclPrograms:
         self,
         tables: StackTables,
         *,
-        only: Iterable[int] = (),
+        observes_all: bool = True,
         link: LinkMode = "auto",
         table_share: float = 1.0,
         arrivals_per_second: int = 256,
@@ -32,14 +30,13 @@ class NcclPrograms:
         """Load them; UnsupportedKernelError and LoadError say what the kernel lacks."""
         features = probe()
         mode = usable_mode(link, features)
-        pids = tuple(only)
         # As of the cuda object: kernels that want copies have no bpf_loop.
         self.object = BpfObject("nccl" if features.bpf_loop and mode != "copies" else "nccl_before_5_17")
         self.linker = ObjectLinker(self.object, mode)
         try:
             self.object.set_variables(
                 {
-                    "observe_all": 0 if pids else 1,
+                    "observe_all": int(observes_all),
                     "arrivals_per_second": arrivals_per_second,
                     **abi.pid_namespace(),
                 }
@@ -50,9 +47,6 @@ class NcclPrograms:
                 attach_type=lambda name: None if name in _NOT_UPROBES else self.linker.attach_type(name),
                 share=table_share,
             )
-            targets = self.object.map("targets")
-            for pid in pids:
-                targets.put(pid.to_bytes(4, "little"), b"\1")
             programs = self.object.programs()
             self.ends = TracepointLinks([programs[name] for name in _ENDS])
             # What is counted when a program ends must be counted before it is said to have.

@@ -23,7 +23,7 @@ def _create(context: Context, settings: RdmaSettings) -> RdmaReceiver:
         counting.request_tables,
         settings,
         context.host,
-        only=context.pids,
+        is_chosen=context.is_chosen,
         rules=counting.rules,
         link=counting.link,
         table_share=context.table_share,

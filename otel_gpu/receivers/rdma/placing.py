@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -133,13 +133,13 @@ class VerbsProcesses:
         *,
         polls: int,
         everybody: bool,
-        only: Iterable[int],
+        is_chosen: Callable[[int], bool],
     ) -> None:
         """`everybody`: look for all processes that map libibverbs, and not only for those that `observe` names."""
         self._parsers, self._linker, self._kernel, self._rules = parsers, linker, kernel, rules
         self._windows = windows
         self._most_polls = polls
-        self._only = frozenset(only)
+        self._is_chosen = is_chosen
         self._lock = threading.Lock()
         self._processes: dict[int, _Observed] = {}
         self._closed = False
@@ -155,7 +155,7 @@ class VerbsProcesses:
 
     def observe(self, pid: int) -> None:
         """Look at a process that has mapped code."""
-        if not self._closed and (not self._only or pid in self._only):
+        if not self._closed and self._is_chosen(pid):
             self._looks.submit(pid, lambda: self._look(pid))
 
     def told(self, kind: int, program: ProgramId, functions: tuple[int, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,7 +69,7 @@ class RdmaReceiver(LibraryReceiver):
         settings: RdmaSettings,
         host: Resource,
         *,
-        only: Iterable[int] = (),
+        is_chosen: Callable[[int], bool] = lambda _pid: True,
         rules: SiteRules,
         link: LinkMode = "auto",
         table_share: float = 1.0,
@@ -117,7 +117,7 @@ class RdmaReceiver(LibraryReceiver):
             rules,
             polls=settings.polls,
             everybody=settings.processes == "all",
-            only=only,
+            is_chosen=is_chosen,
         )
         """In which processes programs are placed."""
         self._ring = RingReader(self._object.map("verbs_events"), self._told)
