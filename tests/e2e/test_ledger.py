@@ -211,9 +211,9 @@ def agent() -> Iterator[Agent]:
         yield agent
 
 
-def start(directory: Path) -> Program:
+def start(directory: Path, **environment: str) -> Program:
     command = [sys.executable, "-S", ground.PROGRAMS / "memory_script.py"]
-    return Program(command, directory, {"MOCKCUDA_DEVICES": "2"})
+    return Program(command, directory, {"MOCKCUDA_DEVICES": "2", **environment})
 
 
 def by_type(usage: Counter[tuple[str, int | None]]) -> Counter[str]:
