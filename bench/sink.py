@@ -55,7 +55,7 @@ class Sink:
                 # One program after the other in a process.
                 who = owner.resource.SerializeToString()
                 for one in (m for s in owner.scope_metrics for m in s.metrics if m.name == metric):
-                    for point in one.sum.data_points:
+                    for point in (p for p in one.sum.data_points if not p.flags):  # a flag: it has ended
                         series = b"".join(a.SerializeToString() for a in point.attributes)
                         value = next((a.value.string_value for a in point.attributes if a.key == attribute), "")
                         last[pid, who, point.start_time_unix_nano, series] = value, point.as_int

@@ -422,6 +422,8 @@ DURATION_SHIFT = 32
 """The same for durations in seconds, which are counted in units of 2**-30 s."""
 
 ARGUMENT_NONE = 15
+LIBRARIES = 16
+LIBRARY_SHIFT = 60
 FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED, FLAG_RESULT, FLAG_EXEC, FLAG_PUSH, FLAG_PINS = 1, 2, 4, 8, 16, 32, 64
 FLAG_INNER = 128
 """Another function of the same number may be the caller, and counts the call."""

@@ -15,7 +15,10 @@
 #define COOKIE_OUT(c) ((u8)((c) >> 48) & 15)	 /* of the address, or of where it will be written */
 #define COOKIE_SHIFT(c) ((u8)((c) >> 52) & 15)	 /* log2 of the element size */
 #define COOKIE_KIND_AT(c) ((u8)((c) >> 56) & 15) /* argument number of the copy kind, where it is one */
+#define COOKIE_LIBRARY(c) ((u32)((c) >> 60))	 /* number of the library that the function is in */
 #define ARGUMENT_NONE 15
+
+#define LIBRARIES 16 /* numbers of libraries; a further one has that of an earlier one */
 
 /* What a waiting or asking call is about, in its kind. */
 enum wait_kind {

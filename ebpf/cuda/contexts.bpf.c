@@ -27,7 +27,7 @@ int context(struct pt_regs *ctx)
 	call->address = argument(ctx, COOKIE_OUT(cookie));
 	call->size = (u32)argument(ctx, COOKIE_SIZE(cookie));
 	if (is_retaining(cookie))
-		retain_primary(call->size);
+		retain_primary(call->size, COOKIE_LIBRARY(cookie));
 	return 0;
 }
 

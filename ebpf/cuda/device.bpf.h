@@ -3,6 +3,7 @@
 #ifndef OTEL_GPU_CUDA_DEVICE_BPF_H
 #define OTEL_GPU_CUDA_DEVICE_BPF_H
 
+#include "abi/cookies.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
 #include "cuda/threads.bpf.h"
@@ -46,11 +47,11 @@ struct {
 	__type(value, struct primary);
 } primaries SEC(".maps");
 
-/* When the latest probes were placed, by CLOCK_BOOTTIME: nothing that programs begun since then did went unseen. Written
- * by the agent; ~0 while it places some. */
+/* When the probes of each library were placed, by CLOCK_BOOTTIME: the agent saw everything that a program begun since then
+ * did there. Written by the agent, which writes ~0 while it places some. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, LIBRARIES);
 	__type(key, u32);
 	__type(value, u64);
 } placed SEC(".maps");
@@ -141,20 +142,19 @@ static __always_inline u64 primary_context(const struct caller *who, u32 device)
 
 /* A reference counts from the call that takes it to the return of the call that gives it back: never too low, whatever
  * other threads do meanwhile. */
-RARE int retain_primary(u32 device)
+RARE int retain_primary(u32 device, u32 library)
 {
 	struct primary *p, fresh = {};
 	struct device_key key;
 	struct caller who;
 	u64 *placed_ns;
-	u32 zero = 0;
 
 	if (device >= ORDINALS || !identify(&who))
 		return 0;
 	key = (struct device_key){ who.tgid, who.exec_id, device };
 	p = bpf_map_lookup_elem(&primaries, &key);
 	if (!p) {
-		placed_ns = bpf_map_lookup_elem(&placed, &zero);
+		placed_ns = bpf_map_lookup_elem(&placed, &library);
 		fresh.references = placed_ns && *placed_ns < process_start((void *)bpf_get_current_task()) ? 0 : UNSEEN;
 		PUT_IN(primaries, TABLE_PRIMARIES, &who, &key, &fresh);
 		p = bpf_map_lookup_elem(&primaries, &key);

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..abi import LIBRARY_SHIFT
 from ..bpf.links import Link, Placement
 from ..elf import ElfFile, Symbol
 from ..errors import AttachError, ElfError
@@ -49,6 +50,10 @@ class PlannedProbe:
     @property
     def placeable(self) -> bool:
         return self.offset is not None
+
+    def of_library(self, number: int) -> PlannedProbe:
+        """Return this probe with the library's number in its cookie."""
+        return dataclasses.replace(self, cookie=self.cookie | number << LIBRARY_SHIFT)
 
     def left_out(self, reason: str) -> PlannedProbe:
         """Return this probe as one that is not placed."""

@@ -47,9 +47,9 @@ class ProbedLibraries:
         request: Request,
         *,
         left_out: LeftOut = lambda probe: probe,
-        placing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        placing: Callable[[], AbstractContextManager[int]] = lambda: nullcontext(0),
     ) -> None:
-        """`left_out` may take planned probes out again; probes are placed within `placing`."""
+        """`left_out` may take planned probes out again; probes are placed within `placing`, which yields the library's number."""
         self._parsers = parsers
         self._linker = linker
         self._request = request
@@ -163,10 +163,10 @@ class ProbedLibraries:
             if needed > descriptors_left() - _SPARE_DESCRIPTORS:
                 self._postpone(library, file, needed)
                 return None
-            with self._placing():
+            with self._placing() as number:
                 attached = AttachedLibrary(
                     library.path,
-                    probes,
+                    [probe.of_library(number) for probe in probes],
                     self._linker,
                     f"/proc/self/fd/{job.kept[0]}",
                     self._places_no_more.is_set,

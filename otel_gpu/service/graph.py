@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..signals import self_metrics
 from ..signals.metrics import Measurement, Point, Resource, SeriesStore, points
 from ..supervision import Component, Health
 from .batches import Batches
+from .held import Held, given_back
 from .lifetimes import Lifetimes
 from .series_limits import SeriesLimits
 from .timeline import Timeline
@@ -47,6 +49,7 @@ class Pipeline:
         self.exporters = exporters
         self.limits = limits or SeriesLimits()
         self.store = SeriesStore(self.limits)
+        self.held = Held()
 
 
 class Graph:
@@ -109,8 +112,9 @@ class Graph:
                     with component:
                         receiver.prepare()
             with self._lock:
-                for _, lifetimes in self._pipelines:
-                    lifetimes.learn()
+                for pipeline, lifetimes in self._pipelines:
+                    for resource, before in lifetimes.learn():
+                        self._move(pipeline, lifetimes, resource, before)
             unread = len(self._receivers)
             for component, name, receiver in self._receivers:
                 with component:
@@ -136,14 +140,26 @@ class Graph:
             if receiver not in pipeline.receivers:
                 continue
             processed = self._processed(pipeline.processors, measurements)
-            rest = iter(processed)
             with self._lock:
                 lifetimes.note(m.resource for m in measurements)
-                for _ in range(len(processed) + 1):
-                    with self._folding:
-                        pipeline.store.fold(rest, self._since_ns)
-                        break
-                    # One that cannot be added is left out; the others follow it.
+                if lifetimes.changes:
+                    pipeline.held.note(measurements)
+                self._fold(pipeline, processed)
+
+    def _move(self, pipeline: Pipeline, lifetimes: Lifetimes, resource: Resource, before: Resource) -> None:
+        """Have what a process holds go with it from the resource that it was until now."""
+        if held := pipeline.held.of(resource):
+            lifetimes.note([resource])
+            self._fold(pipeline, [replace(m, resource=before) for m in given_back(held)])
+            self._fold(pipeline, self._processed(pipeline.processors, held))
+
+    def _fold(self, pipeline: Pipeline, measurements: list[Measurement]) -> None:
+        rest = iter(measurements)
+        for _ in range(len(measurements) + 1):
+            with self._folding:
+                pipeline.store.fold(rest, self._since_ns)
+                break
+            # One that cannot be added is left out; the others follow it.
 
     def _processed(self, processors: Sequence[Processor], measurements: list[Measurement]) -> list[Measurement]:
         for processor in processors:
@@ -173,6 +189,9 @@ class Graph:
         """Hand every series to every exporter of its pipeline, and drop those that have ended."""
         with self._lock:
             for pipeline, lifetimes in self._pipelines:
+                if lifetimes.changes:
+                    held = [m for resource in self._ended for m in pipeline.held.release(resource)]
+                    self._fold(pipeline, self._processed(pipeline.processors, held))
                 for resource in lifetimes.over():
                     pipeline.store.end(resource)
             self._export(self._timeline.next())

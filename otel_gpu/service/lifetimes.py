@@ -19,7 +19,8 @@ class Lifetimes:
         """What a processor raises is noted as the component's failure; a resource is as it was then."""
         self._processors = processors
         self._component = component
-        self._changes = any(isinstance(processor, ChangesResources) for processor in processors)
+        self.changes = any(isinstance(processor, ChangesResources) for processor in processors)
+        """Whether what is measured of a process may be another resource's, or of several."""
         self._ways: dict[Resource, tuple[Resource, ...]] = {}
         """Of each that was measured: what the processors see, one after another, and what leaves the last."""
         self._alive: dict[Resource, set[Resource]] = {}
@@ -33,7 +34,7 @@ class Lifetimes:
 
     def note(self, resources: Iterable[Resource]) -> None:
         """Take in who has been measured; what is measured of the ended belongs to what they had."""
-        if not self._changes:
+        if not self.changes:
             return
         for resource in set(resources):
             if resource not in self._ended:
@@ -44,8 +45,12 @@ class Lifetimes:
         self._alive.get(self._way(resource)[-1], set()).discard(resource)
         self._ended[resource] = None
 
-    def learn(self) -> None:
-        """Have what is measured from now on be of what processors have learnt; what was measured stays where it is."""
+    def learn(self) -> list[tuple[Resource, Resource]]:
+        """Have what is measured from now on be of what processors have learnt; what was measured stays where it is.
+
+        Return of whom they have, each with what it was until now.
+        """
+        changed = []
         for place, processor in enumerate(self._processors):
             if not isinstance(processor, Learning):
                 continue
@@ -57,11 +62,13 @@ class Lifetimes:
                     way = self._ways.pop(resource)
                     leaving = way[-1]
                     self._known_before.append((place + 1, way))
+                    changed.append((resource, leaving))
                     alive = self._alive.get(leaving, set())
                     alive.discard(resource)
                     if not alive:
                         self._alive.pop(leaving, None)
                         self._left[leaving] = None
+        return changed
 
     def over(self) -> list[Resource]:
         """Return the resources of which no process is left."""

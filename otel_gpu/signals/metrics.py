@@ -295,9 +295,12 @@ class SeriesStore:
                     all_series[key] = Series(series.metric, series.attributes, start_ns, value)
 
     def end(self, resource: Resource) -> None:
-        """Mark a resource as gone; `sweep` drops it after one more export."""
+        """Mark a resource as gone; `sweep` drops it after one more export, by which it holds nothing."""
         if (owner := self._resources.get(resource)) is not None:
             owner.ended = True
+            for series in owner.series.values():
+                if series.metric.instrument is Instrument.UPDOWNCOUNTER:
+                    series.value = 0
 
     def sweep(self) -> None:
         """Drop the resources that have ended, and the exemplars, which are those of one export."""

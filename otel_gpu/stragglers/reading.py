@@ -19,6 +19,8 @@ _ARRIVAL, _SEQUENCE = "nccl collective", "nccl.comm.sequence"
 _LATENCY = "rdma.client.operation.duration"
 _DELTA = 1
 """AggregationTemporality"""
+_NO_RECORDED_VALUE = 1
+"""DataPointFlags"""
 _FILES = ("traces.jsonl", "metrics.jsonl")
 _UNKNOWN = "unknown"
 _Attributes = Mapping[str, Any]
@@ -69,13 +71,18 @@ def _read_request(request: Mapping[str, Any], data: Data, series: _Series) -> No
         resource = _attributes(of_resource.get("resource", {}))
         for metric in _of_scopes(of_resource, "scopeMetrics", "metrics"):
             if metric["name"] == _SEQUENCE:
-                for point in metric["gauge"]["dataPoints"]:
+                for point in _points(metric["gauge"]):
                     _take_sequence(point, resource, data)
             elif metric["name"] == _LATENCY:
                 histogram = metric["exponentialHistogram"]
-                for point in histogram["dataPoints"]:
+                for point in _points(histogram):
                     is_delta = histogram.get("aggregationTemporality") == _DELTA
                     _take_latency(point, resource, series, is_delta=is_delta)
+
+
+def _points(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield those that have a value: the others end a series, and what it last had is what counts."""
+    return (point for point in data["dataPoints"] if not point.get("flags", 0) & _NO_RECORDED_VALUE)
 
 
 def _of_scopes(of_resource: Mapping[str, Any], scopes: str, kind: str) -> Iterator[Mapping[str, Any]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.e2e.truth import Histogram
 
 _CUMULATIVE = 2
+_NO_RECORDED_VALUE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ def _samples(request: dict[str, object]) -> Iterator[tuple[Sample, bool]]:
                 falls = kind == "gauge" or (kind == "sum" and not data.get("isMonotonic", False))
                 cumulative = not falls and data.get("aggregationTemporality") == _CUMULATIVE
                 for point in data["dataPoints"]:
+                    if point.get("flags", 0) & _NO_RECORDED_VALUE:
+                        continue
                     histogram = _histogram(point) if kind == "exponentialHistogram" else None
                     value = histogram.sum if histogram else _number(point)
                     yield (

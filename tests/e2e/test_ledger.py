@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ from otel_gpu.receivers.cuda.settings import CudaSettings
 from otel_gpu.service.agent import Agent
 from tests.e2e import ground
 from tests.e2e.inside import cuda_of
-from tests.e2e.processes import Program
+from tests.e2e.processes import DEADLINE_S, Program
 
 SLICE = 2 << 20
 HUGE = 1 << 60
@@ -211,9 +212,9 @@ def agent() -> Iterator[Agent]:
         yield agent
 
 
-def start(directory: Path) -> Program:
-    command = [sys.executable, "-S", ground.PROGRAMS / "memory_script.py"]
-    return Program(command, directory, {"MOCKCUDA_DEVICES": "2"})
+def start(directory: Path, *arguments: str, **environment: str) -> Program:
+    command = [sys.executable, "-S", ground.PROGRAMS / "memory_script.py", *arguments]
+    return Program(command, directory, {"MOCKCUDA_DEVICES": "2", **environment})
 
 
 def by_type(usage: Counter[tuple[str, int | None]]) -> Counter[str]:
@@ -309,6 +310,29 @@ def test_a_late_agent_does_not_take_a_reference_for_the_last(tmp_path: Path) -> 
             script.step("release_primary", 0, 1, 0)
             assert usage(agent, program.pid) == script.model.usage() == {("device", 1): 4096}
             assert driver_usage(program) == {"device": 4096}
+
+
+def test_a_program_is_no_older_than_its_probes_for_those_of_another_driver(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(ground.part("mock") / "libcuda.so.1", other)
+    with observer() as agent, start(tmp_path, "later") as program:
+        program.event("waiting")
+        libraries = cuda_of(agent)._libraries
+        before, deadline = libraries.probes()[0], time.monotonic() + DEADLINE_S
+        with start(tmp_path, LD_LIBRARY_PATH=f"{other}:{ground.library_path()}") as of_other:
+            of_other.ready()
+            while libraries.probes()[0] <= before:
+                assert time.monotonic() < deadline, "the other driver has no probes"
+                time.sleep(0.05)
+            program.go()
+            program.ready()
+            script = Script(program)
+            for step in (("enter", 0, 1, 0), ("allocate", 0, 0, 4096)):
+                script.step(*step)
+            assert usage(agent, program.pid) == {("device", 1): 4096}
+            script.step("release_primary", 0, 1, 0)
+            assert usage(agent, program.pid) == driver_usage(program) == {}
 
 
 def test_frees_of_memory_from_before_are_counted(tmp_path: Path) -> None:

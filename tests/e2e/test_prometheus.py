@@ -67,7 +67,7 @@ def _documented_join() -> str:
 
 
 @contextmanager
-def _scraped(way: str, directory: Path) -> Iterator[tuple[int, str]]:
+def scraped(way: str, directory: Path) -> Iterator[tuple[int, str]]:
     """Have an exporter of the agent or a Collector's scraped; yield its port and what the agent is configured with."""
     grpc, scraped, health = free_ports(3)
     if way == "agent":
@@ -84,7 +84,7 @@ def test_two_programs_that_claim_one_instance_are_two_targets(tmp_path: Path, wa
     config = tmp_path / "agent.yaml"
     claims = {"OTEL_RESOURCE_ATTRIBUTES": "service.name=trainer,service.instance.id=rank"}
     with ExitStack() as running:
-        port, exporters = running.enter_context(_scraped(way, tmp_path))
+        port, exporters = running.enter_context(scraped(way, tmp_path))
         config.write_text(exporters)
         prometheus = running.enter_context(
             Prometheus(ground.prometheus(), tmp_path / "prometheus", [f"127.0.0.1:{port}"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from otel_gpu.exporters.settings import Temporality
+from otel_gpu.exporters.settings import Histograms, Temporality
 from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
 from otel_gpu.signals.exemplars import Exemplar
 from otel_gpu.signals.metrics import (
@@ -176,6 +176,60 @@ def test_series_and_resources_that_are_gone_leave_the_request() -> None:
     next(iter(store)).series.pop(("calls", attributes(k="a")))
 
     assert list(points(decode(encoder, store))) == [("train", "calls", (("k", "b"),))]
+
+
+@pytest.mark.parametrize("histograms", ["exponential", "explicit"])
+def test_series_that_have_ended_come_once_more_without_a_value(histograms: Histograms) -> None:
+    made = (measurement(CALLS, 1), measurement(POWER, 2), measurement(COPIES, Buckets({3: 1}, 9)))
+    store = store_of(*made, measurement(CALLS, 3, OTHER, k="a"), measurement(CALLS, 4, OTHER, k="b"))
+    encoder = MetricsEncoder(histograms=histograms, marks_ended=True, max_bytes=150)
+    ended_ns, now_ns = NOW + 1_000_000, NOW + 10_000_000
+    assert not any(one.flags for one in points(decode(encoder, store)).values())
+
+    store.end(PROCESS)
+    store.sweep()
+    next(one for one in store if one.resource == OTHER).series.pop(("calls", attributes(k="a")))
+    found = points(decode(encoder, store, now_ns))
+
+    *ended, (alive, point) = found.items()
+    assert (alive, point.flags, point.as_int, point.time_unix_nano) == (
+        ("serve", "calls", (("k", "b"),)), 0, 4, now_ns,
+    )  # fmt: skip
+    assert {key for key, _ in ended} == {
+        ("train", "calls", ()), ("train", "power", ()), ("train", "copies", ()), ("serve", "calls", (("k", "a"),)),
+    }  # fmt: skip
+    for (_, name, _), one in ended:
+        assert (one.flags, one.time_unix_nano) == (1, ended_ns)
+        assert (
+            (one.count, list(getattr(one, "explicit_bounds", ()))) == (0, [])
+            if name == "copies"
+            else not one.HasField("as_int")
+        )
+    assert list(points(decode(encoder, store, now_ns + 1))) == [alive]
+
+
+def test_series_that_begin_anew_or_are_deltas_have_no_end() -> None:
+    store = store_of(measurement(CALLS, 1), measurement(USAGE, 2), measurement(POWER, 2))
+    restarted, deltas = MetricsEncoder(marks_ended=True), MetricsEncoder("delta", marks_ended=True)
+    for encoder in (restarted, deltas):
+        decode(encoder, store)
+    store.restart(START + 1)
+    assert not any(one.flags for one in points(decode(restarted, store, LATER)).values())
+
+    store.end(PROCESS)
+    store.sweep()
+
+    found = points(decode(deltas, store, LATER))
+    assert {name: one.flags for (_, name, _), one in found.items()} == {"usage": 1, "power": 1}
+
+
+def test_what_has_ended_holds_nothing() -> None:
+    store = store_of(measurement(USAGE, 2), measurement(CALLS, 3), measurement(POWER, 4), measurement(USAGE, 5, OTHER))
+
+    store.end(PROCESS)
+
+    values = [{s.metric.name: s.value for s in owner.series.values()} for owner in store]
+    assert values == [{"usage": 0, "calls": 3, "power": 4}, {"usage": 5}]
 
 
 def test_every_kind_of_attribute_survives() -> None:

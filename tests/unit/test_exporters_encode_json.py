@@ -91,6 +91,22 @@ def test_any_store_looks_as_protobufs_json_does(temporality: Any, made: list[Mea
     assert comparable(json.loads(line.body)) == comparable(by_protobuf(store, temporality))
 
 
+@settings(max_examples=40, deadline=None)
+@given(made=st.lists(measurements(), min_size=1, max_size=8))
+def test_what_has_ended_looks_as_protobufs_json_does(made: list[Measurement]) -> None:
+    store = SeriesStore()
+    store.fold(made, START)
+    json_encoder, encoder = JsonMetricsEncoder(marks_ended=True), MetricsEncoder(marks_ended=True)
+    for one in (json_encoder, encoder):
+        one.encode(store, NOW)
+
+    ((line,), (request,)) = json_encoder.encode([], NOW + 1), encoder.encode([], NOW + 1)
+
+    decoded = json.loads(to_json(ExportMetricsServiceRequest.FromString(request.body)))
+    assert comparable(json.loads(line.body)) == comparable(decoded)
+    assert line.body.count(b'"flags":1') == line.points == request.points == len(store)
+
+
 def test_long_exports_are_several_lines_that_hold_every_point_once() -> None:
     store = SeriesStore()
     process = Resource(attributes({"service.name": "train"}))

@@ -37,11 +37,13 @@ from otel_gpu.processors.kubernetes.processor import PodAttributes
 from otel_gpu.processors.kubernetes.settings import Extract, Field
 from otel_gpu.receivers.kubernetes.receiver import PodGpus
 from otel_gpu.service.lifetimes import Lifetimes
-from otel_gpu.signals.cuda import KERNEL_LAUNCH_CALLS
+from otel_gpu.signals.cuda import KERNEL_LAUNCH_CALLS, MEMORY_USAGE
 from otel_gpu.signals.metrics import Measurement, Resource, SeriesStore, attributes
 from otel_gpu.signals.profiles import GPU_LAUNCHES, Frame, FrameKind, ProfileBuilder
 from otel_gpu.signals.spans import Span, SpanContext
 from otel_gpu.supervision import Component
+from tests.unit.graphs import one_pipeline
+from tests.unit.test_pipeline import Sink, Source
 
 UID, OTHER = "01234567-89ab-cdef-0123-456789abcdef", "11111111-89ab-cdef-0123-456789abcdef"
 ID, INNER = "a" * 64, "b" * 64
@@ -285,6 +287,19 @@ class TestProcessor:
         assert list(lifetimes.forget()) == [(processor, process)]
         (measured,) = processor.metrics([Measurement(process, KERNEL_LAUNCH_CALLS, (), 1)])
         assert measured.resource == after
+
+    def test_what_a_process_holds_goes_with_it_when_more_is_learnt_of_it(self) -> None:
+        table, process, sink = PodTable(), _process(), Sink()
+        measured = [[Measurement(process, MEMORY_USAGE, (), n)] for n in (100, -30)]
+        graph = one_pipeline({"source": Source(*measured, [])}, [PodAttributes(table, Extract())], [sink])  # type: ignore[dict-item]
+        for prepare in (lambda: None, lambda: table.put(POD), lambda: None):
+            prepare()
+            assert graph.collect()
+            graph.export()
+
+        held = [{resource: value for (resource, _), value in export.items()} for export in sink.exports]
+        after = PodAttributes(table, Extract()).resource(process)
+        assert held == [{process: 100}, {process: 0, after: 70}, {after: 70}]
 
 
 class TestTable:

@@ -116,6 +116,19 @@ def test_series_of_processes_that_are_one_end_with_the_last_and_add_up() -> None
     assert sink.exports == [*({(TOGETHER, "calls"): n} for n in (11, 31, 71)), {}]
 
 
+def test_what_an_ended_process_held_is_taken_off_what_several_hold_together() -> None:
+    usage = MetricSpec("usage", "By", Instrument.UPDOWNCOUNTER, "In use.")
+    first = [measured(ONE, 5, usage), measured(TWO, 7, usage), measured(ONE, -1, usage)]
+    one, sink = graph([ADD_UP], first, [], [measured(TWO, 2, usage)], [])
+
+    interval(one)
+    interval(one, ONE)
+    interval(one)
+    interval(one, TWO)
+
+    assert sink.exports == [{(TOGETHER, "usage"): n} for n in (11, 7, 9, 0)]
+
+
 def test_who_comes_before_the_end_is_told_goes_on_in_the_same_series() -> None:
     one, sink = graph([ADD_UP], [measured(ONE, 1)], [measured(TWO, 10)], [measured(TWO, 20)])
 

@@ -80,6 +80,7 @@ def test_files_say_it_and_the_command_too(
         _arrival(1),
         *[_metrics(temporality, *points, slow, others)] * 2,
         _metrics(temporality, anew),
+        _metrics(temporality, {**_point("10.0.0.1", 0, 0, **of_comm), "flags": 1}),  # its process has ended
     ]
     file = tmp_path / "metrics.jsonl"
     file.write_text("".join(json.dumps(request) + "\n" for request in requests))

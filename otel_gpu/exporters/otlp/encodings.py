@@ -49,6 +49,7 @@ class ProtobufEncoding:
             self._settings.temporality,
             max_bytes=self._settings.max_request_bytes,
             histograms=self._settings.histograms,
+            marks_ended=True,
         )
 
     def spans(self, batch: Batch[Span]) -> Encoded:
@@ -71,7 +72,10 @@ class JsonEncoding:
         from ..wire.metrics_json import JsonMetricsEncoder
 
         return JsonMetricsEncoder(
-            self._settings.temporality, self._settings.max_request_bytes, self._settings.histograms
+            self._settings.temporality,
+            self._settings.max_request_bytes,
+            self._settings.histograms,
+            marks_ended=True,
         )
 
     def spans(self, batch: Batch[Span]) -> Encoded:

@@ -25,7 +25,7 @@ from ..settings import Histograms, Temporality
 from .explicit_bounds import ExplicitBounds, explicit_bounds
 from .identity import SCHEMA_URL, SCOPE_NAME
 from .json_values import attribute, double, json_text
-from .series_requests import Baseline, Baselines, SeriesRequests
+from .series_requests import NO_RECORDED_VALUE, Baseline, Baselines, SeriesRequests
 from .utf8 import INT64, utf8
 
 _MAX_LINE_BYTES = 1_000_000
@@ -43,11 +43,13 @@ class JsonMetricsEncoder:
         temporality: Temporality = "cumulative",
         max_bytes: int = _MAX_LINE_BYTES,
         histograms: Histograms = "exponential",
+        *,
+        marks_ended: bool = False,
     ) -> None:
         def new_shard(resource: Resource, baselines: Baselines) -> _ResourceText:
             return _ResourceText(resource, baselines, explicit=histograms == "explicit")
 
-        self._requests = SeriesRequests(temporality, max_bytes, new_shard)
+        self._requests = SeriesRequests(temporality, max_bytes, new_shard, marks_ended=marks_ended)
 
     def encode(self, store: Iterable[ResourceSeries], now_ns: int) -> list[Payload[bytes]]:
         """Return lines, each with its newline, that together hold every series once."""
@@ -88,8 +90,13 @@ class _ResourceText:
 
     def encode(self, now_ns: int) -> bytes:
         """Return the object with the values of now."""
-        metrics = ",".join([metric.encode(now_ns) for metric in self._metrics.values()])
-        return f"{self._head}{metrics}]}}]}}".encode()
+        return self._whole(metric.encode(now_ns) for metric in self._metrics.values())
+
+    def encode_ended(self, at_ns: int) -> bytes:
+        return self._whole(metric.encode_ended(at_ns) for metric in self._metrics.values())
+
+    def _whole(self, metrics: Iterable[str]) -> bytes:
+        return f"{self._head}{','.join(metrics)}]}}]}}".encode()
 
 
 class _MetricText:
@@ -128,6 +135,10 @@ class _MetricText:
         for series, begin, baseline in self._deltas:
             since = f'"startTimeUnixNano":"{baseline.since_ns}",'
             points.append(f"{begin}{since}{time}{number(baseline.delta(series.value))}}}")
+        return f"{self._head}{','.join(points)}]}}}}"
+
+    def encode_ended(self, at_ns: int) -> str:
+        points = [f'{begin}"timeUnixNano":"{at_ns}","flags":{NO_RECORDED_VALUE}}}' for _, begin in self._points]
         return f"{self._head}{','.join(points)}]}}}}"
 
     def _number(self, value: Value) -> str:

@@ -21,7 +21,7 @@ from ..settings import MAX_REQUEST_BYTES, Histograms, Temporality
 from .attribute_values import add_attributes
 from .explicit_bounds import explicit_bounds
 from .identity import SCHEMA_URL, SCOPE_NAME
-from .series_requests import Baseline, Baselines, SeriesRequests
+from .series_requests import NO_RECORDED_VALUE, Baseline, Baselines, SeriesRequests
 from .utf8 import utf8
 
 _CUMULATIVE = metrics_pb2.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -42,11 +42,15 @@ class MetricsEncoder:
         scope_version: str = __version__,
         max_bytes: int = MAX_REQUEST_BYTES,
         histograms: Histograms = "exponential",
+        *,
+        marks_ended: bool = False,
     ) -> None:
+        """With `marks_ended` the requests say too which series have ended since the last `encode`."""
+
         def new_shard(resource: Resource, baselines: Baselines) -> _Request:
             return _Request(resource, scope_version, baselines, explicit=histograms == "explicit")
 
-        self._requests = SeriesRequests(temporality, max_bytes, new_shard)
+        self._requests = SeriesRequests(temporality, max_bytes, new_shard, marks_ended=marks_ended)
 
     def encode(self, store: Iterable[ResourceSeries], now_ns: int) -> list[Payload[bytes]]:
         """Return requests that together hold every series once, none over the limit if its points allow.
@@ -133,6 +137,15 @@ class _Request:
             point.time_unix_nano = now_ns
         for histogram in self._histograms:
             histogram.update(now_ns)
+        return self._request.SerializeToString()
+
+    def encode_ended(self, at_ns: int) -> bytes:
+        for spec, points in self._points.items():
+            for point in points:
+                point.flags = NO_RECORDED_VALUE
+                point.time_unix_nano = at_ns
+                if spec.instrument is Instrument.HISTOGRAM and self._explicit:
+                    del point.explicit_bounds[:]  # there are as many as counts, but for one
         return self._request.SerializeToString()
 
 

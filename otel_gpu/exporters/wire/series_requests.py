@@ -6,10 +6,10 @@ Each resource has requests of its own (shards), so that a change in one touches 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
-from ...signals.metrics import Buckets, Instrument, Resource, ResourceSeries, Series, Value
+from ...signals.metrics import Attributes, Buckets, Instrument, Resource, ResourceSeries, Series, Value
 from ..settings import Temporality
 
 
@@ -51,14 +51,28 @@ class Shard(Protocol):
     def encode(self, now_ns: int) -> bytes:
         """Return the shard with the values of now."""
 
+    def encode_ended(self, at_ns: int) -> bytes:
+        """Return the shard with points that report no value any more (`NO_RECORDED_VALUE`)."""
+
 
 NewShard = Callable[[Resource, Baselines], Shard]
+NO_RECORDED_VALUE = 1
+"""OTLP's `DataPointFlags`."""
+_AFTER_NS = 1_000_000
+"""A millisecond, the unit of Prometheus's time: the end of a series has a time of its own, behind its last value."""
 
 
 class SeriesRequests:
-    """Follows a series store and encodes it in groups of shards that fit into one request."""
+    """Follows a series store and encodes it in groups of shards that fit into one request.
 
-    def __init__(self, temporality: Temporality, max_bytes: int, new_shard: NewShard) -> None:
+    With `marks_ended` a series that is there no longer comes once more, without a value and before all others: its place may be
+    another's by now. A series of deltas needs no end.
+    """
+
+    def __init__(
+        self, temporality: Temporality, max_bytes: int, new_shard: NewShard, *, marks_ended: bool = False
+    ) -> None:
+        self._marks_ended = marks_ended
         self._delta = temporality == "delta"
         self._max_bytes = max_bytes
         self._new_shard = new_shard
@@ -67,10 +81,10 @@ class SeriesRequests:
 
     def encode(self, store: Iterable[ResourceSeries], now_ns: int) -> Iterator[tuple[list[bytes], int]]:
         """Yield the encoded shards of each request, and its number of points; every series is in one of them."""
-        self._encoded_ns = now_ns
+        before_ns, self._encoded_ns = self._encoded_ns, now_ns
         parts: list[bytes] = []
         size = points = 0
-        for body, count in self._bodies(store, now_ns):
+        for body, count in self._bodies(store, now_ns, min(before_ns + _AFTER_NS, now_ns)):
             if parts and size + len(body) > self._max_bytes:
                 yield parts, points
                 parts, size, points = [], 0, 0
@@ -85,9 +99,14 @@ class SeriesRequests:
         for resource in self._resources.values():
             resource.commit(self._encoded_ns)
 
-    def _bodies(self, store: Iterable[ResourceSeries], now_ns: int) -> Iterator[tuple[bytes, int]]:
+    def _bodies(self, store: Iterable[ResourceSeries], now_ns: int, ended_ns: int) -> Iterator[tuple[bytes, int]]:
+        owners = {owner.resource: owner for owner in store}
+        if self._marks_ended:
+            for known in self._resources.values():
+                owner = owners.get(known.resource)
+                yield from known.encode_ended({} if owner is None else owner.series, ended_ns, self._max_bytes)
         seen: dict[Resource, _OneResource] = {}
-        for owner in store:
+        for owner in owners.values():
             resource = self._resources.get(owner.resource) or _OneResource(owner.resource, self._delta, self._new_shard)
             seen[owner.resource] = resource
             resource.follow(list(owner.series.values()))
@@ -99,7 +118,7 @@ class _OneResource:
     """The shards of one resource, following its series as they come and go."""
 
     def __init__(self, resource: Resource, delta: bool, new_shard: NewShard) -> None:
-        self._resource = resource
+        self.resource = resource
         self._delta = delta
         self._new_shard = new_shard
         self._series: list[Series] = []
@@ -125,11 +144,31 @@ class _OneResource:
 
     def encode(self, now_ns: int, max_bytes: int) -> Iterator[tuple[bytes, int]]:
         """Yield each shard and its number of points; one that has outgrown the limit is divided for good."""
-        waiting = self._shards[::-1]
         done: list[Shard] = []
+        yield from self._encoded(self._shards, lambda shard: shard.encode(now_ns), max_bytes, done)
+        self._shards = done
+
+    def encode_ended(
+        self, series: Mapping[tuple[str, Attributes], Series], at_ns: int, max_bytes: int
+    ) -> Iterator[tuple[bytes, int]]:
+        """Yield shards of the series that were there and are none of these any more."""
+        if list(series.values())[: len(self._series)] == self._series:
+            return
+        ended = [
+            one
+            for one in self._series
+            if (one.metric.name, one.attributes) not in series and one not in self._baselines
+        ]
+        if ended:
+            yield from self._encoded([self._shard(ended)], lambda shard: shard.encode_ended(at_ns), max_bytes, [])
+
+    def _encoded(
+        self, shards: list[Shard], encode: Callable[[Shard], bytes], max_bytes: int, done: list[Shard]
+    ) -> Iterator[tuple[bytes, int]]:
+        waiting = shards[::-1]
         while waiting:
             shard = waiting.pop()
-            body = shard.encode(now_ns)
+            body = encode(shard)
             points = len(shard.series)
             if len(body) > max_bytes and points > 1:
                 step = max(1, points // (len(body) // max_bytes + 1))
@@ -138,7 +177,6 @@ class _OneResource:
                 continue
             done.append(shard)
             yield body, points
-        self._shards = done
 
     def commit(self, now_ns: int) -> None:
         for baseline in self._baselines.values():
@@ -152,7 +190,7 @@ class _OneResource:
                     self._baselines.setdefault(one, Baseline(one))
 
     def _shard(self, series: Iterable[Series]) -> Shard:
-        shard = self._new_shard(self._resource, self._baselines)
+        shard = self._new_shard(self.resource, self._baselines)
         for one in series:
             shard.add(one)
         return shard

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -45,6 +42,7 @@ from .kernel_handles import handle_of
 from .live_allocations import LiveAllocations, ReleasedMemory
 from .loading import CudaPrograms
 from .pending_rows import PendingRows
+from .placements import Placements
 from .program_totals import ProgramLoss, ProgramTotals
 from .rows import RowDelta, RowReader
 from .sums import CudaSums
@@ -69,7 +67,6 @@ _THREAD_OWNER_AT = 8
 """Where struct thread of ebpf/cuda/threads.bpf.h says whose it is."""
 _FOLDED = "rows_folded"
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
-_NEVER = (1 << 64) - 1
 _NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 5.0
 """How long a read waits for the names of kernels that just turned up; when programs have ended; at the agent's end."""
 
@@ -100,11 +97,9 @@ class CudaReceiver(LibraryReceiver, Counting):
         """How they are placed."""
         self._loaded = programs
         self._object = programs.object
-        self._placing_lock = threading.Lock()
-        self._are_placing = 0
-        self._placed_ns = 0
+        self._placements = Placements(self._object.map("placed"))
         self._libraries = ProbedLibraries(
-            parsers, programs.linker, self._request, left_out=self._without_loops, placing=self._placing
+            parsers, programs.linker, self._request, left_out=self._without_loops, placing=self._placements.placing
         )
         self._rows = RowReader(self._object.map("rows"))
         self._overflow = RowReader(self._object.map("overflow"))
@@ -152,7 +147,7 @@ class CudaReceiver(LibraryReceiver, Counting):
         }
 
     def _announced(self, exec_id: int, began: Began, said: Announced) -> None:
-        late = began.start_ns <= self._placed_ns
+        late = began.start_ns <= self._placements.last_ns
         self._processes.announced(exec_id, began, said.info, is_whole=said.is_whole, late=late)
 
     def close(self) -> None:
@@ -200,22 +195,6 @@ class CudaReceiver(LibraryReceiver, Counting):
 
     def _without_loops(self, probe: PlannedProbe) -> PlannedProbe:
         return probe.left_out(_TOO_OLD) if probe.program in self._loaded.left_out else probe
-
-    @contextmanager
-    def _placing(self) -> Iterator[None]:
-        placed = self._object.map("placed")
-        with self._placing_lock:
-            self._are_placing += 1
-            self._placed_ns = _NEVER
-            placed.put(bytes(4), self._placed_ns.to_bytes(8, "little"))
-        try:
-            yield
-        finally:
-            with self._placing_lock:
-                self._are_placing -= 1
-                if not self._are_placing:
-                    self._placed_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-                    placed.put(bytes(4), self._placed_ns.to_bytes(8, "little"))
 
     @property
     def tables(self) -> StackTables:
