@@ -95,6 +95,8 @@ def test_a_launcher_that_runs_is_observed_with_its_tree(words: tuple[str, ...], 
     truths = _truths(tmp_path)
     assert (sum(truths.values()), len(truths), truths[launcher.pid]) == (_TREE, _PROCESSES, _LAUNCHER)
     assert _exported(out) == ({launcher.pid: _LAUNCHER} if words else truths)
+    # When the agent came only a child had mapped the driver.
+    assert ("has mapped no library" in agent.error_text) == bool(words)
 
 
 @pytest.mark.parametrize("words", [(), ("--no-children",)], ids=["all", "no-children"])
@@ -154,6 +156,21 @@ def test_a_command_alone_is_recorded_where_its_tree_is_left_out(tmp_path: Path) 
     _record_command(tmp_path, "--no-children", "-o", out)
 
     assert list(_recorded(out).values()) == [_LAUNCHER]
+
+
+def test_where_a_process_of_the_tree_uses_a_gpu_that_is_not_what_is_wrong(tmp_path: Path) -> None:
+    storm = f"{ground.part('programs') / 'launch_storm'} --threads 1 --launches 5"
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_gpu", "record", "--type", "copy", "-o", "-", "--", "sh", "-c", f"{storm}; :"],
+        env={**os.environ, "LD_LIBRARY_PATH": ground.library_path(), "MOCKCUDA_TRUTH": "", "MOCKCUDA_STATE": ""},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("it has ended; choose another --type")
 
 
 _LEAVES_A_NUMBER = """

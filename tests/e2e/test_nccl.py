@@ -156,6 +156,15 @@ sys.stdin.readline()
 """Makes so many communicators, and asks each for one collective."""
 
 
+def test_calls_of_the_descendants_of_a_chosen_process_are_counted(tmp_path: Path) -> None:
+    library = build() / "libnccl.so.2"
+    launcher = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", _MANY, library, "3"]
+    metrics, _ = exported_of(launcher, tmp_path)
+    assert not metrics.samples
+
+    assert read_metrics(tmp_path).total("nccl.collective.calls") == 3
+
+
 def _wait_for_calls(directory: Path, calls: dict[int, int]) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while any(read_metrics(directory).of(pid).total("nccl.collective.calls") < n for pid, n in calls.items()):

@@ -133,14 +133,15 @@ def test_rates_are_those_of_the_interval(tmp_path: Path) -> None:
     assert summed == pytest.approx(_LAUNCHES + _LAUNCHES // 4)
 
 
-def test_requests_have_their_times_and_their_launches(tmp_path: Path) -> None:
-    server = [sys.executable, ground.PROGRAMS / "servers" / "threads.py"]
+@pytest.mark.parametrize("launcher", [(), ("sh", "-c", '"$@"; exit $?', "sh")], ids=["itself", "by a launcher"])
+def test_requests_have_their_times_and_their_launches(launcher: tuple[str, ...], tmp_path: Path) -> None:
+    server = [*launcher, sys.executable, ground.PROGRAMS / "servers" / "threads.py"]
     with Program(server, tmp_path) as program:
         port = program.event("ready")["port"]
         with Top(["--json", "--traces", "--interval", "300ms", "--pid", str(program.pid)], tmp_path) as top:
             top.object()
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
-            asked, requests = 0, None
+            asked, requests, found = 0, None, []
             while requests is None or requests["count"] < 20:
                 asked += 1
                 connection.request("GET", f"/work/{asked}/3/plain")
@@ -148,11 +149,14 @@ def test_requests_have_their_times_and_their_launches(tmp_path: Path) -> None:
                 if asked % 10 == 0:
                     one = top.object()
                     assert one is not None, top.error_text
-                    requests = next((p["requests"] for p in one["processes"]), None)
+                    found = one["processes"]
+                    requests = next((p["requests"] for p in found), None)
             connection.close()
             top.process.send_signal(signal.SIGTERM)
             top.wait()
+        os.kill(found[0]["pid"], signal.SIGTERM)
 
+    assert (found[0]["pid"] == program.pid) == (not launcher)
     assert requests["launches_per_request"] == pytest.approx(3)
     assert 0 < requests["p50"] <= requests["p99"] < DEADLINE_S
 
