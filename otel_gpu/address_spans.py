@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from .signals.structs import Frozen
 
 MAX_ADDRESS = 1 << 62
 """Above this are no programs; and numpy's numbers end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Frozen):
     """A range of addresses, the end excluded."""
 
     start: int

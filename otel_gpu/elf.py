@@ -10,12 +10,12 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
 from .errors import ElfError
 from .process.files import FileId
+from .signals.structs import Frozen
 
 EM_X86_64 = 62
 EM_AARCH64 = 183
@@ -42,8 +42,7 @@ _HIDDEN_VERSION = 0x8000
 """Set in the version of a symbol that programs are not linked with any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Frozen):
     """A program header; addresses and sizes in bytes."""
 
     type: int
@@ -54,8 +53,7 @@ class Segment:
     mem_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Frozen):
     """A section header."""
 
     name: str
@@ -69,8 +67,7 @@ class Section:
     entry_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(Frozen):
     """A defined symbol: `value` is its link-time address."""
 
     name: str

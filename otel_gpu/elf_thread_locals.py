@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from .elf import SHT_DYNSYM, ElfFile, Symbol
 from .errors import ElfError
 from .process.memory import Memory
+from .signals.structs import Frozen
 
 STT_TLS = 6
 _PT_TLS, _PT_INTERP, _PT_DYNAMIC = 7, 3, 2
@@ -27,8 +27,7 @@ _MAX_STATIC = 1 << 30
 _HEADER = 64
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadLocal:
+class ThreadLocal(Frozen):
     """Where it is: at the thread pointer and `offset`; or, with a `module`, at `offset` in the module's block."""
 
     offset: int

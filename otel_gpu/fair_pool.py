@@ -13,9 +13,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from .errors import OtelGpuError
+from .signals.structs import Record
 from .supervision import Worker
 
 _MAX_WAITING = 65_536
@@ -31,11 +33,10 @@ _ADDED = 0.01
 Task = Callable[[], None]
 
 
-@dataclass(slots=True)
-class _Owner:
+class _Owner(Record):
     """Somebody for whom something waits or runs, or has run lately."""
 
-    waiting: list[tuple[int, int, Task]] = field(default_factory=list)
+    waiting: list[tuple[int, int, Task]] = msgspec.field(default_factory=list)
     """A heap: urgency, number, task."""
     running: int = 0
     had_s: float = 0.0

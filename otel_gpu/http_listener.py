@@ -13,9 +13,9 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from .errors import OtelGpuError
+from .signals.structs import Frozen
 from .supervision import Worker
 from .values import parse_endpoint
 
@@ -27,8 +27,7 @@ _MAX_A_SECOND = 100
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Frozen):
     """What of a request counts."""
 
     method: str
@@ -38,8 +37,7 @@ class Request:
     """The header of this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Frozen):
     """What is told."""
 
     status: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from .bpf.placed import PlacedProgram, placed_programs
 from .discovery import drivers
@@ -20,12 +19,12 @@ from .process.files import FileId, MappedFile
 from .process.mappings import executable_mappings
 from .process.parsers import Parsers, WorkError
 from .receivers.cuda.settings import CudaSettings
+from .signals.structs import Frozen
 
 _KERNEL_NAME = 15
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedProbe:
+class InspectedProbe(Frozen):
     """One function of one library in the process; a library without probes has one with no symbol."""
 
     library: str

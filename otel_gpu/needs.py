@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from .signals.structs import Frozen
 
 if TYPE_CHECKING:
     from .bpf.link_mode import LinkMode
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Frozen):
     """What one component needs, as it is configured."""
 
     link: LinkMode | None = None
@@ -31,8 +31,7 @@ class Needs:
 NOTHING = Needs()
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Frozen):
     """One thing of the host that was looked at."""
 
     check: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .bpf.features import probe
 from .bpf.link_mode import LinkMode, usable_mode
@@ -13,6 +13,7 @@ from .config.needs import needs, places_probes
 from .disk_cache import default_directory
 from .needs import Needs
 from .privileges import Capability, held, without
+from .signals.structs import Frozen
 from .values import parse_endpoint
 
 LOAD = frozenset({Capability.CAP_BPF, Capability.CAP_PERFMON})
@@ -40,8 +41,7 @@ _WITHOUT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
+class Rights(Frozen):
     """What one run of a command needs."""
 
     beginning: frozenset[Capability]

@@ -12,12 +12,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
 
 from .errors import OtelGpuError
 from .printable import one_line
+from .signals.structs import Frozen
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +33,7 @@ Step = Callable[[], float | None]
 """One round of work. Returns in how many seconds the next one is due (`math.inf`: when woken), None when it was the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Frozen):
     """How one component is."""
 
     component: str

@@ -8,12 +8,12 @@ import functools
 import os
 from collections.abc import Callable
 from ctypes import c_char, c_uint32, c_uint64
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import AttachError
 from ..privileges import Capability, perform, without
+from ..signals.structs import Frozen
 from . import libbpf as lib
 from .links import BPF_TRACE_UPROBE_MULTI, LINK_CREATE, MultiLink, open_uprobe
 from .perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_perf_event
@@ -32,8 +32,7 @@ _NO_DESCRIPTOR = 0xFFFFFFFF
 _EXIT = bytes.fromhex("b7000000000000009500000000000000")
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Frozen):
     """What the running kernel offers, with the version that brought it."""
 
     permitted: bool

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ..elf import ElfFile
+from ..signals.structs import Frozen
 
 _CALL, _LOAD_IMM64 = 0x85, 0x18
 _CALLED_HERE, _ADDRESS_OF_FUNCTION = 1, 4
@@ -31,8 +31,7 @@ _Place = tuple[int, int]
 """A section's number, and a byte in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionTypes:
+class FunctionTypes(Frozen):
     """The types of a program's functions, in the order in which they stand in it."""
 
     btf: int

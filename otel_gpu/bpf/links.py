@@ -7,10 +7,10 @@ import errno
 import os
 from collections.abc import Sequence
 from ctypes import c_uint32, c_uint64
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import AttachError
+from ..signals.structs import Frozen
 from . import libbpf as lib
 from .perf_event import IOC_ENABLE, IOC_SET_BPF, PerfEventAttributes, open_perf_event
 
@@ -22,8 +22,7 @@ _NO_PERMISSION = "no permission"
 _UPROBE_PMU = Path("/sys/bus/event_source/devices/uprobe")
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Frozen):
     """One site of a program: a file offset and the cookie that the program sees there."""
 
     offset: int

@@ -7,11 +7,11 @@ import errno
 import functools
 from collections.abc import Iterator
 from ctypes import c_uint32, c_uint64
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ..signals.structs import Frozen
 from . import libbpf as lib
 
 PERCPU_HASH, PERCPU_ARRAY = 5, 6
@@ -47,8 +47,7 @@ def possible_cpus() -> int:
     return int(lib.libbpf().libbpf_num_possible_cpus())
 
 
-@dataclass(frozen=True, slots=True)
-class BpfMap:
+class BpfMap(Frozen):
     """A loaded map; its descriptor belongs to the object."""
 
     name: str

@@ -10,8 +10,8 @@ import ctypes
 import os
 from collections.abc import Iterator
 from ctypes import c_uint32, c_uint64
-from dataclasses import dataclass
 
+from ..signals.structs import Frozen
 from . import libbpf as lib
 
 _PROG_FD_BY_ID, _INFO_BY_FD, _LINK_FD_BY_ID, _LINK_NEXT_ID = 13, 15, 30, 31
@@ -21,8 +21,7 @@ _PROG_NAME_AT, _PROG_NAME_SIZE, _PROG_INFO_SIZE = 64, 16, 80
 _MAX_SITES, _MAX_PATH, _MAX_LINKS = 4096, 4096, 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedProgram:
+class PlacedProgram(Frozen):
     """One program on one site of a file."""
 
     program: str

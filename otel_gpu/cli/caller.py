@@ -9,10 +9,10 @@ import os
 import pwd
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..errors import ConfigError
 from ..printable import escaped
+from ..signals.structs import Frozen
 
 _NO_USER = 0xFFFFFFFF
 """The number that setuid(2) takes for "leave it as it is"."""
@@ -22,8 +22,7 @@ ROOT_REPORTS = ("SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND", "SUDO_HOME"
 """The variables that report how this process became root; they do not hold for a command of the caller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Frozen):
     """A user, with all that a login would give the user's processes."""
 
     uid: int

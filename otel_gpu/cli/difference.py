@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -15,14 +14,14 @@ from ..reporters.files import check_difference, encode_difference
 from ..reporters.output import Output
 from ..reporters.reading import read_profiles
 from ..signals.profiles import Profile, ProfileType, counterparts
+from ..signals.structs import Frozen
 from ..trusted_paths import Owner
 
 _MAX_LINE = 2_000
 _RECORDED = "what was recorded now"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Frozen):
     """What was before, what is after, and where their difference goes."""
 
     before: Sequence[Profile]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
+
+from ..signals.structs import Record
 
 _MAX_PERIODS = 1 << 16
 """Of one device. What is left out is time of which nobody knows whose it was."""
@@ -38,16 +41,15 @@ class BusyPeriodSum(NamedTuple):
         return BusyPeriodSum(*(a + sign * b for a, b in zip(self, other, strict=True)))
 
 
-@dataclass(slots=True)
-class DeviceTime:
+class DeviceTime(Record):
     """Between which bounds one device worked for a process over a stretch of time, and the busy periods that are known."""
 
     since_ns: int
     lower_ns: int = 0
     upper_ns: int = 0
-    periods: dict[int, BusyPeriod] = field(default_factory=dict)
+    periods: dict[int, BusyPeriod] = msgspec.field(default_factory=dict)
     """By `first`: those of which stacks were taken. A busy period that was not over yet may be there, as it was when last read."""
-    kinds: dict[Parts, BusyPeriodSum] = field(default_factory=dict)
+    kinds: dict[Parts, BusyPeriodSum] = msgspec.field(default_factory=dict)
     """Those of which it is known what was done, with stacks or without."""
 
     def add(self, period: BusyPeriod) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +18,13 @@ from ..bpf.object import BpfObject
 from ..bpf.run_once import run_once
 from ..discovery.processes import Began
 from ..program_id import ProgramId
+from ..signals.structs import Frozen
 from .owners import Removal
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramState:
+class ProgramState(Frozen):
     """What the kernel says of a program that it has entries of."""
 
     began: Began

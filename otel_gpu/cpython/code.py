@@ -12,7 +12,6 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +20,7 @@ from ..errors import ProcessGoneError
 from ..process.confinement import Limits
 from ..process.memory import Memory, MemoryFault, ProcessMemory
 from ..process.work import OpenFile, service
+from ..signals.structs import Frozen
 from .layout import ABSENT, OWNER_GENERATOR, PythonLayout, code_checksum
 from .lines import line_at
 from .process import PythonProcess
@@ -58,8 +58,7 @@ class Unresolved(enum.Enum):
     """Frames that CPython pushes for itself and hides from its own tracebacks: leave them out."""
 
 
-@dataclass(frozen=True, slots=True)
-class PythonFrame:
+class PythonFrame(Frozen):
     """One Python function at one line; `line` is None where the bytecode has none."""
 
     qualname: str
@@ -85,8 +84,7 @@ class CodeRequest(msgspec.Struct, frozen=True):
     asked: list[CodeAddress]
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Frozen):
     """The fields that tell one code object from the next at the same address."""
 
     checksum: int
@@ -97,13 +95,12 @@ class _Head:
     line_table: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Code:
+class _Code(Frozen):
     head: _Head
     qualname: str
     filename: str
     table: bytes
-    frames: dict[int, PythonFrame] = field(default_factory=dict)
+    frames: dict[int, PythonFrame] = msgspec.field(default_factory=dict)
     """By lasti, those that no owner byte would hide."""
 
     @property

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 
 from ..address_spans import Span
 from ..elf import STT_FUNC, ElfFile, Symbol
 from ..process.memory import Memory, MemoryFault
+from ..signals.structs import Frozen
 from .layout import UnsupportedPythonError
 
 COPY_CURRENT, ENTER, TYPE = "PyContext_CopyCurrent", "PyContext_Enter", "PyContext_Type"
@@ -94,8 +94,7 @@ def method_of(memory: Memory, of_type: int, name: str) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(Frozen):
     """A function of a C module, by the name that it has for Python; `entry` is where the module's table says so."""
 
     entry: int

@@ -7,9 +7,8 @@ all that the kernel needs to read the ids in a thread (ebpf/inference/own_spans.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..process.memory import MemoryFault
+from ..signals.structs import Frozen
 from .objects import Name, PythonObjects
 
 _VARIABLE_NAME, _VARIABLE_HASH = 16, 56
@@ -18,8 +17,7 @@ _KEY = "current-span"
 _MAX_TYPES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SpanType:
+class SpanType(Frozen):
     """A class whose objects are spans."""
 
     type: int
@@ -27,8 +25,7 @@ class SpanType:
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentSpan:
+class CurrentSpan(Frozen):
     """What leads from a thread's context to the ids of its current span."""
 
     minor: int

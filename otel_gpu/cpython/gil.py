@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +17,7 @@ from ..errors import OtelGpuError
 from ..process.confinement import Limits
 from ..process.memory import Memory, MemoryFault, ProcessMemory
 from ..process.work import OpenFile, service
+from ..signals.structs import Frozen
 from .layout import ABSENT, PythonLayout
 from .process import PythonProcess
 
@@ -39,8 +39,7 @@ class Asked(msgspec.Struct, frozen=True):
     """The question who holds the GIL now."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Gil:
+class _Gil(Frozen):
     """A GIL as it was read."""
 
     address: int

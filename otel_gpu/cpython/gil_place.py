@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..signals.structs import Frozen
 from .layout import ABSENT
 
 _WORDS = {13: 112, 14: 120, 15: 120}
@@ -12,8 +11,7 @@ gil_runtime_state_locked, gil_runtime_state_holder}` (`Include/internal/pycore_d
 _LOCKED_BEHIND_HOLDER = 8
 
 
-@dataclass(frozen=True, slots=True)
-class GilPlace:
+class GilPlace(Frozen):
     """Offsets in bytes."""
 
     in_runtime: int

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..errors import OtelGpuError
+from ..signals.structs import Frozen
 
 ABSENT = 0xFFFF
 """The value of an offset that this version does not have."""
@@ -63,8 +64,7 @@ class LineTable(enum.IntEnum):
     """`co_linetable` of 3.11 and later (`Objects/locations.md`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PythonLayout:
+class PythonLayout(Frozen):
     """Offsets in bytes, `ABSENT` where the version has no such field.
 
     `pack()` writes `struct py_layout`, 80 bytes, little-endian, without gaps, in this order:
@@ -143,7 +143,7 @@ class PythonLayout:
 
     def pack(self) -> bytes:
         """Return `struct py_layout`, the form that the BPF programs read."""
-        values = [getattr(self, name) for name in self.__slots__]
+        values = [getattr(self, name) for name in self.__struct_fields__]
         values[2] &= 0xFFFFFFFF
         return _PACKED.pack(*values)
 

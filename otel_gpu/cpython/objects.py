@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
 import numpy as np
 
 from ..process.memory import Memory, MemoryFault
+from ..signals.structs import Frozen
 from .layout import PythonLayout
 
 _TYPE, _LENGTH, _HASH, _STATE = 8, 16, 24, 32
@@ -37,8 +37,7 @@ MODULES_WITHIN = 1 << 19
 """An interpreter's state has its modules within so many bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PythonSymbols:
+class PythonSymbols(Frozen):
     """Addresses in the process of what the interpreter exports."""
 
     runtime: int
@@ -51,8 +50,7 @@ class PythonSymbols:
     true_object: int
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Frozen):
     """A str that is a key in dicts."""
 
     text: int

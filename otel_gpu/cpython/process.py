@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from ..errors import OtelGpuError
 from ..process.memory import Memory
+from ..signals.structs import Frozen
 from .gil_place import GilPlace, gil_place
 from .layout import PythonLayout, TssKind, UnsupportedPythonError
 from .text import PythonBinary
@@ -18,8 +18,7 @@ _NO_MODULE = 1 << 20
 SLOT, DTV = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class PythonProcess:
+class PythonProcess(Frozen):
     """What the kernel needs to know of a process's Python, and the code-object reader too."""
 
     layout: PythonLayout

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..eh_frame.records import read_records
 from ..elf import ElfFile, Symbol
+from ..signals.structs import Frozen
 from .layout import (
     DEBUG_OFFSETS_SIZE,
     PythonLayout,
@@ -39,8 +39,7 @@ _SMALLEST_LOOP = 16 << 10
 """Every eval loop measured from 3.8 to 3.15 has more than 34 kB; less means that the opcodes are elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class PythonBinary:
+class PythonBinary(Frozen):
     """One interpreter file; addresses are link-time addresses."""
 
     version: tuple[int, int]

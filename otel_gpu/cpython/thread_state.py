@@ -7,11 +7,10 @@ it hands a key inside `_PyRuntime` to pthread_getspecific, or (3.15) reads a thr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..elf import ElfFile, Symbol
+from ..signals.structs import Frozen
 from .layout import TssKind
 
 _MAX_FUNCTION = 96
@@ -21,8 +20,7 @@ _DTPMOD64 = 16
 _RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadStateSlot:
+class ThreadStateSlot(Frozen):
     """Where the pointer is; the fields are those of `PythonLayout.with_tss`."""
 
     kind: TssKind

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+
 from ..errors import OtelGpuError
+from ..signals.structs import Frozen
 
 _CHECKOUT = Path(__file__).parent.parent.parent
 _MOCK = _CHECKOUT / "tests" / "standins" / "cuda"
@@ -33,8 +35,7 @@ _MOCK_TIMES = {
 """How long the mock driver says that kernels and copies take: as on a GPU of the better kind, about."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoDriver:
+class DemoDriver(Frozen):
     """A driver, and the programs that fit it."""
 
     library: str
@@ -42,7 +43,7 @@ class DemoDriver:
     real: bool
     modules: tuple[str, ...]
     """The observed programs: a server, whose clients the demo starts, and one that trains."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def find() -> DemoDriver:

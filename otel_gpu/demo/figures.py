@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..signals.metrics import Buckets, Point
+from ..signals.structs import Record
 
 
-@dataclass(slots=True)
-class Sum:
+class Sum(Record):
     """How often, and how much in all."""
 
     count: int = 0
@@ -24,29 +25,27 @@ class Sum:
         self.total += buckets.sum
 
 
-@dataclass(slots=True)
-class Kernel:
+class Kernel(Record):
     """How one kernel was launched."""
 
     launches: int = 0
     in_graphs: int = 0
-    grid: Sum = field(default_factory=Sum)
-    block: Sum = field(default_factory=Sum)
+    grid: Sum = msgspec.field(default_factory=Sum)
+    block: Sum = msgspec.field(default_factory=Sum)
 
 
-@dataclass(slots=True)
-class Figures:
+class Figures(Record):
     """Everything since the agent started."""
 
     device: str = ""
-    kernels: dict[str, Kernel] = field(default_factory=dict)
+    kernels: dict[str, Kernel] = msgspec.field(default_factory=dict)
     graph_launches: int = 0
-    copies: dict[tuple[str, str], Sum] = field(default_factory=dict)
+    copies: dict[tuple[str, str], Sum] = msgspec.field(default_factory=dict)
     """By kind and by what the host's side is."""
     allocated: int = 0
-    memory: dict[str, int] = field(default_factory=dict)
-    waits: dict[str, Sum] = field(default_factory=dict)
-    errors: dict[tuple[str, str], int] = field(default_factory=dict)
+    memory: dict[str, int] = msgspec.field(default_factory=dict)
+    waits: dict[str, Sum] = msgspec.field(default_factory=dict)
+    errors: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     lost: int = 0
     """What the agent could not count in full, by its own word."""
 

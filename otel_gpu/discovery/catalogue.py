@@ -8,11 +8,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ..process.batches import each
 from ..process.files import FileId, MappedFile
 from ..process.parsers import Parsers
+from ..signals.structs import Frozen
 from .libraries import CLASSIFICATION, Library, classify
 
 _log = logging.getLogger(__name__)
@@ -21,8 +21,7 @@ _LIBRARY_S, _OTHER_S = 10.0, 60.0
 """How long a file is taken for what it was: it may be written anew where it lies."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(Frozen):
     """A file as a mapping shows it. `generation` tells files apart that have the same inode one after the other."""
 
     device: tuple[int, int]

@@ -12,10 +12,10 @@ import os
 import select
 import struct
 import time
-from dataclasses import dataclass
 
 from ..bpf.perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_perf_event, right
 from ..errors import UnsupportedKernelError
+from ..signals.structs import Frozen
 
 _SAMPLE_TIME = 4
 _FLAGS = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 25
@@ -31,8 +31,7 @@ _BUSY_SETTLE_S = 0.02
 """The same while the last round was less than this ago: a host that starts programs all the time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(Frozen):
     """A process mapped a file executable."""
 
     pid: int
@@ -48,31 +47,27 @@ class Mapped:
     """By the monotonic clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
+class Executed(Frozen):
     """A process started another program."""
 
     pid: int
     comm: str
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
+class Forked(Frozen):
     """A process was made, a copy of its parent."""
 
     pid: int
     parent: int
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(Frozen):
     """The first thread of a process ended, and most likely the process."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Frozen):
     """The kernel dropped records: look at everything again."""
 
     count: int

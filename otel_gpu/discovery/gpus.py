@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from ..signals.structs import Frozen
 
 _NODES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Of NVIDIA's driver, of AMD's, and of WSL's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Frozen):
     """A GPU of this host or an instance of one. `index` is NVML's, by PCI address."""
 
     index: int
@@ -102,8 +103,7 @@ def _by_uuid(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
     return found[0] if len(found) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessDevices:
+class ProcessDevices(Frozen):
     """What is known of a process's devices."""
 
     by_ordinal: Mapping[int, Gpu]

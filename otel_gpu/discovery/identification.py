@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..signals.metrics import Resource
+from ..signals.structs import Frozen
 from .process_context_work import Value
 from .process_info import ProcessInfo, Unread
 
@@ -15,8 +16,7 @@ _TIMEOUT_S = 5.0
 """Beyond what the reading of one process takes, on a host that is busy or has many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Frozen):
     """Who a program is, for good."""
 
     resource: Resource

@@ -7,9 +7,11 @@ processes would be one target, and their samples one series.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..signals.metrics import AttributeValue, Resource, attributes
+from ..signals.structs import Record
 
 _INSTANCE = "service.instance.id"
 _MAX_CLAIMS = 65_536
@@ -18,10 +20,9 @@ Claim = tuple[str, str]
 """Prometheus's `job` and `instance`."""
 
 
-@dataclass(slots=True)
-class _Holder:
+class _Holder(Record):
     pid: AttributeValue | None
-    resources: set[Resource] = field(default_factory=set)
+    resources: set[Resource] = msgspec.field(default_factory=set)
     """A process has one for each program that it runs, from exec to exec."""
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from ..signals.structs import Frozen
 
 SYSFS = Path("/sys/class/kfd/kfd")
 _MAX_NODES = 1024
 _MAX_FILE = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class AmdGpu:
+class AmdGpu(Frozen):
     """A GPU; they are enumerated in the order of their nodes."""
 
     gpu_id: int

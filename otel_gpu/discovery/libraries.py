@@ -10,13 +10,13 @@ import enum
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ..elf import SHT_NOBITS, ElfFile
 from ..errors import ElfError
 from ..process.confinement import Limits
 from ..process.files import FileId
 from ..process.work import OpenFile, work
+from ..signals.structs import Frozen
 from .forwarding import forwards
 
 _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH, _DT_HASH = 5, 6, 0x6FFFFEF5, 4
@@ -61,8 +61,7 @@ _FATBIN_SECTIONS = (".nv_fatbin", ".nvFatBinSegment", "__nv_relfatbin")
 CLASSIFICATION = Limits(answer_s=1.0, cpu_s=5, memory_bytes=256 << 20, answer_bytes=1 << 20)
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(Frozen):
     """A file of interest."""
 
     id: FileId
@@ -74,8 +73,7 @@ class Library:
     """Whether NCCL, or RCCL, is in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Class:
+class Class(Frozen):
     """What a file is, by its content."""
 
     kind: LibraryKind | None

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
 
 from ..fair_pool import FairPool
 from ..process.memory import MemoryFiles
 from ..process.parsers import Parsers, WorkError
+from ..signals.structs import Record
 from ..supervision import Health, Worker
 from .identification import Identification
 from .process_context_work import READING_CONTEXT, read_process_context
@@ -29,8 +29,7 @@ _MOST = 4096
 _END_S = 1.0
 
 
-@dataclass(slots=True, eq=False)
-class _Followed:
+class _Followed(Record, eq=False):
     """A process that is not known yet."""
 
     pid: int

@@ -10,13 +10,14 @@ import enum
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ..errors import ProcessGoneError
 from ..fair_pool import FairPool
 from ..process.files import ProcessFile
 from ..process.parsers import Parsers, RefusedError, WorkError
+from ..signals.structs import Frozen
 from ..supervision import Health
 from . import procfs
 from .process_context_work import Value
@@ -57,8 +58,7 @@ class Unread(str, enum.Enum):
     """Too many processes were to be looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessInfo:
+class ProcessInfo(Frozen):
     """One program run by one process, as found: nothing here is checked, shortened or escaped yet.
 
     What is not known is empty. Bytes that are no UTF-8 are kept as `os.fsdecode` keeps them.
@@ -108,8 +108,7 @@ def kernel_info(pid: int) -> ProcessInfo:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(Frozen):
     """A process that is to be looked at."""
 
     info: ProcessInfo

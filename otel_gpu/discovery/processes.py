@@ -12,13 +12,16 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
+
+import msgspec
 
 from ..errors import ProcessGoneError
 from ..process.parsers import Parsers
 from ..program_id import ProgramId
 from ..signals.metrics import Resource
+from ..signals.structs import Frozen, Record
 from ..supervision import Health
 from . import procfs
 from .identification import Identification, Known
@@ -38,8 +41,7 @@ _HELD_S = 5.0
 """How long the kernel may still be at a program that /proc says has ended."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Began:
+class Began(Frozen, order=True):
     """When a program began: programs of one pid are in this order."""
 
     start_ns: int
@@ -93,8 +95,7 @@ class KernelPrograms(Protocol):
 _BEFORE_ALL = Began(0, 0)
 
 
-@dataclass(slots=True, eq=False)
-class Process:
+class Process(Record, eq=False):
     """One program run by one process, from exec to exec or exit."""
 
     pid: int
@@ -108,7 +109,7 @@ class Process:
     """Discovery has seen it, and with it whether it is late."""
     ended: bool = False
     ended_s: float = 0.0
-    libraries: set[str] = field(default_factory=set)
+    libraries: set[str] = msgspec.field(default_factory=set)
 
     @property
     def program(self) -> ProgramId:

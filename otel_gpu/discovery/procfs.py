@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..errors import ProcessGoneError
+from ..signals.structs import Frozen
 
 _MAX_FILE = 1 << 20
 _DELETED = " (deleted)"
@@ -28,8 +28,7 @@ def read(pid: int, name: str, limit: int = _MAX_FILE) -> bytes:
         raise ProcessGoneError(f"process {pid} is gone") from e
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(Frozen):
     """The parts of /proc/PID/stat that identify a process."""
 
     comm: str

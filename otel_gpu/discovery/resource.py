@@ -7,10 +7,11 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..printable import escaped
 from ..signals.metrics import AttributeValue, Resource, attributes
+from ..signals.structs import Frozen
 from .containers import container_id, is_placed, pod_uid
 from .host import host
 from .instance_claims import InstanceClaims
@@ -32,8 +33,7 @@ _OF_THE_HOST = ("host.", "os.", "cloud.", "k8s.cluster.", "k8s.node.")
 """What holds for all that runs here, so that what the operator says goes before what a process says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Frozen):
     """Who a program is, and how much of what it says of itself was left out or shortened, by reason."""
 
     resource: Resource

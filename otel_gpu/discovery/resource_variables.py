@@ -13,12 +13,12 @@ import re
 import urllib.parse
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 
 from ..printable import escaped
 from ..signals.metrics import AttributeValue
 from ..signals.observed import is_observed, plain
+from ..signals.structs import Frozen
 from .process_context_work import Value
 
 MAX_ATTRIBUTES = 64
@@ -52,8 +52,7 @@ class Cut(str, enum.Enum):
     """The value was longer than allowed, and is shown by its beginning."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnAttributes:
+class OwnAttributes(Frozen):
     """The attributes that a process may say of itself, and how many were left out or shortened, by reason."""
 
     attributes: tuple[tuple[str, AttributeValue], ...]

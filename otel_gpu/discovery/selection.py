@@ -9,11 +9,14 @@ from __future__ import annotations
 import pwd
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import lru_cache
+
+import msgspec
 
 from ..errors import ConfigError
 from ..pods.pod import Pod
+from ..signals.structs import Frozen
 from .containers import container_id, paths, pod_uid
 from .process_info import ProcessInfo
 from .program_names import MAX_TEXT
@@ -27,8 +30,7 @@ def knows_no_pod(_uid: str) -> Pod | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Frozen):
     """What all has to be so of a program. In texts `*` stands for any characters and `?` for one."""
 
     executable: str | None = None
@@ -43,7 +45,7 @@ class Rule:
     """Who runs it: a name of this host's, or a number."""
     namespace: str | None = None
     """That of its pod."""
-    pod_labels: dict[str, str] = field(default_factory=dict)
+    pod_labels: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels that its pod has all of, and what they say."""
 
     def __post_init__(self) -> None:
@@ -95,8 +97,7 @@ class Rule:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Frozen):
     """The rules; without any, every program is observed."""
 
     include: Sequence[Rule] = ()

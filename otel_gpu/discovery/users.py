@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass, field
 
+import msgspec
+
+from ..signals.structs import Record
 from .libraries import Library
 from .processes import Process
 
@@ -16,10 +18,9 @@ _LOOK_S = 10.0
 """How often it is looked whether a kept file is still the one at its path."""
 
 
-@dataclass(slots=True)
-class _Use:
+class _Use(Record):
     library: Library
-    processes: set[Process] = field(default_factory=set)
+    processes: set[Process] = msgspec.field(default_factory=set)
     kept_at: str | None = None
     """The path of this host at which programs will look for it; kept as long as it is there."""
     looked_at: float = 0.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..elf import PT_GNU_EH_FRAME, ElfFile
+from ..signals.structs import Frozen
 from .records import FrameSection, Ints
 
 _HEADER = struct.Struct("<BBBBiI")
@@ -17,8 +17,7 @@ _MAX_FUNCTIONS = 4 << 20
 _ROW = np.dtype([("start", "<i4"), ("record", "<i4")])
 
 
-@dataclass(frozen=True, slots=True)
-class FrameIndex:
+class FrameIndex(Frozen):
     """The functions of a file, sorted: their first addresses, and where in the section their descriptions are."""
 
     starts: Ints

@@ -11,10 +11,10 @@ Only what a row can hold is followed: the CFA, the return address, rbp. Column n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from ..signals.structs import Frozen
 from . import instructions as dw
 from .cfa_expression import is_at_rbp, recognise
 from .records import Bools, Bytes, Ints, Programs
@@ -34,8 +34,7 @@ RETURN_SAVED, RETURN_UNDEFINED, RETURN_UNSUPPORTED = 0, 1, 2
 """The return address is at CFA - 8, nowhere, elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Frozen):
     """The rules in force at places of programs: one element per place."""
 
     program: Ints
@@ -47,8 +46,7 @@ class Rules:
     return_address: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Initial:
+class Initial(Frozen):
     """The rules each program begins with, its first pc and the first pc it does not describe."""
 
     pc: Ints

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ..elf import PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHT_NOBITS, ElfFile
 from ..errors import ElfError
+from ..signals.structs import Frozen
 from .rows import UnwindError
 
 Bytes = npt.NDArray[np.uint8]
@@ -34,8 +34,7 @@ _PE_OMIT, _PE_INDIRECT, _PE_PCREL = 0xFF, 0x80, 0x10
 _PE_SIZE = {0x00: 8, 0x02: 2, 0x03: 4, 0x04: 8, 0x0A: 2, 0x0B: 4, 0x0C: 8}
 
 
-@dataclass(frozen=True, slots=True)
-class Programs:
+class Programs(Frozen):
     """Call frame programs to execute, in the section's order: one column per property, one element per record."""
 
     begin: Ints
@@ -45,8 +44,7 @@ class Programs:
     data_align: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class FrameRecords:
+class FrameRecords(Frozen):
     """The readable records of one section."""
 
     data: Bytes
@@ -61,8 +59,7 @@ class FrameRecords:
     skipped: Counter[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Cie:
+class _Cie(Frozen):
     begin: int
     end: int
     code_align: int
@@ -102,8 +99,7 @@ def _from_header(elf: ElfFile) -> int:
     raise UnwindError(f"{elf.path}: no .eh_frame; its frames can be walked by frame pointers only")
 
 
-@dataclass(frozen=True, slots=True)
-class FrameSection:
+class FrameSection(Frozen):
     """An `.eh_frame` as it stands in the file."""
 
     raw: bytes

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import OtelGpuError
+from ..signals.structs import Frozen
 
 ROW = np.dtype([("pc", "<u4"), ("cfa_offset", "<i2"), ("kind", "u1"), ("fp_offset", "i1")])
 """One row as it crosses to the kernel."""
@@ -65,8 +65,7 @@ def deref_offset(offset: int, addend: int) -> int | None:
     return offset // 8 << 4 | addend // 8
 
 
-@dataclass(frozen=True, slots=True)
-class UnwindTable:
+class UnwindTable(Frozen):
     """The rows of one file, sorted by pc; before the first row and from `end_pc` on nothing is known."""
 
     rows: npt.NDArray[np.void]

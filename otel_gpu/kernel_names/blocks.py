@@ -8,8 +8,9 @@ are no operand.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from ..signals.structs import Frozen
 
 MASK32 = 0xFFFF_FFFF
 MASK64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -18,8 +19,7 @@ ReadPointer = Callable[[int], int | None]
 """Says what the loader wrote at an address; None where that is not known before the program runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Frozen):
     """Where a block stands: it begins at index `at` of `code`, and at the link-time address `vaddr`."""
 
     code: bytes
@@ -39,8 +39,7 @@ class Expression(Protocol):
         """Return what it is in a block that stands at `place`; None where it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Frozen):
     """A number that no operand changes."""
 
     number: int
@@ -49,8 +48,7 @@ class Known:
         return self.number
 
 
-@dataclass(frozen=True, slots=True)
-class Low32:
+class Low32(Frozen):
     """What remains of a value in the lower half of a register."""
 
     whole: Expression
@@ -60,8 +58,7 @@ class Low32:
         return None if whole is None else whole & MASK32
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Frozen):
     """The pointer that the loader wrote at an address."""
 
     address: Expression
@@ -76,8 +73,7 @@ def low32(whole: Expression) -> Expression:
     return Known(whole.number & MASK32) if isinstance(whole, Known) else Low32(whole)
 
 
-@dataclass(frozen=True, slots=True)
-class CallBlock:
+class CallBlock(Frozen):
     """How a block calls: what, and what is known of the argument registers."""
 
     callee: Expression | None
@@ -87,8 +83,7 @@ class CallBlock:
     """Of the call instruction."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Block(Frozen, eq=False):
     """Straight-line code up to and with the call or branch that ends it; `call` is None where it is a branch."""
 
     size: int

@@ -7,10 +7,10 @@ register that anything else writes, and starts anew behind each branch or call. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ..address_spans import MAX_ADDRESS
 from ..elf import EM_AARCH64, EM_X86_64
+from ..signals.structs import Frozen
 from .blocks import Block, CallBlock, Loaded, Place, ReadPointer
 
 _FIRST_PIECE, _PIECE_GROWTH = 80, 4
@@ -26,8 +26,7 @@ UNKNOWN = -1
 """Stands for a function that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallSite:
+class CallSite(Frozen):
     """One call instruction; what is known of it is worked out when it is asked for."""
 
     call: CallBlock

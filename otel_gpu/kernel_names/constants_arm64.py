@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
+from ..signals.structs import Frozen
 from .blocks import MASK64, Block, CallBlock, Expression, Known, Loaded, Place, block, low32
 
 _ARGUMENTS = ("x0", "x1", "x2", "x3", "x4")
@@ -26,8 +26,7 @@ _BRANCHES = (
 _TRANSFERS = ("b", "br", "ret", "cbz", "cbnz", "tbz", "tbnz")
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
+class _Address(Frozen):
     """What `adrp` or `adr` makes, the instruction at `at`: the page, or the address itself."""
 
     at: int
@@ -39,8 +38,7 @@ class _Address:
         return (((place.vaddr + self.at >> self.shift) + _signed(distance, 21)) << self.shift) & MASK64
 
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
+class _Sum(Frozen):
     """An address and the offset in the instruction at `at`."""
 
     base: Expression
@@ -52,8 +50,7 @@ class _Sum:
         return None if base is None else base + (place.field(self.at, _SIZE) >> 10 & 0xFFF) * self.scale & MASK64
 
 
-@dataclass(frozen=True, slots=True)
-class _BranchTarget:
+class _BranchTarget(Frozen):
     """Where the `bl` at `at` goes."""
 
     at: int

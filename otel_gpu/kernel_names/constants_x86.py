@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
+from ..signals.structs import Frozen
 from .blocks import MASK32, MASK64, Block, CallBlock, Expression, Known, Loaded, Place, block, low32
 
 _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8")
@@ -29,8 +29,7 @@ _NEAR_BRANCH = 5
 """Bytes from which on a direct branch has a distance of four bytes; below it is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Relative:
+class _Relative(Frozen):
     """The address at a distance from the end of an instruction: of the 4 bytes at `at`, which ends the instruction."""
 
     at: int
@@ -39,8 +38,7 @@ class _Relative:
         return place.vaddr + self.at + _FIELD + place.field(self.at, _FIELD, signed=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Immediate:
+class _Immediate(Frozen):
     """A number in an instruction, widened with its sign where it is shorter than the register."""
 
     at: int

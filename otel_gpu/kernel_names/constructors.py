@@ -6,10 +6,10 @@ each kernel. They are found by the fifth argument, which is always -1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..elf import EM_AARCH64, EM_X86_64, ElfFile
+from ..signals.structs import Frozen
 from .functions import FunctionTable, read_code
 from .loaded_pointers import LoadedPointers
 from .references import CHUNK, OVERLAP, pointers
@@ -23,8 +23,7 @@ _OR_R8D_ONES = 0xFFC8_8341  # or r8d, -1
 _MOV_R8D, _MOV_R8 = b"\x41\xb8", b"\x49\xc7\xc0"  # mov r8d, imm32; mov r8, imm32
 
 
-@dataclass(frozen=True, slots=True)
-class Constructor:
+class Constructor(Frozen):
     """A function that sets a fifth argument to -1, at `last_site` for the last time."""
 
     start: int

@@ -13,10 +13,12 @@ import re
 import struct
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..errors import OtelGpuError
 from ..process.memory import Mapping, Memory, MemoryFault, MemoryFiles
+from ..signals.structs import Record
 from .fatbin import CUBIN_MACHINE, FATBIN_MAGIC, kernels_in_sections, kernels_of_image
 from .resident_pages import present_chunks
 from .stub_map import MAX_NAME
@@ -35,12 +37,11 @@ _SECTION = struct.Struct("<24xQQ24x")  # offset, size
 _FATBIN = struct.Struct("<IHHQ")
 
 
-@dataclass(slots=True)
-class _Found:
-    names: set[str] = field(default_factory=set)
+class _Found(Record):
+    names: set[str] = msgspec.field(default_factory=set)
     left: int = _MAX_BYTES
     left_of_names: int = _MAX_NAMES_BYTES
-    deadline: float = field(default_factory=lambda: time.monotonic() + _MAX_SECONDS)
+    deadline: float = msgspec.field(default_factory=lambda: time.monotonic() + _MAX_SECONDS)
 
     def spend(self, size: int) -> bool:
         """Say whether so much more may be read."""

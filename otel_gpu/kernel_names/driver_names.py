@@ -13,11 +13,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..errors import OtelGpuError
 from ..process.parsers import Parsers
 from ..program_id import ProgramId
+from ..signals.structs import Record
 from .cache import SymbolCache
 from .compiler_caches import kernels_in_caches
 from .driver_paths import DriverPaths
@@ -37,17 +39,16 @@ _MAX_NAMELESS = 4096
 _FAILURES = (OtelGpuError, OSError, struct.error)
 
 
-@dataclass(slots=True)
-class _State:
+class _State(Record):
     """What is known of one program."""
 
-    launched: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    launched: OrderedDict[int, None] = msgspec.field(default_factory=OrderedDict)
     """Handles of known kernels that were launched, the last ones."""
     doubted_at: float = 0.0
     """When something was unloaded whose kernels nobody knows."""
     paths: frozenset[Path] = frozenset()
     """Those that hold for this program alone."""
-    nameless: dict[int, float] = field(default_factory=dict)
+    nameless: dict[int, float] = msgspec.field(default_factory=dict)
     """Handles without a name, and when they were launched: together they may tell what each alone does not."""
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..elf import ElfFile
 from ..errors import ElfError, OtelGpuError
+from ..signals.structs import Frozen, Record
 from .stub_map import MAX_KERNELS, MAX_NAME, clean_name
 
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
@@ -48,8 +50,7 @@ class FatbinError(OtelGpuError):
     """Device code is not what its header says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Frozen):
     """The code for one architecture: where it is stored, and `raw_size` where it is compressed, else 0."""
 
     kind: int
@@ -59,11 +60,10 @@ class Entry:
     raw_size: int
 
 
-@dataclass(slots=True)
-class DeviceCode:
+class DeviceCode(Record):
     """The kernels that were found, and what could not be read."""
 
-    kernels: set[str] = field(default_factory=set)
+    kernels: set[str] = msgspec.field(default_factory=set)
     entries: int = 0
     unreadable: int = 0
     dropped: int = 0

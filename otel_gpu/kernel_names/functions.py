@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ..address_spans import MAX_ADDRESS, Span, Spans, merge
 from ..elf import PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHT_NOBITS, ElfFile
 from ..errors import ElfError
+from ..signals.structs import Frozen
 
 _HEADER = struct.Struct("<BBBBiI")
 _SORTED_TABLE = (1, 0x03, 0x3B)  # version 1, a udata4 count, rows of data-relative sdata4
@@ -22,8 +22,7 @@ _SHF_EXECINSTR = 4
 _MAX_SPANS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Functions:
+class Functions(Frozen):
     """The functions that hold some addresses, in parallel arrays."""
 
     held: Any

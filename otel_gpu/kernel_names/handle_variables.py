@@ -9,12 +9,14 @@ which are read many at a time; of the other mentions those are decoded that have
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from ..address_spans import MAX_ADDRESS, Span, Spans
 from ..elf import EM_AARCH64, EM_X86_64, PT_LOAD, ElfFile
 from ..errors import ElfError
+from ..signals.structs import Frozen, Record
 from .code_bytes import CodeBytes
 from .constants import CallReader
 from .functions import read_code
@@ -33,8 +35,7 @@ _MAX_CALLEES = 4096
 """Functions that are looked at for being veneers; a library has one or two."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mentions:
+class Mentions(Frozen):
     """The instructions that mention stubs, sorted, and the functions that they are in, in parallel arrays."""
 
     starts: Any
@@ -73,13 +74,12 @@ def find_handle_variables(
     return calls_found.handles(elf)
 
 
-@dataclass(slots=True)
-class _Calls:
+class _Calls(Record):
     """The calls that may be those of __cudaGetKernel: what is called, a variable and a stub, in parallel arrays."""
 
-    callees: list[Any] = field(default_factory=list)
-    variables: list[Any] = field(default_factory=list)
-    stubs: list[Any] = field(default_factory=list)
+    callees: list[Any] = msgspec.field(default_factory=list)
+    variables: list[Any] = msgspec.field(default_factory=list)
+    stubs: list[Any] = msgspec.field(default_factory=list)
 
     def add(self, callees: Any, variables: Any, stubs: Any) -> None:
         """Add calls."""

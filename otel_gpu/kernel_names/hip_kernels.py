@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from ..process.confinement import Limits
 from ..process.parsers import Parsers
 from ..process.work import OpenFile, work
 from ..program_id import ProgramId
+from ..signals.structs import Frozen
 from .launches import Module
 
 _SYMBOL = np.dtype(
@@ -37,8 +37,7 @@ _MAX_ALIASES = 16
 _READING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=32 << 20)
 
 
-@dataclass(frozen=True, slots=True)
-class HostPointer:
+class HostPointer(Frozen):
     """A launch by a host pointer, or by a handle: where nothing is mapped there, it is one."""
 
     program: ProgramId

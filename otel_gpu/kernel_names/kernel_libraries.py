@@ -8,7 +8,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ..address_spans import MAX_ADDRESS
 from ..errors import OtelGpuError
@@ -16,6 +15,7 @@ from ..process.batches import Outcome, each
 from ..process.files import FileId, MappedFile
 from ..process.parsers import Parsers, WorkError
 from ..process.work import GONE
+from ..signals.structs import Frozen
 from .cache import SymbolCache
 from .launches import Module
 from .stub_map import StubMap
@@ -30,8 +30,7 @@ _OUTLINE_S = 10.0
 _MAX_OUTLINES = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Frozen):
     """What a mapped file was, and when."""
 
     id: FileId

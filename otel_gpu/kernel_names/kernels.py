@@ -10,25 +10,26 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..program_id import ProgramId
+from ..signals.structs import Record
 
 _MAX_KERNELS = 200_000
 """Of one process; what is named beyond that stays a handle."""
 _MAX_NAME = 4096
 
 
-@dataclass(slots=True)
-class _Names:
-    by_handle: OrderedDict[int, str] = field(default_factory=OrderedDict)
-    modules: dict[int, set[int]] = field(default_factory=dict)
-    aliases: dict[int, set[int]] = field(default_factory=dict)
-    originals: dict[int, int] = field(default_factory=dict)
+class _Names(Record):
+    by_handle: OrderedDict[int, str] = msgspec.field(default_factory=OrderedDict)
+    modules: dict[int, set[int]] = msgspec.field(default_factory=dict)
+    aliases: dict[int, set[int]] = msgspec.field(default_factory=dict)
+    originals: dict[int, int] = msgspec.field(default_factory=dict)
     """What handles stand for whose kernel's name is not known yet."""
-    unloaded: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    unloaded: OrderedDict[int, None] = msgspec.field(default_factory=OrderedDict)
     """Handles whose module is gone, which make room for others."""
-    derived: set[int] = field(default_factory=set)
+    derived: set[int] = msgspec.field(default_factory=set)
     """Handles whose names nobody said: what was worked out cannot confirm how it is worked out."""
 
     def has_room(self) -> bool:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from ..process.files import FileId, MappedFile
 from ..program_id import ProgramId
+from ..signals.structs import Frozen
 from .stub_map import StubMap
 
 _MAX_FRAMES = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Frozen):
     """A launch of a kernel that is not known: the calling thread's registers and the top of its stack."""
 
     program: ProgramId
@@ -25,8 +24,7 @@ class Launch:
     stack: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(Frozen):
     """A mapped file, and the kernels that it registers."""
 
     start: int

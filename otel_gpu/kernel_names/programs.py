@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from ..process.files import MappedFile
+from ..signals.structs import Record
 from .launches import Launch, Module, caller, launching_file
 from .stub_map import StubMap
 
@@ -22,19 +25,18 @@ _MAX_CALLERS = 16_384
 """Kernels of one program whose launching files are kept."""
 
 
-@dataclass(slots=True)
-class KnownProgram:
+class KnownProgram(Record):
     """What is known of one program."""
 
-    modules: list[Module] = field(default_factory=list)
-    told: dict[int, str] = field(default_factory=dict)
+    modules: list[Module] = msgspec.field(default_factory=list)
+    told: dict[int, str] = msgspec.field(default_factory=dict)
     """Some of the names that did not come from records."""
-    callers: dict[int, str | None] = field(default_factory=dict)
+    callers: dict[int, str | None] = msgspec.field(default_factory=dict)
     """The files that launch what had no name when it was launched; None where none is on the stack."""
     wasted_s: float = 0.0
     """How long its files were read in vain."""
     _mapped: Sequence[MappedFile] = ()
-    _handles: dict[int, tuple[StubMap, Any]] = field(default_factory=dict)
+    _handles: dict[int, tuple[StubMap, Any]] = msgspec.field(default_factory=dict)
     """What the handle variables of each module held when they were last read, by the module's bias."""
     _handles_read: float = 0.0
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..address_spans import MAX_ADDRESS
 from ..elf import ElfFile
 from ..errors import ElfError
+from ..signals.structs import Record
 from .blocks import MASK32
 from .code_bytes import CodeBytes
 from .constants import CallReader
@@ -19,14 +21,13 @@ _LAST_CALL = 256  # bytes from where the last fifth argument is set to the end o
 _WINDOW = 256 << 10
 
 
-@dataclass(slots=True)
-class Registrations:
+class Registrations(Record):
     """The calls of __cudaRegisterFunction(module, stub, name, name, -1, ...), in parallel arrays."""
 
-    stubs: array[int] = field(default_factory=lambda: array("q"))
-    names: array[int] = field(default_factory=lambda: array("q"))
+    stubs: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    names: array[int] = msgspec.field(default_factory=lambda: array("q"))
     """The address of each kernel's name."""
-    made_by: array[int] = field(default_factory=lambda: array("q"))
+    made_by: array[int] = msgspec.field(default_factory=lambda: array("q"))
     """The functions that make them, each once."""
     skipped: int = 0
     """Calls whose stub is not known or that are beyond the limit."""

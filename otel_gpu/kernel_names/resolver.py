@@ -19,13 +19,13 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from ..errors import OtelGpuError, ProcessGoneError
 from ..process.files import MappedFile
 from ..process.mappings import mappings_of_all
 from ..process.parsers import Parsers
 from ..program_id import ProgramId
+from ..signals.structs import Frozen
 from ..supervision import Worker
 from .cache import SymbolCache
 from .driver_names import DriverNames
@@ -67,16 +67,14 @@ _DEADLINE_S = 60.0
 _FAILURES = (OtelGpuError, OSError, struct.error)
 
 
-@dataclass(frozen=True, slots=True)
-class _Judgement:
+class _Judgement(Frozen):
     """A program, with known kernels, that shows what its driver's records are like; it called the driver at `ip`."""
 
     program: ProgramId
     ip: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
+class _Expected(Frozen):
     """A program that may end before it can be seen what it had mapped."""
 
     program: ProgramId

@@ -6,7 +6,8 @@ import re
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from ..signals.structs import Frozen
 
 MAX_KERNELS = 1_000_000
 MAX_NAME = 4_096
@@ -14,8 +15,7 @@ _WORD = 8
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
-@dataclass(frozen=True, slots=True)
-class StubMap:
+class StubMap(Frozen):
     """The kernels of one file by link-time address. A library has 20,000, so numbers are packed, in 64 bits each."""
 
     names: tuple[str, ...] = ()

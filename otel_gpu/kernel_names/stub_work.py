@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ..elf import PT_LOAD, ElfFile
 from ..errors import ElfError
 from ..process.confinement import Limits
 from ..process.work import OpenFile, work
+from ..signals.structs import Frozen
 from ..unwind.shape import Shape
 from .host_part import HostPart
 from .stub_map import StubMap
@@ -20,8 +20,7 @@ STUBS = Limits(answer_s=20.0, cpu_s=30, memory_bytes=2 << 30, answer_bytes=64 <<
 _FAILURES = (ElfError, struct.error, ValueError, IndexError)
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Frozen):
     """How a library is laid out, and whether it has code for GPUs."""
 
     shape: Shape
@@ -49,8 +48,7 @@ def _outline(file: OpenFile) -> Outline:
         return Outline(Shape(is_elf=False, reason=str(e)))
 
 
-@dataclass(frozen=True, slots=True)
-class NamedStubs:
+class NamedStubs(Frozen):
     """A file's kernels under a name that is a hash of all they are read from; empty where they cannot be kept."""
 
     name: str

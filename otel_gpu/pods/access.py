@@ -11,11 +11,11 @@ import os
 import ssl
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, OtelGpuError
 from ..printable import one_line
+from ..signals.structs import Frozen
 from .settings import KubernetesSettings, shows_all, split
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _MAX_TOKEN = 64 * 1024
 _KUBELET_PORT = 10250
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Frozen):
     """Whom to connect to, and what to show there."""
 
     host: str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
+
+from ..signals.structs import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Frozen):
     """One pod, as Kubernetes last said it."""
 
     uid: str
@@ -19,13 +21,13 @@ class Pod:
     node: str = ""
     owners: tuple[tuple[str, str], ...] = ()
     """Attributes of what it belongs to: `k8s.deployment.name` and the like."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    containers: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    containers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Names by the ids that their runtime gave them: those that ran before a restart too, as far as it is said."""
-    requests: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, int] = msgspec.field(default_factory=dict)
     """GPUs by the resource's name, for the whole pod."""
-    limits: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = msgspec.field(default_factory=dict)
     is_over: bool = False
     """Whether all of its containers have ended for good: its GPUs may be another pod's."""
 

@@ -30,7 +30,7 @@ class Pods:
         self,
         settings: KubernetesSettings,
         environ: Mapping[str, str] | None = None,
-        waits: Waits = Waits(),  # noqa: B008 - it is frozen
+        waits: Waits = Waits(),
     ) -> None:
         """Take how it is asked; ConfigError where that is not said. Nothing is touched before `start`."""
         given = {} if environ is None else {"environ": environ}

@@ -14,13 +14,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import msgspec
 
 from ..errors import OtelGpuError
 from ..printable import escaped
+from ..signals.structs import Frozen
 from .connection import Connections, RefusedError, UnreachableError
 from .objects import UNREADABLE, Event, PodList, PodObject, Refusal, pod_of
 from .pod import Pod
@@ -56,8 +56,7 @@ class Outcome(str, enum.Enum):
     MALFORMED = "malformed"
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Frozen):
     """How long it is waited after failures: for a random part of a time that doubles, half of it at least."""
 
     first_s: float = _FIRST_WAIT_S

@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..abi import LIBRARY_SHIFT
@@ -22,6 +21,7 @@ from ..elf import ElfFile, Symbol
 from ..errors import AttachError, ElfError
 from ..printable import escaped
 from ..shortage import is_shortage
+from ..signals.structs import Frozen
 from .hook import Hook
 from .sites import Cost, SiteRules, site_for_symbol
 from .table import function_number
@@ -30,8 +30,7 @@ _log = logging.getLogger(__name__)
 _ENDS = "the agent ends"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedProbe:
+class PlannedProbe(Frozen):
     """One function of one file: where its probe goes, or why it has none."""
 
     symbol: str

@@ -8,13 +8,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 from ..discovery.libraries import Library
 from ..errors import AttachError
 from ..process.files import File, FileId
 from ..process.parsers import Parsers, WorkError
 from ..shortage import descriptor_limit, descriptors_left, is_shortage
+from ..signals.structs import Frozen
 from .attach import AttachedLibrary, Linker, PlannedProbe, descriptors_for
 from .planning import PLANNING, Plan, PlanRequest, plan_library
 
@@ -27,8 +27,7 @@ Request = Callable[[Library], PlanRequest | None]
 LeftOut = Callable[[PlannedProbe], PlannedProbe]
 
 
-@dataclass(frozen=True, slots=True)
-class _Postponed:
+class _Postponed(Frozen):
     """A library that waits for descriptors, or memory."""
 
     library: Library

@@ -6,15 +6,14 @@ Python's wheels bring a library of their own, whose name has a hash in it: it is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..elf import ElfFile
+from ..signals.structs import Frozen
 from .attach import PlannedProbe, plan_symbol
 from .sites import SiteRules
 
 
-@dataclass(frozen=True, slots=True)
-class MessageHook:
+class MessageHook(Frozen):
     """One function, and the programs at its entry and its return."""
 
     symbol: str

@@ -7,10 +7,11 @@ other is not. `ncclX` and `pncclX` are one address, which is probed once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..discovery.libraries import NCCL_NAMES, names_symbol
 from ..elf import ElfFile, Symbol
+from ..signals.structs import Frozen
 from .attach import PlannedProbe, plan_symbol
 from .nccl_layout import CommLayout, layout_of
 from .sites import SiteRules
@@ -19,8 +20,7 @@ NO_ARGUMENT = 15
 _RANK_BITS, _RANK_AT, _RANKS_AT = 20, 23, 43
 
 
-@dataclass(frozen=True, slots=True)
-class NcclHook:
+class NcclHook(Frozen):
     """One function: its programs, and the positions of the arguments that are read."""
 
     name: str

@@ -6,11 +6,11 @@ load one field each and store it: that load is looked for in their code. Where t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..elf import EM_X86_64, PF_X, PT_LOAD, ElfFile, Symbol
 from ..errors import ElfError
+from ..signals.structs import Frozen
 
 _LOOKED_AT = 4096
 _MOST_OFFSET = 4 << 20
@@ -19,8 +19,7 @@ _WINDOW = 8
 """Instructions between a load and the store of what was loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommLayout:
+class CommLayout(Frozen):
     """Offsets within a communicator, in bytes."""
 
     rank: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from ..discovery.libraries import LibraryKind
@@ -11,6 +10,7 @@ from ..elf import ElfFile
 from ..process.confinement import Limits
 from ..process.work import OpenFile, work
 from ..signals.profiles import ProfileType
+from ..signals.structs import Frozen
 from .attach import PlannedProbe, plan
 from .counted import Counted
 from .hook import Hook
@@ -20,8 +20,7 @@ from .table import counted_hooks
 PLANNING = Limits(answer_s=10.0, cpu_s=20, memory_bytes=1 << 30, answer_bytes=8 << 20)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
+class PlanRequest(Frozen):
     """Which functions are to be probed, and how."""
 
     purpose: Literal["counts", "profiles", "torch", "messages", "nccl", "nccl_streams"]
@@ -34,8 +33,7 @@ class PlanRequest:
     """The library's file name, by which PyTorch's are told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Frozen):
     """The probes of one library."""
 
     probes: tuple[PlannedProbe, ...]

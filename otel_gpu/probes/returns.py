@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from ..eh_frame.rows import RowKind, UnwindError, UnwindTable
 from ..eh_frame.tables import compile_part
 from ..elf import EM_AARCH64, EM_X86_64, PT_LOAD, ElfFile, Symbol
 from ..errors import OtelGpuError
+from ..signals.structs import Frozen
 
 _MAX_FUNCTION = 1 << 20
 _RETURNS = frozenset({"ret", "retq", "retaa", "retab"})
@@ -27,8 +27,7 @@ _RETURN_ADDRESS = 8
 """Bytes, on x86-64: what is left of a frame where a function returns, or goes on in another in its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaysOut:
+class WaysOut(Frozen):
     """How a function is left, but for exceptions."""
 
     returns: tuple[int, ...]

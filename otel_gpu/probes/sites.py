@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import platform
-from dataclasses import dataclass
 from typing import Literal
 
 from ..elf import EM_AARCH64, EM_X86_64, PF_X, PT_LOAD, STT_GNU_IFUNC, ElfFile, Symbol
+from ..signals.structs import Frozen
 from .prologue import Cost, Prologue, Step
 from .prologue_arm64 import Arm64Prologue
 from .prologue_x86 import X86Prologue
@@ -26,8 +26,7 @@ _MAX_WALK = 64
 _KERNEL_TYPES = "/sys/kernel/btf/vmlinux"
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Frozen):
     """Where to put a probe: bytes behind the function's entry, and what a hit costs. `reason` says why not, or why not cheaper."""
 
     offset: int
@@ -36,8 +35,7 @@ class Site:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SiteRules:
+class SiteRules(Frozen):
     """How the instructions are chosen that probes sit on."""
 
     policy: Policy = "fast"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from os.path import basename
 
@@ -17,6 +16,7 @@ import numpy as np
 from .. import abi
 from ..elf import SHT_NOBITS, STT_FUNC, ElfFile, Symbol
 from ..signals.profiles import TENSOR_ALLOC_SPACE, TENSOR_INUSE_SPACE, ProfileType
+from ..signals.structs import Frozen
 from .attach import PlannedProbe
 from .returns import ways_out
 from .sites import Cost, SiteRules, site_for_symbol
@@ -27,8 +27,7 @@ _SYMBOL = np.dtype(
 _MAX_MATCHES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class TorchHook:
+class TorchHook(Frozen):
     """One function of PyTorch: its mangled name, and the programs at its entry and its returns."""
 
     library: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ..signals.structs import Frozen
 from .confinement import USUAL, Limits
 from .files import File
 from .parsers import Parsers, WorkError
@@ -20,8 +20,7 @@ _MAX_FILES = 256
 """That one child has open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[R]):
+class Outcome(Frozen, Generic[R]):
     """What became of one file."""
 
     number: int

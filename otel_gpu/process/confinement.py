@@ -7,8 +7,8 @@ import ctypes
 import os
 import resource
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
+from ..signals.structs import Frozen
 from .seccomp import restrict
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 1, 4, 38, 47, 4
@@ -21,8 +21,7 @@ _MAX_DESCRIPTOR = (1 << 31) - 1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Frozen):
     """What one piece of work may take; whatever takes more is ended, and costs nobody else."""
 
     answer_s: float = 5.0

@@ -13,12 +13,12 @@ import ctypes
 import os
 import platform
 import stat
-from dataclasses import dataclass
 
 import msgspec
 
 from ..errors import OtelGpuError
 from ..printable import escaped
+from ..signals.structs import Frozen
 
 _SYS_OPENAT2 = {"x86_64": 437, "aarch64": 437}
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_IN_ROOT = 0x02, 0x10
@@ -32,8 +32,7 @@ class RefusedFileError(OtelGpuError):
     """A file was not opened: it is no regular file, or another one than was meant."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileId:
+class FileId(Frozen):
     """Which file, and which state of it: whoever changes a file changes `changed_ns`, which programs cannot set."""
 
     device: int

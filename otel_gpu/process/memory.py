@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ..errors import OtelGpuError, ProcessGoneError
+from ..signals.structs import Frozen
 from .files import File, ProcessFile
 from .work import GONE, OpenFile
 
@@ -73,8 +73,7 @@ class Mapping(NamedTuple):
         return self.permissions.startswith(b"r") and self.permissions.endswith(b"p")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFiles:
+class MemoryFiles(Frozen):
     """The files in which the kernel shows a process's memory, as a child has them open."""
 
     memory: ProcessMemory

@@ -12,11 +12,11 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
 
+from ..signals.structs import Frozen
 from .files import File, FileId
 
 A = TypeVar("A")
@@ -80,8 +80,7 @@ class Failed(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFile:
+class OpenFile(Frozen):
     """A file as work gets it."""
 
     descriptor: int
@@ -101,8 +100,7 @@ class OpenFile:
         return os.pread(self.descriptor, size, offset)
 
 
-@dataclass(frozen=True, slots=True)
-class Work(Generic[A, R]):
+class Work(Frozen, Generic[A, R]):
     """A function that is run by a process without rights: it yields answers until it is done."""
 
     function: Callable[[Sequence[OpenFile], A], Iterable[R]]
@@ -115,8 +113,7 @@ class Work(Generic[A, R]):
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
 
-@dataclass(frozen=True, slots=True)
-class Service(Generic[A, Q, R]):
+class Service(Frozen, Generic[A, Q, R]):
     """A function that is run by a process without rights, and returns what answers questions as long as there are any."""
 
     function: Callable[[Sequence[OpenFile], A], Callable[[Q], R]]

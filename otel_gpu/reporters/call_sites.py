@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ..signals.frame_names import clean, label
 from ..signals.profiles import Frame, FrameKind, Profile, Stack, is_by_rate
+from ..signals.structs import Frozen
 
 _MAX_NAME = 120
 _UNKNOWN = "code that is not known"
@@ -16,8 +16,7 @@ _DRIVERS = ("libcuda.", "libcudart.", "libamdhip64.", "libhsa-runtime64.")
 """How the names of libraries begin through which everything is called."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallSite:
+class CallSite(Frozen):
     """Code that called, and how much of the profile it brought about."""
 
     name: str
@@ -38,8 +37,7 @@ def top_call_sites(profiles: Iterable[Profile], most: int = 5) -> tuple[int, lis
     return total, [CallSite(name, value, value / total if total else 0.0) for name, value in largest]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Frozen):
     """How much more, or less, a call site brought about."""
 
     name: str
@@ -52,8 +50,7 @@ class Change:
         return self.after - self.before
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Frozen):
     """How two recordings of one type differ."""
 
     total: Change

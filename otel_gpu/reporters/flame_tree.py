@@ -7,10 +7,12 @@ keep their share of the value for the tooltip. Columns instead of nested nodes: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..signals.frame_names import clean, label
 from ..signals.profiles import Frame, FrameKind, Profile
+from ..signals.structs import Frozen, Record
 
 MAX_NODES = 40_000
 """Nodes drawn: a browser stays quick, and the smaller ones are thinner than a thousandth of a pixel."""
@@ -20,23 +22,21 @@ _NAME_LIMIT = 1000
 _NodeKey = tuple[FrameKind, str, str]
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Record):
     """One frame in the tree; `values` has one entry for each recording."""
 
     key: _NodeKey
     parent: int
     values: list[int]
-    lines: dict[int, int] = field(default_factory=dict)
-    children: dict[_NodeKey, int] = field(default_factory=dict)
+    lines: dict[int, int] = msgspec.field(default_factory=dict)
+    children: dict[_NodeKey, int] = msgspec.field(default_factory=dict)
 
     @property
     def weight(self) -> int:
         return sum(self.values)
 
 
-@dataclass(frozen=True, slots=True)
-class FlameTree:
+class FlameTree(Frozen):
     """Nodes in an order in which parents come first; node 0 is the root."""
 
     nodes: list[Node]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ..errors import ConfigError
 from ..signals.profiles import Profile, ProfileType, merge
+from ..signals.structs import Frozen
 from ..trusted_paths import Owner
 from .files import check_output, check_suffix, encode, holds_types, replace_with
 
@@ -31,8 +31,7 @@ def in_order(types: Sequence[ProfileType]) -> Callable[[Profile], int]:
     return lambda profile: places.get(profile.type.name, len(places))
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Frozen):
     """A place and a format."""
 
     name: str

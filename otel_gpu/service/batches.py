@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from ..signals.structs import Frozen
 from ..supervision import Component, Health
 
 Item = TypeVar("Item")
@@ -20,8 +20,7 @@ class Reader(Protocol[Item]):
     def __call__(self, *, last: bool = False) -> list[Item]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPipeline(Generic[Item]):
+class BatchPipeline(Frozen, Generic[Item]):
     """What some receivers give, on its way through some processors to some exporters."""
 
     receivers: Collection[str]

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..components import ExporterContext
 from ..config.factories import exporter_factory
@@ -17,6 +17,7 @@ from ..exporters.objects import wrapped, wrapped_one
 from ..signals import SIGNALS, Signal
 from ..signals.metrics import Attributes, AttributeValue, MetricSpec, SelfReading, attributes
 from ..signals.self_metrics import EXPORTED, INFLIGHT, OPERATION_DURATION
+from ..signals.structs import Frozen
 from ..supervision import Component, Health
 from .durations import one_duration
 
@@ -24,8 +25,7 @@ _GRACE_S = 1.0
 """How much longer an exporter is waited for, to count what it could not deliver."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exporters:
+class Exporters(Frozen):
     """The exporters of each signal's pipelines, by id. One that several signals use in the same way is there once."""
 
     by_signal: Mapping[Signal, Mapping[str, PipelineExporter]]

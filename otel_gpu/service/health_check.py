@@ -6,18 +6,17 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from ..config.settings import HealthCheckSettings
 from ..http_listener import Answer, HttpListener, Request
+from ..signals.structs import Frozen
 from ..supervision import Health, Worker
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Frozen):
     """How the agent is."""
 
     is_live: bool

@@ -5,9 +5,8 @@ What a process calls its kernels, its devices and its errors is its own word, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..signals.metrics import ResourceSeries
+from ..signals.structs import Frozen
 
 _PER_METRIC = 2_000
 """The SDKs' limit."""
@@ -19,8 +18,7 @@ _PER_KERNEL = 10
 """Series of one metric that a kernel with a name may need: one for each GPU, and some for names that changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesLimits:
+class SeriesLimits(Frozen):
     """Where a series store ends. A process at its limit has half of it left for other metrics."""
 
     per_metric: int = _PER_METRIC

@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ..abi import SampleType, ThreadActivity
@@ -20,6 +19,7 @@ from ..errors import ProcessGoneError
 from ..receivers.profiles.sums import StackSample
 from ..signals.frame_names import clean
 from ..signals.profiles import CPU, Frame, FrameKind, Stack, is_truncated
+from ..signals.structs import Frozen
 from .recording import Recording
 
 _CPU_HZ = 499
@@ -45,8 +45,7 @@ _STATES = {
 _FOUND: dict[int, str] = {ThreadActivity.RUNNING: _STATES["R"], ThreadActivity.READY: "ready to run"}
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadSnapshot:
+class ThreadSnapshot(Frozen):
     """What one thread did."""
 
     tid: int

@@ -14,7 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from .exemplars import NO_EXEMPLARS, Exemplar, Exemplars
+from .structs import Frozen, Record
 
 AttributeValue = str | int | float | bool
 Attributes = tuple[tuple[str, AttributeValue], ...]
@@ -36,8 +39,7 @@ class Instrument(enum.Enum):
     HISTOGRAM = "exponential histogram"
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
+class MetricSpec(Frozen):
     """The declaration of one metric; `otel_gpu.telemetry` holds them all."""
 
     name: str
@@ -154,8 +156,7 @@ def added_up(readings: Iterable[SelfReading]) -> Iterator[SelfReading]:
     yield from totals.values()
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Frozen):
     """One observation on its way through the pipeline.
 
     For counters, updowncounters and histograms `value` is what was added since the last one;
@@ -181,15 +182,14 @@ class Series:
         self.value = value
 
 
-@dataclass(slots=True)
-class ResourceSeries:
+class ResourceSeries(Record):
     """Every series of one resource, by metric name and attributes."""
 
     resource: Resource
-    series: dict[tuple[str, Attributes], Series] = field(default_factory=dict)
-    silent: dict[tuple[str, Attributes], Series] = field(default_factory=dict)
+    series: dict[tuple[str, Attributes], Series] = msgspec.field(default_factory=dict)
+    silent: dict[tuple[str, Attributes], Series] = msgspec.field(default_factory=dict)
     """Those of which nothing is known now: not exported, and where they stood."""
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
     """How many there are of each metric, silent ones too."""
     overflowed: int = 0
     """Measurements that had no series of their own."""
@@ -312,8 +312,7 @@ class SeriesStore:
             self._size -= len(owner.series) + len(owner.silent)
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Frozen):
     """One series as it stands, for programs that use the library."""
 
     resource: Resource

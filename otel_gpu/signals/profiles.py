@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from .metrics import Attributes, Resource
+from .structs import Frozen
 
 
 class FrameKind(str, enum.Enum):
@@ -85,8 +86,7 @@ def is_truncated(stack: Stack) -> bool:
     return bool(stack) and stack[-1].kind is FrameKind.TRUNCATED
 
 
-@dataclass(frozen=True, slots=True)
-class SpanLink:
+class SpanLink(Frozen):
     """The span a sample belongs to: 16 and 8 bytes."""
 
     trace_id: bytes
@@ -97,8 +97,7 @@ class SpanLink:
             raise ValueError("a trace id has 16 bytes and a span id 8")
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileType:
+class ProfileType(Frozen):
     """The declaration of one profile type: what is summed, in which unit, and what for."""
 
     name: str
@@ -289,8 +288,7 @@ def chosen_types(choices: Iterable[str]) -> tuple[ProfileType, ...]:
     return tuple(dict.fromkeys(kind for choice in choices for kind in CHOICES[choice]))
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Frozen):
     """How much of the profile's type happened with one stack."""
 
     stack: Stack
@@ -299,8 +297,7 @@ class Sample:
     link: SpanLink | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Frozen):
     """Samples of one type of one process over one stretch of time."""
 
     type: ProfileType

@@ -5,10 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from msgspec import Struct
-
 from .metrics import Attributes, Resource
-from .structs import like_dataclass
+from .structs import Frozen
 
 TRACE_ID_BYTES, SPAN_ID_BYTES = 16, 8
 _NO_TRACE, _NO_SPAN = bytes(TRACE_ID_BYTES), bytes(SPAN_ID_BYTES)
@@ -36,8 +34,7 @@ class SpanStatus(enum.Enum):
     ERROR = 2
 
 
-@like_dataclass
-class SpanContext(Struct, frozen=True, gc=False):
+class SpanContext(Frozen, gc=False):
     """What names a span in other places: 16 and 8 bytes, never all zero."""
 
     trace_id: bytes
@@ -58,16 +55,14 @@ class SpanContext(Struct, frozen=True, gc=False):
         return bool(self.flags & SAMPLED)
 
 
-@like_dataclass
-class Link(Struct, frozen=True, gc=False):
+class Link(Frozen, gc=False):
     """Another span that this one has to do with, without being its child."""
 
     context: SpanContext
     attributes: Attributes = ()
 
 
-@like_dataclass
-class Span(Struct, frozen=True, gc=False):
+class Span(Frozen, gc=False):
     """One span, which has ended."""
 
     resource: Resource

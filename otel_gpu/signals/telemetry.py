@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from .structs import Frozen
 
 OTHER = "other"
 """What stands for all values of an attribute that are not told apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeSpec:
+class AttributeSpec(Frozen):
     """The declaration of one attribute; `values` lists them all where they are few."""
 
     name: str

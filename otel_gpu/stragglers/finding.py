@@ -15,9 +15,11 @@ import enum
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 
+import msgspec
+
+from ..signals.structs import Frozen, Record
 from .links import Latency, Link, SlowLink, slow_links
 
 _ERROR_OF_MEDIAN = 1.4826 * 1.2533
@@ -27,8 +29,7 @@ _MAX_TOLD = 10
 """Mismatches of a communicator that are told one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Frozen):
     """What a rank asked for."""
 
     collective: str
@@ -44,8 +45,7 @@ class Signature:
         return what if self.root is None else f"{what}, root {self.root}"
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Frozen):
     """A rank's call of one collective."""
 
     comm: str
@@ -62,8 +62,7 @@ class Arrival:
     signature: Signature
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Frozen):
     """What is known last of one rank of a communicator."""
 
     host: str
@@ -72,20 +71,18 @@ class Member:
     sequence: int
 
 
-@dataclass(slots=True)
-class Data:
+class Data(Record):
     """What was exported."""
 
-    arrivals: list[Arrival] = field(default_factory=list)
-    members: dict[tuple[str, int], Member] = field(default_factory=dict)
+    arrivals: list[Arrival] = msgspec.field(default_factory=list)
+    members: dict[tuple[str, int], Member] = msgspec.field(default_factory=dict)
     """By communicator and rank."""
-    until_ns: dict[str, int] = field(default_factory=dict)
+    until_ns: dict[str, int] = msgspec.field(default_factory=dict)
     """Up to when there are data of a host."""
-    latencies: dict[Link, Latency] = field(default_factory=dict)
+    latencies: dict[Link, Latency] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Frozen):
     """What is found."""
 
     min_lateness_s: float = 0.003
@@ -103,8 +100,7 @@ class Rules:
     fewest_requests: int = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Straggler:
+class Straggler(Frozen):
     """A rank that is late again and again."""
 
     rank: int
@@ -122,8 +118,7 @@ class Straggler:
     last_sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(Frozen):
     """A collective of which ranks asked for different things."""
 
     sequence: int
@@ -138,8 +133,7 @@ class HangKind(enum.Enum):
     NOT_COMPLETED = "entered and not completed"
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
+class Hang(Frozen):
     """A collective that does not come to an end."""
 
     kind: HangKind
@@ -153,8 +147,7 @@ class Hang:
     """For how long, when the data end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Communicator:
+class Communicator(Frozen):
     """What was found of one communicator."""
 
     comm: str

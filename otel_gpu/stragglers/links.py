@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from statistics import median
 
+from ..signals.structs import Frozen, Record
 
-@dataclass(frozen=True, slots=True, order=True)
-class Link:
+
+class Link(Frozen, order=True):
     """From a port to an address, for one communicator and one kind of work."""
 
     comm: str
@@ -25,16 +25,14 @@ class Link:
     """An IP address or a GID; empty where it is not known."""
 
 
-@dataclass(slots=True)
-class Latency:
+class Latency(Record):
     """Of work that was seen completed."""
 
     requests: int = 0
     total_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class SlowLink:
+class SlowLink(Frozen):
     """A link on which a communicator's work takes longer than on its others."""
 
     link: Link

@@ -7,15 +7,14 @@ SHA-256 over the file's first 4,096 bytes, its last 4,096 and its length (64 bit
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 from ..elf import ElfFile
+from ..signals.structs import Frozen
 
 _EDGE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class BuildId:
+class BuildId(Frozen):
     """The values of process.executable.build_id.gnu and process.executable.build_id.htlhash, in hexadecimal."""
 
     gnu: str | None

@@ -11,16 +11,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TypeVar
+
+import msgspec
 
 from ..fair_pool import FairPool
 from ..process.files import File, MappedFile, RootedFile
 from ..process.parsers import Job, Parsers, WorkError
 from ..process.work import GONE
 from ..signals.profiles import FileMapping, Frame, FrameKind
+from ..signals.structs import Frozen, Record
 from ..supervision import Worker
 from ..unwind.address_space import FileKey, Region
 from ..unwind.loader import WalkedProcess
@@ -47,21 +49,20 @@ _Address = tuple[int, bool]
 """A link-time address, and whether it is one to return to: such a one is looked up by the call before it."""
 
 
-@dataclass(slots=True, eq=False)
-class NamedFile:
+class NamedFile(Record, eq=False):
     """One file, and what is known of its functions' names."""
 
     key: FileKey
     mapping: FileMapping
-    users: dict[int, Region] = field(default_factory=dict)
+    users: dict[int, Region] = msgspec.field(default_factory=dict)
     """Where processes have it mapped."""
     symbols: FileSymbols | None = None
     debug: RootedFile | None = None
     """The file that holds its symbols, where these were split off."""
-    names: dict[NamePlace, str] = field(default_factory=dict)
-    frames: dict[_Address, Frame] = field(default_factory=dict)
-    wanted: set[_Address] = field(default_factory=set)
-    asked: set[_Address] = field(default_factory=set)
+    names: dict[NamePlace, str] = msgspec.field(default_factory=dict)
+    frames: dict[_Address, Frame] = msgspec.field(default_factory=dict)
+    wanted: set[_Address] = msgspec.field(default_factory=set)
+    asked: set[_Address] = msgspec.field(default_factory=set)
     """What is being looked up."""
     is_searched: bool = False
     """Whether the file was looked for that may hold its symbols."""
@@ -78,8 +79,7 @@ class NamedFile:
         return Frame(FrameKind.NATIVE, mapping=self.mapping, address=address - is_return)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ask:
+class _Ask(Frozen):
     """One question about one file."""
 
     file: NamedFile

@@ -6,10 +6,12 @@ What fills them is a stranger's claim: a search in them finds something or nothi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
+
+from ..signals.structs import Frozen
 
 FUNCTION = np.dtype([("size", "<u4"), ("name", "<u4"), ("table", "u1")])
 _START = np.dtype("<u4")
@@ -33,8 +35,7 @@ class Found(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionIndex:
+class FunctionIndex(Frozen):
     """The functions of one file. Addresses are the file's own (link-time)."""
 
     code: tuple[tuple[int, int], ...] = ()
@@ -43,7 +44,7 @@ class FunctionIndex:
     """Little-endian 32-bit numbers, sorted, that count from where the first segment begins."""
     functions: bytes = b""
     """Of FUNCTION, in the same order."""
-    failures: list[str] = field(default_factory=list)
+    failures: list[str] = msgspec.field(default_factory=list)
     """Why a source of names could not be read; the others are used all the same."""
 
     @property

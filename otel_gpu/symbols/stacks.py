@@ -6,12 +6,12 @@ import enum
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..cpython.code import CodeAddress, PythonFrame, Unresolved
 from ..cpython.layout import PythonLayout
 from ..cpython.names import PythonNames
 from ..signals.profiles import FileMapping, Frame, FrameKind, Stack, truncation
+from ..signals.structs import Frozen, Record
 from ..unwind.address_space import RegionIndex
 from ..unwind.loader import WalkedProcess
 from .file_names import FileNames, NamedFile
@@ -74,8 +74,7 @@ _NOTHING = Frame(FrameKind.MARKER)
 """Stands for a Python frame that is no call, and is not shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Frozen):
     """A frame whose name is looked up."""
 
     file: NamedFile
@@ -92,8 +91,7 @@ class _Place:
         return self.file.unnamed(self.address, is_return=self.is_return)
 
 
-@dataclass(slots=True, eq=False)
-class RawStack:
+class RawStack(Record, eq=False):
     """A stack, leaf first, of which the names of some functions may still be looked up."""
 
     frames: tuple[Frame | _Place, ...]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from ..signals.structs import Frozen
 from .table import Cell, Row, Table, fitted
 
 _GAP = "  "
 
 
-@dataclass(frozen=True, slots=True)
-class Letters:
+class Letters(Frozen):
     """What a terminal can show."""
 
     unicode: bool = True

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from ..receivers.inference import metrics as requests
 from ..signals import cuda, hardware, hip, self_metrics
 from ..signals.metrics import AttributeValue, Buckets, Resource, Value
+from ..signals.structs import Record
 
 Labels = Mapping[str, AttributeValue]
 
@@ -30,37 +32,35 @@ class Direction(NamedTuple):
     in_graph: bool
 
 
-@dataclass(slots=True)
-class Kernel:
+class Kernel(Record):
     """One kernel of one process."""
 
     launches: int = 0
     in_graphs: int = 0
-    grid: Buckets = field(default_factory=Buckets)
-    block: Buckets = field(default_factory=Buckets)
+    grid: Buckets = msgspec.field(default_factory=Buckets)
+    block: Buckets = msgspec.field(default_factory=Buckets)
 
 
-@dataclass(slots=True)
-class ProcessFigures:
+class ProcessFigures(Record):
     """What one process did since it was observed; what it holds now."""
 
     pid: int | None
     service: str
     container: str = ""
     pod: str = ""
-    kernels: dict[str, Kernel] = field(default_factory=dict)
+    kernels: dict[str, Kernel] = msgspec.field(default_factory=dict)
     graph_launches: int = 0
     unexpanded: int = 0
     """Of these: what is in the graph, nobody saw."""
-    copies: dict[Direction, Buckets] = field(default_factory=dict)
-    memory: dict[str, int] = field(default_factory=dict)
+    copies: dict[Direction, Buckets] = msgspec.field(default_factory=dict)
+    memory: dict[str, int] = msgspec.field(default_factory=dict)
     untracked: int | None = None
-    waits: dict[str, Buckets] = field(default_factory=dict)
-    busy: dict[str, float] = field(default_factory=dict)
-    errors: dict[tuple[str, str], int] = field(default_factory=dict)
-    requests: Buckets = field(default_factory=Buckets)
-    request_launches: Buckets = field(default_factory=Buckets)
-    lost: dict[str, int] = field(default_factory=dict)
+    waits: dict[str, Buckets] = msgspec.field(default_factory=dict)
+    busy: dict[str, float] = msgspec.field(default_factory=dict)
+    errors: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    requests: Buckets = msgspec.field(default_factory=Buckets)
+    request_launches: Buckets = msgspec.field(default_factory=Buckets)
+    lost: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def launches(self) -> int:
@@ -79,8 +79,7 @@ class ProcessFigures:
         return sum(b.sum for b in self.waits.values())
 
 
-@dataclass(slots=True)
-class GpuFigures:
+class GpuFigures(Record):
     """How one GPU is, as NVML says it."""
 
     name: str
@@ -91,14 +90,13 @@ class GpuFigures:
     temperature: float | None = None
 
 
-@dataclass(slots=True)
-class Figures:
+class Figures(Record):
     """How everything stands at one time."""
 
-    processes: dict[str, ProcessFigures] = field(default_factory=dict)
+    processes: dict[str, ProcessFigures] = msgspec.field(default_factory=dict)
     """By what tells one program from another."""
-    gpus: dict[str, GpuFigures] = field(default_factory=dict)
-    lost: dict[str, int] = field(default_factory=dict)
+    gpus: dict[str, GpuFigures] = msgspec.field(default_factory=dict)
+    lost: dict[str, int] = msgspec.field(default_factory=dict)
     """What the agent could not count in full, by its own word."""
 
 

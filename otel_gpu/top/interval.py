@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..signals.metrics import Buckets
+from ..signals.structs import Frozen
 from .figures import Figures, ProcessFigures
 from .sources import Taken
 
 _NOTHING = Buckets()
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Frozen):
     """How things stand, and how they stood some seconds ago."""
 
     now: Figures

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TextIO
 
 from rich.console import Console, Group
@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ..errors import OtelGpuError
+from ..signals.structs import Frozen
 from .document import document
 from .drawing import Letters, lines, no_color
 from .interval import Interval
@@ -36,8 +37,7 @@ _PATIENCE_S = 60.0
 """How long the second look is waited for where only one is to be printed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Frozen):
     """What was asked for."""
 
     what: str

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.text import Text
 
 from ..exporters.console.quantities import quantity
 from ..printable import one_line
+from ..signals.structs import Frozen
 from .drawing import Letters, cut, lines
 from .interval import Interval
 from .table import Table
@@ -31,8 +32,7 @@ _HELP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Frozen):
     """What a person has chosen to see."""
 
     table: int = 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..config.model import Config
+from ..signals.structs import Frozen
 from .figures import Figures, Reading, figures
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ _LINGER_S = 10.0
 """For how long a process that has ended is still shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Frozen):
     """Figures, and when they were so, by a clock that is never set."""
 
     figures: Figures

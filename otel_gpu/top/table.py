@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
+
+from ..signals.structs import Frozen
 
 _GAP = 2
 _SHORTEST_NAME = 8
@@ -33,16 +35,14 @@ class Column(NamedTuple):
     """Names stand left, and may be cut; numbers stand right, and may not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Frozen):
     """One row; `process` is whose it is."""
 
     process: str
     cells: tuple[Cell, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Frozen):
     """Rows below headings."""
 
     title: str

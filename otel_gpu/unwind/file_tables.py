@@ -13,9 +13,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from ..bpf.maps import BpfMap
@@ -24,6 +24,7 @@ from ..fair_pool import FairPool
 from ..process.batches import each
 from ..process.files import MappedFile
 from ..process.parsers import Job, Parsers, WorkError
+from ..signals.structs import Record
 from ..supervision import Worker
 from .address_space import FileKey
 from .cache import TableCache
@@ -45,15 +46,14 @@ _NEEDED, _EARLY, _LATE = 0, 1, 2
 NO_ROOM = "the kernel's table is full; a larger `table_rows` holds more"
 
 
-@dataclass(slots=True, eq=False)
-class FileTable:
+class FileTable(Record, eq=False):
     """One file, as the kernel's programs see it."""
 
     key: FileKey
     number: int
     is_early: bool
     shape: Shape | None = None
-    places: dict[int, MappedFile] = field(default_factory=dict)
+    places: dict[int, MappedFile] = msgspec.field(default_factory=dict)
     """Where each process that maps it has it mapped."""
     asker: int = 0
     """The process for which it is read."""
@@ -66,8 +66,8 @@ class FileTable:
     frames: FileFrames | None = None
     """Without its rows."""
     why_not: str = ""
-    parts: dict[int, Part] = field(default_factory=dict)
-    missing: set[int] = field(default_factory=set)
+    parts: dict[int, Part] = msgspec.field(default_factory=dict)
+    missing: set[int] = msgspec.field(default_factory=set)
     """Link-time addresses that stood on stacks and are in no row yet."""
     has_parts: bool = True
     compiler: Job[list[Part]] | None = None

@@ -13,9 +13,9 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from ..bpf.maps import BpfMap
@@ -26,6 +26,7 @@ from ..fair_pool import FairPool
 from ..process.batches import each
 from ..process.files import ProcessFile
 from ..process.parsers import Parsers, WorkError
+from ..signals.structs import Record
 from ..supervision import Worker
 from .address_space import FileKey, Region, RegionIndex, load_bias, open_root, own_vdso, regions
 from .cache import TableCache
@@ -65,15 +66,14 @@ _EARLY = (b"libc.so", b"libc-", b"ld-", b"libpthread", b"libpython", b"python", 
 """How the names begin of files that most stacks go through, so that they are read first."""
 
 
-@dataclass(slots=True)
-class WalkedProcess:
+class WalkedProcess(Record):
     """One process as the kernel knows it."""
 
     pid: int
     root: int | None = None
     """Its root directory, open: what its files are found by once it has ended."""
-    regions: list[Region] = field(default_factory=list)
-    biases: dict[Region, int] = field(default_factory=dict)
+    regions: list[Region] = msgspec.field(default_factory=list)
+    biases: dict[Region, int] = msgspec.field(default_factory=dict)
     python: PythonProcess | None = None
     has_no_python: bool = False
     """Its interpreters were looked at, and none can be followed."""
@@ -81,11 +81,11 @@ class WalkedProcess:
     """Its interpreters were looked for, in what most stacks go through."""
     first: int = 0
     slots: int = 0
-    keys: set[FileKey] = field(default_factory=set)
+    keys: set[FileKey] = msgspec.field(default_factory=set)
     looked_at: float = 0.0
     pause_s: float = 0.0
     """How long it was left alone after its interpreter had not started."""
-    index: RegionIndex = field(default_factory=lambda: RegionIndex([]))
+    index: RegionIndex = msgspec.field(default_factory=lambda: RegionIndex([]))
 
 
 def most_useful(found: list[Region]) -> list[Region]:

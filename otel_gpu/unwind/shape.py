@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..signals.structs import Frozen
 
 _PAGE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Frozen):
     """A loaded segment; sizes and addresses in bytes."""
 
     offset: int
@@ -17,8 +16,7 @@ class Load:
     is_executable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Frozen):
     """How a file is laid out in memory."""
 
     is_elf: bool

@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from ..cpython.layout import UnsupportedPythonError
@@ -25,6 +25,7 @@ from ..errors import ElfError, OtelGpuError
 from ..process.confinement import Limits
 from ..process.memory import MemoryFault, ProcessMemory
 from ..process.work import OpenFile, service, work
+from ..signals.structs import Frozen
 from .shape import Load, Shape
 
 _MAX_LOADS = 128
@@ -66,15 +67,14 @@ def shape_of(elf: ElfFile) -> Shape:
     return Shape(is_elf=True, loads=tuple(loads), frames_bytes=size)
 
 
-@dataclass(frozen=True, slots=True)
-class FileFrames:
+class FileFrames(Frozen):
     """All that is worked out about one file's frames."""
 
     rows: bytes = b""
     """Of rows.ROW."""
     end_pc: int = 0
     functions: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = msgspec.field(default_factory=dict)
     why_no_table: str = ""
     keeps_frame_pointers: bool = False
     """Said only of files whose table does not describe most of their code."""
@@ -96,8 +96,7 @@ class FileFrames:
         return UnwindTable(np.frombuffer(self.rows, ROW), self.end_pc, self.functions, self.skipped)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedFrames:
+class NamedFrames(Frozen):
     """A file's frames under a name that depends on all they are worked out from."""
 
     name: str
@@ -176,8 +175,7 @@ def _is_python(elf: ElfFile) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Frozen):
     """Rows of a part of a file: they hold from `begin` up to `end`, addresses that count from the file's base."""
 
     begin: int
@@ -214,8 +212,7 @@ def parts(files: Sequence[OpenFile], _: None) -> Callable[[list[int]], list[Part
     return compile_around
 
 
-@dataclass(frozen=True, slots=True)
-class Interpreter:
+class Interpreter(Frozen):
     """An interpreter in a process: what its file says, and the difference between addresses in the process and in the file."""
 
     binary: PythonBinary
@@ -223,8 +220,7 @@ class Interpreter:
     code_type: int
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPython:
+class FoundPython(Frozen):
     """Where a process keeps its Python frames, or why that is not known."""
 
     python: PythonProcess | None = None

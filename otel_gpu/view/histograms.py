@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
+
+import msgspec
+
+from ..signals.structs import Record
 
 MAX_SCALE = 3
 """Finer buckets, below nine per cent wide, are put together."""
 _MAX_BUCKETS = 1_000
 
 
-@dataclass(slots=True)
-class Distribution:
+class Distribution(Record):
     """Counts of values by upper bound. Of exponential buckets it is an index at `scale`, else a bound."""
 
-    counts: dict[float, int] = field(default_factory=dict)
+    counts: dict[float, int] = msgspec.field(default_factory=dict)
     scale: int | None = None
     """None where the buckets have bounds of their own."""
     zero: int = 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass
 from enum import Enum
+
+from ..signals.structs import Frozen
 
 
 class Reason(str, Enum):
@@ -34,8 +35,7 @@ GIVING_WAY = frozenset({Reason.SPANS, Reason.SAMPLES})
 """What is as it should be where there is more than room for: the newest is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(Frozen):
     """How often something was not kept."""
 
     reason: Reason

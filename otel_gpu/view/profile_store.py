@@ -5,11 +5,11 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..signals.frame_names import clean
 from ..signals.metrics import Resource
 from ..signals.profiles import Frame, FrameKind, Profile, ProfileBuilder, ProfileType, Sample, Stack, marker, truncation
+from ..signals.structs import Frozen
 from .losses import Losses, Reason
 from .resources import Resources
 from .settings import Bounds
@@ -24,8 +24,7 @@ def _of_thread(sample: Sample) -> Stack:
     return (*sample.stack, marker(f"[thread {name}]")) if name else sample.stack
 
 
-@dataclass(frozen=True, slots=True)
-class StoredProfile:
+class StoredProfile(Frozen):
     """One profile as it came, its stacks by number."""
 
     type: ProfileType

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..signals.frame_names import process_name
 from ..signals.metrics import Attributes, Resource
+from ..signals.structs import Record
 from .losses import Losses, Reason
 from .settings import Bounds
 
@@ -14,8 +14,7 @@ _PID, _SERVICE = "process.pid", "service.name"
 _AGENT = "otel-gpu"
 
 
-@dataclass(slots=True)
-class ResourceEntry:
+class ResourceEntry(Record):
     """A resource, and the number that it goes by here."""
 
     number: int

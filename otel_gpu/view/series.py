@@ -9,6 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..signals.metrics import Attributes
+from ..signals.structs import Record
 from .histograms import Distribution
 from .losses import Losses, Reason
 from .resources import ResourceEntry
@@ -59,8 +60,7 @@ class Exemplar(NamedTuple):
     time_ns: int
 
 
-@dataclass(slots=True)
-class Series:
+class Series(Record):
     """One series. What it says of earlier runs of whoever counts is in `before`."""
 
     resource: ResourceEntry

@@ -7,16 +7,19 @@ import logging
 import sys
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from ...printable import one_line
 from ...signals import Signal, cuda, hip, self_metrics
 from ...signals.metrics import Buckets, Instrument
 from ...signals.quantiles import quantile
+from ...signals.structs import Frozen
 from .. import ExporterStats, PipelineExporter
 from ..delivery.statistics import Operation, Outcomes, Tally
 from .quantities import quantity
@@ -47,8 +50,7 @@ _DEADLINE_S = 1.0
 """How long a table waits for somebody to read it; the agent waits as long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Frozen):
     """One series as it is shown: every cell is ready to be printed."""
 
     metric: str
@@ -65,12 +67,11 @@ class Row:
         return self.metric, self.attributes, self.total, self.rate, self.count, self.mean, self.p50, self.p99
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
+class _Before(Frozen):
     """The table before."""
 
-    totals: Mapping[Series, float] = field(default_factory=dict)
-    histograms: Mapping[Series, Buckets] = field(default_factory=dict)
+    totals: Mapping[Series, float] = msgspec.field(default_factory=dict)
+    histograms: Mapping[Series, Buckets] = msgspec.field(default_factory=dict)
     when_ns: int = 0
 
 

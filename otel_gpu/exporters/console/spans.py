@@ -6,18 +6,17 @@ import heapq
 import io
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ...printable import one_line
 from ...signals.spans import Span, SpanStatus
+from ...signals.structs import Frozen
 from .quantities import quantity
 from .titles import title
 
 _MAX_NAME, _MAX_ATTRIBUTE, _MAX_ATTRIBUTES = 80, 60, 24
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Frozen):
     """One span as it is shown: every cell is ready to be printed."""
 
     at: str

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ...signals import Signal
+from ...signals.structs import Frozen
 
 Body = TypeVar("Body")
 
 
-@dataclass(frozen=True, slots=True)
-class Payload(Generic[Body]):
+class Payload(Frozen, Generic[Body]):
     """One request, ready to be sent: made once, however often it is tried."""
 
     body: Body
@@ -22,8 +21,7 @@ class Payload(Generic[Body]):
     """What they are of, where a sender has several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(Frozen):
     """What became of spans or profiles."""
 
     payloads: list[Payload[bytes]]

@@ -9,12 +9,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from ...printable import one_line
 from ...redaction import without_credentials
 from ...signals import Signal
+from ...signals.structs import Frozen
 from ...supervision import Worker
 from .payload import Payload
 from .retry import waits
@@ -34,16 +35,14 @@ MAX_DELAY_S = 300.0
 """The longest that a server's wish to be left alone is respected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Frozen):
     """The receiver took the request, all but `rejected` points of it."""
 
     rejected: int = 0
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Frozen):
     """The attempt failed; `retryable` says whether another one may succeed."""
 
     reason: str

@@ -6,10 +6,13 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import NamedTuple
 
+import msgspec
+
 from ...signals import SIGNALS, Signal
+from ...signals.structs import Frozen
 
 OTHER_ERROR = "_OTHER"
 """What OpenTelemetry's conventions call a failure of which nothing more is known."""
@@ -19,8 +22,7 @@ _MAX_NOTED = 16_384
 """Requests between two readings: what waits in all queues has long been dropped by then."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExporterStats:
+class ExporterStats(Frozen):
     """An exporter's record since it started; "points" are data points, spans or samples.
 
     Every point handed over ends in exactly one of `sent_points`, `failed_points`, `rejected_points` and
@@ -51,13 +53,12 @@ class ExporterStats:
         return ExporterStats(**summed, last_error=other.last_error or self.last_error)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcomes:
+class Outcomes(Frozen):
     """What became of points, as OpenTelemetry's conventions count it."""
 
-    exported: Mapping[tuple[Signal, str], int] = field(default_factory=dict)
+    exported: Mapping[tuple[Signal, str], int] = msgspec.field(default_factory=dict)
     """How many are done with, by their signal and why they failed: an empty text where they did not."""
-    inflight: Mapping[Signal, int] = field(default_factory=dict)
+    inflight: Mapping[Signal, int] = msgspec.field(default_factory=dict)
     """How many wait, or are under way."""
 
     @classmethod

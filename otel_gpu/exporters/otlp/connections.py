@@ -14,8 +14,11 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
+
+from ...signals.structs import Record
 
 _MAX_ADDRESSES = 8
 """Of one name; each gets its part of the time."""
@@ -138,14 +141,13 @@ class Connections:
         return lookup.addresses
 
 
-@dataclass(slots=True, eq=False)
-class _Lookup:
+class _Lookup(Record, eq=False):
     """A name that is being looked up in a thread of its own."""
 
     host: str
     port: int
-    done: threading.Event = field(default_factory=threading.Event)
-    addresses: list[Address] = field(default_factory=list)
+    done: threading.Event = msgspec.field(default_factory=threading.Event)
+    addresses: list[Address] = msgspec.field(default_factory=list)
     failure: OSError | None = None
 
     def run(self) -> None:

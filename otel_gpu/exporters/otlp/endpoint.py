@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ...errors import ConfigError
 from ...printable import one_line
 from ...redaction import endpoint_without_credentials, without_credentials
 from ...signals import Signal
+from ...signals.structs import Frozen
 from .settings import OtlpSettings
 
 PATHS: dict[Signal, str] = {
@@ -31,8 +31,7 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Frozen):
     """One signal's destination: `address` is host:port for gRPC, the full URL for HTTP."""
 
     signal: Signal

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from google.protobuf.message import DecodeError
+
+from ...signals.structs import Frozen
 
 MAX_STATUS_BYTES = 16_384
 _RETRY_INFO = "google.rpc.RetryInfo"
 
 
-@dataclass(frozen=True, slots=True)
-class RpcStatus:
+class RpcStatus(Frozen):
     """The part of a Status that matters here."""
 
     message: str = ""

@@ -6,7 +6,6 @@ exporter itself takes. Where the destination speaks OTLP, `otlp` is the cheaper 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -17,6 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from ...signals import Signal
 from ...signals.metrics import Buckets, Instrument
+from ...signals.structs import Frozen
 from ...version import __version__
 from ..delivery.payload import Payload
 from ..delivery.sender import Accepted, Refused
@@ -110,8 +110,7 @@ def _preferred_as_deltas(exporter: sdk.MetricExporter) -> frozenset[Instrument]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Exported:
+class _Exported(Frozen):
     """A series as it was at one export."""
 
     series: Series
@@ -189,8 +188,7 @@ def metrics_data(store: SeriesStore, now_ns: int, deltas: Deltas | None = None) 
     return sdk.MetricsData(of_resources)
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(Frozen):
     attributes: Attributes
     start_ns: int
     time_ns: int

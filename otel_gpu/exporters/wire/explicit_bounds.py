@@ -6,14 +6,13 @@ for all series of a metric, and for good: Prometheus adds up and compares bucket
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from ...signals.metrics import Buckets, MetricSpec
+from ...signals.structs import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class ExplicitBounds:
+class ExplicitBounds(Frozen):
     """Every `step`th power of two from `first` on."""
 
     first: int

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from ...components import Processor
 from ...demangle.names import demangle, shorten
 from ...signals import cuda, hip
 from ...signals.metrics import Attributes, Buckets, Measurement, Resource
 from ...signals.profiles import FrameKind, Profile, ProfileBuilder
+from ...signals.structs import Record
 from ...signals.telemetry import OTHER
 
 NAME = "cuda.kernel.name"
@@ -37,12 +39,11 @@ _MAX_RANKED = 16_384
 """Kernels of one process that are ranked; beyond that the lower half is forgotten, and ranked anew when it comes again."""
 
 
-@dataclass(slots=True)
-class _Ranking:
-    launches: Counter[str] = field(default_factory=Counter)
-    blocks: Counter[str] = field(default_factory=Counter)
-    named: set[str] = field(default_factory=set)
-    ever_named: set[str] = field(default_factory=set)
+class _Ranking(Record):
+    launches: Counter[str] = msgspec.field(default_factory=Counter)
+    blocks: Counter[str] = msgspec.field(default_factory=Counter)
+    named: set[str] = msgspec.field(default_factory=set)
+    ever_named: set[str] = msgspec.field(default_factory=set)
 
 
 class KernelNames(Processor):

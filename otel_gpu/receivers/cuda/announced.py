@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from ...abi import IDENTITY, IDENTITY_ARGUMENTS, IDENTITY_ENVIRONMENT
 from ...discovery.process_info import VARIABLES, ProcessInfo, Unread
+from ...signals.structs import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(Frozen):
     """What is known of a program, and whether that is all that /proc would say of it."""
 
     info: ProcessInfo

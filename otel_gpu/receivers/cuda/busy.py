@@ -6,19 +6,20 @@ import struct
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Container, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ...abi import BUSY, BUSY_KEY, PERIOD_KIND, PERIOD_SUM
 from ...bpf.maps import BpfMap
 from ...counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from ...discovery.processes import Process
 from ...program_id import ProgramId
+from ...signals.structs import Frozen
 
 _MAX_PROCESSES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class BusyDelta:
+class BusyDelta(Frozen):
     """What the bounds of a device's busy time, for one program, grew by."""
 
     program: ProgramId
@@ -29,7 +30,7 @@ class BusyDelta:
     """When it was read before, or the first submission."""
     period: BusyPeriod | None = None
     """The present one or, when the device is idle, the last; None unless stacks were taken of it."""
-    kinds: Mapping[Parts, BusyPeriodSum] = field(default_factory=dict)
+    kinds: Mapping[Parts, BusyPeriodSum] = msgspec.field(default_factory=dict)
     """Busy periods that began and ended since, as far as it is known what was done in them."""
 
 

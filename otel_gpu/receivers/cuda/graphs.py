@@ -9,11 +9,13 @@ from __future__ import annotations
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from ... import abi
 from ...abi import CopyKind, HostMemory, NodeType
+from ...signals.structs import Record
 
 _MAX_NODES = 1 << 20
 """Of one graph, counted without its further nodes when it is larger, and of all large executable ones."""
@@ -36,13 +38,12 @@ class Node(NamedTuple):
 Contents = Counter[Node]
 
 
-@dataclass(slots=True)
-class _Graph:
-    anonymous: Contents = field(default_factory=Counter)
+class _Graph(Record):
+    anonymous: Contents = msgspec.field(default_factory=Counter)
     """Captured nodes, whose handles nobody told."""
-    nodes: dict[int, Node] = field(default_factory=dict)
-    children: dict[int, _Graph] = field(default_factory=dict)
-    disabled: set[int] = field(default_factory=set)
+    nodes: dict[int, Node] = msgspec.field(default_factory=dict)
+    children: dict[int, _Graph] = msgspec.field(default_factory=dict)
+    disabled: set[int] = msgspec.field(default_factory=set)
 
     def copy(self) -> _Graph:
         return _Graph(

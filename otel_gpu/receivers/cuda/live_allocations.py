@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from ...abi import KIND_HIP, LIVE, LIVE_KEY, MemoryType
 from ...bpf.maps import BpfMap
 from ...program_id import ProgramId
+from ...signals.structs import Frozen
 
 _BOUND_TO_CONTEXT = (
     MemoryType.DEVICE,
@@ -28,8 +28,7 @@ _ONE_BY_ONE = 256
 many was, in the millisecond before these are removed, is lost: looking at a million again would take 20 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleasedMemory:
+class ReleasedMemory(Frozen):
     """Memory of one type and device that was released with the context that it belonged to."""
 
     program: ProgramId

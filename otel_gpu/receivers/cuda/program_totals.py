@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from ...abi import BUCKET_NONE, BUCKET_ZERO, DEVICE_UNKNOWN, PROGRAM, TOTALS, Family, Loss
 from ...counting.programs import Programs
 from ...program_id import ProgramId
+from ...signals.structs import Frozen
 from .rows import RowDelta
 
 LOST_IN = {
@@ -42,8 +42,7 @@ PROFILE_LOST_IN = {Loss.CALLS_FULL: "sampled_threads", Loss.LIVE_FULL: "tensors"
 """Likewise, of profiles."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramLoss:
+class ProgramLoss(Frozen):
     """How often something went wrong for one program since it was last asked."""
 
     program: ProgramId

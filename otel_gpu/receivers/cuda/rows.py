@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +11,13 @@ from ...abi import COUNTED_ROW, KIND_HIP, ROW_KEY, VALUE_B_BITS
 from ...bpf.maps import BpfMap, possible_cpus
 from ...counting.owners import are_of
 from ...program_id import ProgramId
+from ...signals.structs import Frozen
 from .cardinality import RowCardinality
 
 _Sums = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True)
-class RowDelta:
+class RowDelta(Frozen):
     """What one row grew by. Fields as in ebpf/abi/."""
 
     tgid: int

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
@@ -33,6 +32,7 @@ from ...process.files import File
 from ...process.parsers import Parsers
 from ...program_id import ProgramId
 from ...signals.spans import Span, SpanContext
+from ...signals.structs import Frozen
 from ...supervision import Health
 from .assembly import Seen
 from .engine_events import ENGINE, ENGINE_EVENT, STEP, STRANGERS, EngineEvent, StepState
@@ -69,8 +69,7 @@ _MOST_STEPS = 100_000
 _NEVER = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Frozen):
     """A request that is over, and what steps of engines did for it."""
 
     request: np.void

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ...elf import ElfFile, Symbol
 from ...probes.prologue import Cost
 from ...probes.returns import ways_out
 from ...probes.sites import SiteRules, site_for_symbol
+from ...signals.structs import Frozen
 from .callbacks import KernelCallback
 
 _EXECUTOR = "_ZN6rclcpp8Executor"
@@ -62,8 +62,7 @@ _RCLPY = (b"_rclpy_pybind11.", b"_rclpy.")
 _LOOKED_AT = (_RCLCPP, b"librcl.so", b"librmw_", b"libstdc++.so", b"libc++abi.so")
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackSite:
+class CallbackSite(Frozen):
     """Where a program of ebpf/inference/callbacks.bpf.c goes, and what it is told there."""
 
     program: str

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ...address_spans import Span
 from ...cpython.context_sites import (
@@ -32,6 +33,7 @@ from ...probes.sites import SiteRules, site_for_symbol
 from ...process.confinement import Limits
 from ...process.memory import MemoryFault, MemoryFiles, ProcessMemory
 from ...process.work import OpenFile, work
+from ...signals.structs import Frozen
 from .executors import SYMBOLS as SYMBOLS_OF_CALLBACKS
 from .executors import callback_sites
 
@@ -101,8 +103,7 @@ _SERVERS_HAVE_CONTEXTS = (3, 15)
 """From here on asyncio makes a connection's context by `Context.copy()`, of its server's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Frozen):
     """A file that a process has mapped executable."""
 
     start: int
@@ -111,8 +112,7 @@ class Image:
     path: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FollowRequest:
+class FollowRequest(Frozen):
     """What is looked at: images in the order of the files behind the three that show the memory."""
 
     rules: SiteRules
@@ -125,8 +125,7 @@ class FollowRequest:
     """Whether they are rclpy's."""
 
 
-@dataclass(frozen=True, slots=True)
-class FollowSite:
+class FollowSite(Frozen):
     """Where a program goes."""
 
     image: int
@@ -136,8 +135,7 @@ class FollowSite:
     cookie: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PythonPlaces:
+class PythonPlaces(Frozen):
     """Where a CPython keeps what its threads are at."""
 
     thread_state: int
@@ -149,12 +147,11 @@ class PythonPlaces:
     code: Span
     """Its functions."""
     threads_have_contexts: bool
-    frames: Mapping[str, int] = field(default_factory=dict)
+    frames: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Where frames are, by the names of `FOLLOWED`, where they are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Followable:
+class Followable(Frozen):
     """What is known of a process, or why it cannot be followed."""
 
     sites: tuple[FollowSite, ...] = ()

@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from ...bpf.linker import ObjectLinker
@@ -29,6 +29,7 @@ from ...process.mappings import executable_mappings
 from ...process.memory import MemoryFiles
 from ...process.parsers import Parsers, WorkError
 from ...program_id import ProgramId
+from ...signals.structs import Record
 from ...supervision import Worker
 from .executors import is_of_callbacks, runs_callbacks, runs_python_callbacks
 from .follow_work import (
@@ -63,14 +64,13 @@ _Place = tuple[tuple[int, int], int, int, str]
 """Device, inode, offset, program."""
 
 
-@dataclass(slots=True)
-class _Followed:
+class _Followed(Record):
     """One process whose requests are followed, or are to be."""
 
     pid: int
     exec_id: int = 0
-    links: list[Link] = field(default_factory=list)
-    placed: set[_Place] = field(default_factory=set)
+    links: list[Link] = msgspec.field(default_factory=list)
+    placed: set[_Place] = msgspec.field(default_factory=set)
     is_told: bool = False
     """The kernel follows it."""
     python: PythonPlaces | None = None

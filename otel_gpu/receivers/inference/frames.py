@@ -10,10 +10,12 @@ import enum
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ...program_id import ProgramId
 from ...signals.spans import SpanContext
+from ...signals.structs import Record
 from .assembly import Seen
 from .header_blocks import MAX_BLOCK, UNKNOWN, HeaderBlock, HeaderBlocks
 from .http2 import Exchange, is_event_stream, rpc_of, status_of
@@ -36,8 +38,7 @@ class FrameSide(enum.IntEnum):
     SERVER = 1
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Record):
     """A header block that goes on."""
 
     request: int
@@ -48,11 +49,10 @@ class _Block:
     """None where something of it is missing."""
 
 
-@dataclass(slots=True)
-class _Direction:
+class _Direction(Record):
     """What one side of a connection has sent."""
 
-    blocks: HeaderBlocks = field(default_factory=HeaderBlocks)
+    blocks: HeaderBlocks = msgspec.field(default_factory=HeaderBlocks)
     number: int = 0
     """Of the next piece."""
     frame: bytearray | None = None
@@ -60,8 +60,7 @@ class _Direction:
     block: _Block | None = None
 
 
-@dataclass(slots=True)
-class _Heads:
+class _Heads(Record):
     """What is known of a request."""
 
     program: ProgramId

@@ -7,9 +7,9 @@ do as a rule, and what the rest says is remembered.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ...signals.structs import Frozen
 from .http1 import final_response, parse_request
 from .http1_heads import Framing, RequestHead, ResponseHead
 from .routes import path_of, template_of
@@ -25,8 +25,7 @@ _DATE = re.compile(rb"\r\n[Dd]ate: [A-Z][ !-~]{5,40}(?=\r\n(?:[!-~]|\r\n\Z))")
 _STREAMED = frozenset({Framing.CHUNKED, Framing.UNTIL_CLOSE})
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Frozen):
     """What a request's head says, but for its trace."""
 
     method: str = ""
@@ -38,8 +37,7 @@ class Asked:
     traceparents: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Frozen):
     """What a response's head says."""
 
     status: int | None = None

@@ -6,11 +6,11 @@ but what comes after the gap is counted rightly from there on: a field is read r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hpack import Decoder
 from hpack.exceptions import HPACKError, InvalidTableIndexError
 from hpack.table import HeaderTable
+
+from ...signals.structs import Frozen
 
 MAX_BLOCK = 16_384
 """Bytes of a header block; servers and clients take less as a rule."""
@@ -34,8 +34,7 @@ _NAMED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderBlock:
+class HeaderBlock(Frozen):
     """The named fields of a block, in their order; bytes are characters."""
 
     fields: tuple[tuple[str, str], ...] = ()

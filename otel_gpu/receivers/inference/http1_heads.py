@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from ...signals.structs import Frozen
 
 
 class Missing(enum.Enum):
@@ -45,8 +46,7 @@ class Framing(enum.Enum):
     """The head is not whole, or there are doubts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Headers:
+class Headers(Frozen):
     """The named headers that were captured whole, in their order, names in lower case."""
 
     items: tuple[tuple[str, str], ...] = ()
@@ -60,8 +60,7 @@ class Headers:
         return tuple(m for value in self.values(name) for part in value.lower().split(",") if (m := part.strip(" \t")))
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Frozen):
     """What the head of a request and that of a response have alike."""
 
     version: str
@@ -86,8 +85,7 @@ class _Head:
         return bool(self.doubts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestHead(_Head):
+class RequestHead(_Head, kw_only=True):
     """The head of a request."""
 
     method: str
@@ -101,8 +99,7 @@ class RequestHead(_Head):
         return hosts[0] if len(hosts) == 1 else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseHead(_Head):
+class ResponseHead(_Head, kw_only=True):
     """The head of a response."""
 
     status: int | None

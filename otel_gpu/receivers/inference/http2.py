@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from ...signals.structs import Frozen
 from .header_blocks import HeaderBlock
 from .request import Ending, RpcCall
 
@@ -13,8 +13,7 @@ _STATUS = re.compile(r"[1-9][0-9]{2}\Z")
 _RPC_STATUS = re.compile(r"[0-9]{1,9}\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Frozen):
     """One request and its response, as far as they were seen."""
 
     stream: int

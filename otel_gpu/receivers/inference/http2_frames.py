@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from ...signals.structs import Frozen
 
 END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
 
@@ -16,8 +17,7 @@ class FrameType(enum.IntEnum):
     CONTINUATION = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Frozen):
     """One frame."""
 
     type: int

@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from ...bpf.maps import BpfMap
@@ -26,6 +26,7 @@ from ...process.mappings import executable_mappings
 from ...process.memory import MemoryFiles
 from ...process.parsers import Parsers
 from ...program_id import ProgramId
+from ...signals.structs import Record
 from ...supervision import Worker
 from .follow_work import Image
 from .records import SPAN_SOURCE, SPAN_TYPES
@@ -47,14 +48,13 @@ _MAX_SILENT = 4096
 _FileKey = tuple[tuple[int, int], int]
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Record):
     """One process, as far as it was looked at."""
 
     pid: int
     exec_id: int
     modules: int = 0
-    places: SpanPlaces = field(default_factory=SpanPlaces)
+    places: SpanPlaces = msgspec.field(default_factory=SpanPlaces)
     young_until: float = 0.0
     due: float = 0.0
     wait_s: float = _FIRST_AGAIN_S

@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from urllib.parse import unquote
 
+import msgspec
+
+from ...signals.structs import Record
 from ...signals.telemetry import OTHER
 
 MAX_PATH = 128
@@ -118,12 +120,11 @@ _REFUSED = frozenset({400, 404, 405, 414, 501})
 """Answers that say nothing of a route being there."""
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Record):
     """The routes of one process."""
 
-    found: set[str] = field(default_factory=set)
-    refused: set[str] = field(default_factory=set)
+    found: set[str] = msgspec.field(default_factory=set)
+    refused: set[str] = msgspec.field(default_factory=set)
 
 
 def _raw_path(target: str) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ...printable import escaped
 from ...signals.metrics import Attributes, AttributeValue, Resource, attributes
 from ...signals.spans import Span, SpanContext, SpanKind, SpanStatus
+from ...signals.structs import Frozen
 from ...signals.telemetry import OTHER
 from .callbacks import attributes_of, span_attributes_of, span_kind_of, span_name_of
 from .conventions import OTHER_METHOD, error_of, method_of, model_attributes, rpc_method_of, rpc_status_of
@@ -34,8 +34,7 @@ _ATTRIBUTIONS = {attribution: ("otel_gpu.attribution", attribution.value) for at
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,64}\]|[A-Za-z0-9_.\-]{1,255})(?::([0-9]{1,5}))?\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class SpanLimits:
+class SpanLimits(Frozen):
     """How much a request may get."""
 
     max_children: int = 32
@@ -188,8 +187,7 @@ def _name(request: Request) -> str:
     return name if request.route in _NO_ROUTE else f"{name} {request.route}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Common:
+class _Common(Frozen):
     """What requests have in common that ask the same of the same server, and are answered in the same way."""
 
     name: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ...cpython.current_span import CurrentSpan, current_span
 from ...cpython.layout import DEBUG_OFFSETS_SIZE, UnsupportedPythonError, layout_for
@@ -16,6 +15,7 @@ from ...errors import OtelGpuError
 from ...process.confinement import Limits
 from ...process.memory import MemoryFault, MemoryFiles
 from ...process.work import OpenFile, work
+from ...signals.structs import Frozen
 from .follow_work import Image
 
 _log = logging.getLogger(__name__)
@@ -36,8 +36,7 @@ _SYMBOLS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SpanRequest:
+class SpanRequest(Frozen):
     """What is looked at: images in the order of the files behind the three that show the memory."""
 
     images: tuple[Image, ...]
@@ -47,8 +46,7 @@ class SpanRequest:
     """Where the interpreter's modules were found before."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpanPlaces:
+class SpanPlaces(Frozen):
     """What is known of a process."""
 
     published: ThreadLocal | None = None

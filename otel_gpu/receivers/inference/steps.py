@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from msgspec.structs import astuple
 
 from ...program_id import ProgramId
+from ...signals.structs import Frozen, Record
 from .request import GpuTotals
 
 
@@ -28,8 +28,7 @@ class Linked(enum.Enum):
     """One that it served may be missing: messages of several requests were alike, or a stranger was not answered yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Frozen):
     """What a thread of an engine did from its first launch to what the host waited for. Times are CLOCK_MONOTONIC."""
 
     program: ProgramId
@@ -43,8 +42,7 @@ class Step:
     """It may have served somebody else as well, of whom no request is known."""
 
 
-@dataclass(slots=True)
-class _Flight:
+class _Flight(Record):
     delivered_ns: int
     ended_ns: int | None = None
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import struct
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...discovery.processes import Process
 from ...probes.nccl import HOOKS
 from ...program_id import ProgramId
 from ...signals.metrics import Buckets, Measurement, attributes, bucket_index
+from ...signals.structs import Record
 from . import metrics
 from .records import ARRIVAL_GROUP, ARRIVAL_GROUPED
 from .sums import comm_attributes
@@ -62,8 +62,7 @@ def read_arrivals(record: bytes) -> tuple[Arrival, int, int]:
     return Arrival(ProgramId(tgid, exec_id), comm, rank, ranks, sequence, entered_ns, returned_ns, *said), tid, flags
 
 
-@dataclass(slots=True)
-class _Collective:
+class _Collective(Record):
     """One collective, as the ranks of this host arrive at it."""
 
     since_ns: int

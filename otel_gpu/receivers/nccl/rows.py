@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +11,14 @@ from ...abi import ROW
 from ...bpf.maps import BpfMap, possible_cpus
 from ...counting.owners import are_of
 from ...program_id import ProgramId
+from ...signals.structs import Frozen
 from .records import ROW_KEY
 
 _Sums = npt.NDArray[np.uint64]
 _COLUMNS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class NcclDelta:
+class NcclDelta(Frozen):
     """What one row grew by. Fields as in ebpf/abi/nccl.h."""
 
     tgid: int

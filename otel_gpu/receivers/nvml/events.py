@@ -9,9 +9,9 @@ import ctypes
 import threading
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
 from typing import Any
 
+from ...signals.structs import Frozen
 from ...supervision import Worker
 from .library import Device, Nvml
 
@@ -21,8 +21,7 @@ _HISTORY = 256
 _WHOLE_GPU = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class XidEvent:
+class XidEvent(Frozen):
     """One XID, with the Unix time at which it was heard of."""
 
     time_ns: int

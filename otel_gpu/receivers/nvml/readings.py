@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...signals import hardware
 from ...signals.metrics import AttributeValue, MetricSpec
+from ...signals.structs import Frozen
 from .library import Device, Nvml
 
 _GPU = {"hw.type": "gpu"}
@@ -32,8 +32,7 @@ _NOT_AVAILABLE = (1 << 64) - 1
 _MAX_PROCESSES = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Frozen):
     """A value as NVML gives it; a float metric's value is `value × scale`. Sums are since the driver's start."""
 
     metric: MetricSpec

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ...discovery.gpus import Gpu
 from ...signals import hardware, self_metrics
@@ -21,6 +22,7 @@ from ...signals.metrics import (
     SelfReading,
     attributes,
 )
+from ...signals.structs import Record
 from ...supervision import Health
 from .events import XidEvent, XidWatch
 from .library import Device, Nvml, NvmlUnavailableError
@@ -31,11 +33,10 @@ _LOOK_AGAIN_NS = 60_000_000_000
 """How often MIG instances and GPUs are looked for anew."""
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Record):
     """What each sum stood at, so that what flows is what was added."""
 
-    before: dict[tuple[Resource, MetricSpec, Attributes], int] = field(default_factory=dict)
+    before: dict[tuple[Resource, MetricSpec, Attributes], int] = msgspec.field(default_factory=dict)
 
     def added(self, key: tuple[Resource, MetricSpec, Attributes], value: int) -> int:
         """Return what was added since the last call; a counter starts with nothing, a level with itself."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ...counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
+from ...signals.structs import Record
 
 _ROUNDS = 100
 """Of the estimate; its error falls with each."""
@@ -21,14 +22,13 @@ _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class Work:
+class Work(Record):
     """What is known of the submissions to one device: one entry a stack."""
 
-    number: list[int] = field(default_factory=list)
-    site: list[int] = field(default_factory=list)
-    when_ns: list[int] = field(default_factory=list)
-    others: Counter[int] = field(default_factory=Counter)
+    number: list[int] = msgspec.field(default_factory=list)
+    site: list[int] = msgspec.field(default_factory=list)
+    when_ns: list[int] = msgspec.field(default_factory=list)
+    others: Counter[int] = msgspec.field(default_factory=Counter)
     """By site: submissions that its stacks stand for, beyond the stacks themselves."""
     unknown: int = 0
     """Submissions that no stack stands for."""

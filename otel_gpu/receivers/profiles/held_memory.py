@@ -7,13 +7,12 @@ order in which calls return: of calls that threads make at the same time nobody 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ...signals.profiles import Stack
+from ...signals.structs import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class HeldAllocation:
+class HeldAllocation(Frozen):
     """An allocation that lives, and who made it."""
 
     stack: Stack

@@ -6,8 +6,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from ...cpython.names import PythonNames
 from ...cpython.process import PythonProcess
@@ -15,6 +16,7 @@ from ...fair_pool import FairPool
 from ...process.parsers import Parsers
 from ...program_id import ProgramId
 from ...signals.profiles import Stack, truncation
+from ...signals.structs import Frozen, Record
 from ...supervision import Health
 from ...symbols.file_names import FileNames
 from ...symbols.stacks import STOPS, RawStack, StackNamer
@@ -27,8 +29,7 @@ _MAX_WAITING = 8_192
 """Stacks of one program; those beyond do not wait for names."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Raw:
+class _Raw(Frozen, eq=False):
     """A sample as the kernel has it."""
 
     sample: StackSample
@@ -36,13 +37,12 @@ class _Raw:
     """None: it comes without a stack."""
 
 
-@dataclass(slots=True, eq=False)
-class _Line:
+class _Line(Record, eq=False):
     """The stacks of one program."""
 
     program: ProgramId
-    raw: deque[_Raw] = field(default_factory=deque)
-    read: deque[tuple[StackSample, RawStack]] = field(default_factory=deque)
+    raw: deque[_Raw] = msgspec.field(default_factory=deque)
+    read: deque[tuple[StackSample, RawStack]] = msgspec.field(default_factory=deque)
     walked: WalkedProcess | None = None
     namer: StackNamer | None = None
     believed_since: float = 0.0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...program_id import ProgramId
+from ...signals.structs import Frozen
 
 _ALL_SEEN = 0.999
 
 
-@dataclass(frozen=True, slots=True)
-class Connections:
+class Connections(Frozen):
     """What programs have done by now."""
 
     seen: frozenset[ProgramId]

@@ -11,7 +11,8 @@ import errno
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from ...signals.structs import Frozen
 
 _NETLINK_RDMA, _NLDEV = 20, 5
 _GET, _RES_QP_GET = 1, 10
@@ -30,8 +31,7 @@ Dump = Callable[[int, bytes], bytes]
 """Asks the kernel, by a command and its attributes, and returns the messages of its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPair:
+class KernelPair(Frozen):
     """A queue pair, as the kernel has it."""
 
     pid: int

@@ -15,8 +15,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from ...abi import PROGRAM_KEY
@@ -33,6 +33,7 @@ from ...process.mappings import executable_mappings, mappings_of_all
 from ...process.memory import MemoryFiles
 from ...process.parsers import Parsers, WorkError
 from ...program_id import ProgramId
+from ...signals.structs import Record
 from ...supervision import Worker
 from .records import WINDOW, EventKind
 from .verbs_tables import version_of
@@ -72,47 +73,45 @@ _Place = tuple[tuple[int, int], int, int, str]
 """Device, inode, offset, program."""
 
 
-@dataclass(slots=True)
-class _Polls:
+class _Polls(Record):
     """When a process's completions are looked at."""
 
     number: int = 0
-    sites: dict[_Place, tuple[int, VerbsSite]] = field(default_factory=dict)
+    sites: dict[_Place, tuple[int, VerbsSite]] = msgspec.field(default_factory=dict)
     """With the descriptor of the file."""
-    links: list[Link] = field(default_factory=list)
+    links: list[Link] = msgspec.field(default_factory=list)
     began_at: float = 0.0
     """When the first of its probes was about to be placed."""
     opened_at: float = 0.0
     due_at: float = math.inf
     must_close: bool = False
     seen_s: float = 0.0
-    since: float = field(default_factory=time.monotonic)
+    since: float = msgspec.field(default_factory=time.monotonic)
 
     @property
     def is_open(self) -> bool:
         return bool(self.links)
 
 
-@dataclass(slots=True)
-class _Observed:
+class _Observed(Record):
     """A process in which programs are placed."""
 
     pid: int
     exec_id: int
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    links: list[Link] = field(default_factory=list)
-    placed: set[_Place] = field(default_factory=set)
-    claims: dict[Claim, None] = field(default_factory=dict)
+    lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    links: list[Link] = msgspec.field(default_factory=list)
+    placed: set[_Place] = msgspec.field(default_factory=set)
+    claims: dict[Claim, None] = msgspec.field(default_factory=dict)
     refused_claims: int = 0
-    files: dict[tuple[tuple[int, int], int], int] = field(default_factory=dict)
+    files: dict[tuple[tuple[int, int], int], int] = msgspec.field(default_factory=dict)
     """Descriptors of files with functions that are looked at in windows."""
     is_scanned: bool = False
     has_library: bool = False
     sees_posts: bool = False
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
     tries: int = 0
     due_at: float = math.inf
-    polls: _Polls = field(default_factory=_Polls)
+    polls: _Polls = msgspec.field(default_factory=_Polls)
     is_gone: bool = False
 
     @property

@@ -11,9 +11,9 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ...signals.metrics import AttributeValue, Measurement, MetricSpec, Resource, attributes
+from ...signals.structs import Frozen, Record
 from . import metrics as m
 
 ROOT = "/sys/class/infiniband"
@@ -25,8 +25,7 @@ _RANGE = 1 << 32
 _TRANSMIT, _RECEIVE = {"network.io.direction": "transmit"}, {"network.io.direction": "receive"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Meaning:
+class _Meaning(Frozen):
     """What a counter stands for."""
 
     metric: MetricSpec
@@ -154,8 +153,7 @@ _NACKS = ("rdma.port.nacks",)
 _RETRANSMITTED = ("rdma.port.nacks", "rdma.port.timeouts", "rdma.port.retransmits")
 
 
-@dataclass(slots=True)
-class _Port:
+class _Port(Record):
     """What a port said last."""
 
     values: dict[str, int]

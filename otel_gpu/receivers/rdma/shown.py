@@ -8,12 +8,13 @@ gets more than 2 K numbers in its life.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ...program_id import ProgramId
+from ...signals.structs import Record
 from .records import QPN_NONE
 
 _LIFETIME = 2
@@ -23,13 +24,12 @@ _DISPLACE = 2
 _Pairs = npt.NDArray[np.void]
 
 
-@dataclass(slots=True)
-class _Shown:
+class _Shown(Record):
     """Of one program."""
 
-    now: set[int] = field(default_factory=set)
+    now: set[int] = msgspec.field(default_factory=set)
     """The pairs that have a number, by their ids."""
-    ever: set[tuple[bytes, int, int]] = field(default_factory=set)
+    ever: set[tuple[bytes, int, int]] = msgspec.field(default_factory=set)
     """What was ever shown: device, number and the other side's, which a later pair may have again."""
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from ... import abi
 from ...program_id import ProgramId
 from ...signals.metrics import Attributes, AttributeValue, Buckets, Measurement, MetricSpec, Resource, attributes
+from ...signals.structs import Frozen
 from . import metrics as m
 from .records import QPN_NONE, RTS, Operation, RowKind, Unmatched
 
@@ -77,8 +77,7 @@ EVENTS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class RowDelta:
+class RowDelta(Frozen):
     """How much a row grew."""
 
     program: ProgramId

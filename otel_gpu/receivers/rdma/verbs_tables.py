@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ...elf import EM_X86_64, PF_X, PT_LOAD, ElfFile
 from ...errors import ElfError
+from ...signals.structs import Frozen
 
 SET_OPS = "verbs_set_ops"
 ENTRIES = 96
@@ -45,8 +45,7 @@ _RELA = np.dtype([("at", "<u8"), ("info", "<u8"), ("addend", "<i8")])
 _Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
+class Operations(Frozen):
     """Link-time addresses of a table's functions; 0 for none."""
 
     poll_cq: int

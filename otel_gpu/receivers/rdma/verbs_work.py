@@ -11,7 +11,6 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from ...probes.sites import SiteRules, site_for_symbol
 from ...process.confinement import Limits
 from ...process.memory import MemoryFault, MemoryFiles
 from ...process.work import OpenFile, work
+from ...signals.structs import Frozen
 from .records import Operation
 from .verbs_tables import MOST_ADDRESS, index_of, operations
 
@@ -97,8 +97,7 @@ _MOST_PIECE, _MOST_MEMORY = 64 << 20, 512 << 20
 _MOST_CONTEXTS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class VerbsImage:
+class VerbsImage(Frozen):
     """A file that a process has mapped executable."""
 
     start: int
@@ -110,8 +109,7 @@ class VerbsImage:
     is_provider: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Frozen):
     """What a process says is a function of a provider."""
 
     program: str
@@ -119,8 +117,7 @@ class Claim:
     address: int
 
 
-@dataclass(frozen=True, slots=True)
-class VerbsRequest:
+class VerbsRequest(Frozen):
     """What is looked at: images in the order of the files behind the three that show the memory."""
 
     rules: SiteRules
@@ -132,8 +129,7 @@ class VerbsRequest:
     """Of rdma-core, by the name of libibverbs; 0 where it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerbsSite:
+class VerbsSite(Frozen):
     """Where a program goes."""
 
     image: int
@@ -143,8 +139,7 @@ class VerbsSite:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class VerbsAnswer:
+class VerbsAnswer(Frozen):
     """What is known of a process."""
 
     sites: tuple[VerbsSite, ...]
