@@ -9,14 +9,11 @@ from __future__ import annotations
 import pwd
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-
-import msgspec
 
 from ..errors import ConfigError
 from ..pods.pod import Pod
-from ..signals.structs import Frozen
 from .containers import container_id, paths, pod_uid
 from .process_info import ProcessInfo
 from .program_names import MAX_TEXT
@@ -30,7 +27,8 @@ def knows_no_pod(_uid: str) -> Pod | None:
     return None
 
 
-class Rule(Frozen):
+@dataclass(frozen=True, slots=True)
+class Rule:
     """What all has to be so of a program. In texts `*` stands for any characters and `?` for one."""
 
     executable: str | None = None
@@ -45,7 +43,7 @@ class Rule(Frozen):
     """Who runs it: a name of this host's, or a number."""
     namespace: str | None = None
     """That of its pod."""
-    pod_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    pod_labels: dict[str, str] = field(default_factory=dict)
     """Labels that its pod has all of, and what they say."""
 
     def __post_init__(self) -> None:
@@ -97,7 +95,8 @@ class Rule(Frozen):
         )
 
 
-class Selection(Frozen):
+@dataclass(frozen=True, slots=True)
+class Selection:
     """The rules; without any, every program is observed."""
 
     include: Sequence[Rule] = ()
