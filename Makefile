@@ -29,16 +29,21 @@ SOURCES := $(wildcard ebpf/*.bpf.c)
 PARTS := $(wildcard ebpf/*/*.[ch])
 BPF_NAMES := $(SOURCES:ebpf/%.bpf.c=%) cuda_before_5_17 nccl_before_5_17
 BPF_OBJECTS := $(foreach arch,x86_64 aarch64,$(BPF_NAMES:%=$(OBJECTS)/%.$(arch).bpf.o))
+BPF_OBJECTS_HERE := $(filter %.$(shell uname -m).bpf.o,$(BPF_OBJECTS))
 BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -Iebpf
 C_FORMATTED := $(SOURCES) $(PARTS)
 PYTHON_CODE := otel_gpu tests bench examples scripts setup.py
+# Side by side, and beside what pip installs; four at a time, for a compiler takes half a gigabyte.
+SIDE_BY_SIDE = $(MAKE) --no-print-directory -j$(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 
 .PHONY: help
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: system $(VENV)/.complete bpf libbpf context bytecode ## make .venv with the command otel-gpu in it; again and again does no harm
+setup: system ## make .venv with the command otel-gpu in it; again and again does no harm
+	$(Q)$(SIDE_BY_SIDE) $(VENV)/.complete $(BPF_OBJECTS_HERE) $(LIBBPF) $(CONTEXT)
+	$(Q)$(BIN)/python -m compileall -q otel_gpu
 	@echo "ready: $(BIN)/otel-gpu"
 
 .PHONY: system
@@ -51,7 +56,8 @@ $(VENV)/.complete: pyproject.toml setup.py | system
 	$(Q)touch $@
 
 .PHONY: bpf
-bpf: $(BPF_OBJECTS) ## compile ebpf/*.bpf.c
+bpf: system ## compile ebpf/*.bpf.c for every machine; `setup` does so for this one
+	$(Q)$(SIDE_BY_SIDE) $(BPF_OBJECTS)
 
 $(OBJECTS)/%.x86_64.bpf.o: ebpf/%.bpf.c $(PARTS) Makefile
 	$(call compile,x86)
@@ -71,18 +77,10 @@ define compile
 	$(Q)$(LLVM_STRIP) -g $@.unstripped -o $@ && rm $@.unstripped
 endef
 
-.PHONY: libbpf
-libbpf: $(LIBBPF)
 $(LIBBPF): scripts/bundle_libbpf.sh
 	@$(if $(Q),echo "  LIB      $(@F)")
 	$(Q)scripts/bundle_libbpf.sh $(@D)
 
-.PHONY: bytecode
-bytecode: $(VENV)/.complete
-	$(Q)$(BIN)/python -m compileall -q otel_gpu
-
-.PHONY: context
-context: $(CONTEXT)
 $(CONTEXT): otel_gpu/context/published.c Makefile
 	@mkdir -p $(@D)
 	@$(if $(Q),echo "  LIB      $(@F)")
@@ -103,7 +101,7 @@ torch-ground: setup
 	$(Q)tests/ground/all.sh torch
 
 .PHONY: test
-test: ground ## run the tests, on four of the CPythons; those of the kernel and end to end need root
+test: ground bpf ## run the tests, on four of the CPythons; those of the kernel and end to end need root
 	$(Q)$(PYTEST) -m 'not torch and not machine and not every_python' tests
 
 .PHONY: test-torch
@@ -111,7 +109,7 @@ test-torch: torch-ground ## run the tests on PyTorch, which is fetched once (sev
 	$(Q)$(PYTEST) -m torch tests
 
 .PHONY: test-kernels
-test-kernels: ground ## load, count, walk, and try rights on Debian's kernels, 5.10 to 7.2, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
+test-kernels: ground bpf ## load, count, walk, and try rights on Debian's kernels, 5.10 to 7.2, in QEMU without hardware help (needs qemu-system-x86, busybox, cpio)
 	$(Q)tests/kernels/all.sh
 
 .PHONY: test-rdma
@@ -134,11 +132,11 @@ fuzz: setup ## look for inputs that break parsers of what strangers say, for FUZ
 	$(Q)nice $(BIN)/python -m tests.fuzz.campaign --minutes $(FUZZ_MINUTES)
 
 .PHONY: test-all
-test-all: torch-ground ## run `test` on every CPython, `test-torch`, and what boots virtual machines, in one go
+test-all: torch-ground bpf ## run `test` on every CPython, `test-torch`, and what boots virtual machines, in one go
 	$(Q)$(PYTEST) tests
 
 .PHONY: check
-check: setup ## lint, types, unit tests; without root
+check: setup bpf ## lint, types, unit tests; without root
 	$(Q)$(BIN)/ruff check $(wildcard $(PYTHON_CODE))
 	$(Q)$(BIN)/ruff format --check $(wildcard $(PYTHON_CODE))
 	$(Q)$(BIN)/mypy
@@ -169,7 +167,7 @@ bench: ground ## measure, and print the table that the README quotes
 	$(Q)$(BIN)/python -m bench
 
 .PHONY: wheel
-wheel: setup ## build dist/*.whl and the source distribution
+wheel: setup bpf ## build dist/*.whl and the source distribution
 	$(Q)rm -rf dist build
 	$(Q)mkdir dist && OTEL_GPU_RELEASE=1 $(BIN)/python -m build -o dist >dist/build.log 2>&1 || { cat dist/build.log; exit 1; }
 	$(Q)rm dist/build.log

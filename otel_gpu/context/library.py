@@ -20,7 +20,7 @@ class Library:
             library = ctypes.PyDLL(str(PATH))
         except OSError as e:
             raise OtelGpuError(
-                f"cannot load {PATH}: {e}; install a wheel for this platform, or run `make context`"
+                f"cannot load {PATH}: {e}; install a wheel for this platform, or run `make setup`"
             ) from e
         self._publish_process = library.otel_gpu_publish_process
         self._publish_process.argtypes = (ctypes.c_char_p, ctypes.c_uint32)

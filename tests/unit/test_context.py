@@ -25,7 +25,7 @@ _SID = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "otel-gp
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 DEADLINE_S = 60
 
-pytestmark = pytest.mark.skipif(not PATH.exists(), reason="the library is not made: run `make context`")
+pytestmark = pytest.mark.skipif(not PATH.exists(), reason="the library is not made: run `make setup`")
 
 
 def _newest(minor: int) -> list[str]:
