@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 _SPARE_DESCRIPTORS = 48
 """Left for files, connections and children."""
 
+_OWN_BITS = (1 << 56) - 1
+"""Of an inode's number; an overlay of several file systems keeps the layer's number in the bits above (xino)."""
+
 Request = Callable[[Library], PlanRequest | None]
 """What is to be probed in a library; None for nothing."""
 LeftOut = Callable[[PlannedProbe], PlannedProbe]
@@ -55,8 +58,8 @@ class ProbedLibraries:
         self._left_out = left_out
         self._placing = placing
         self._lock = threading.Lock()
-        self._locks: dict[tuple[int, int], threading.Lock] = defaultdict(threading.Lock)
-        """By device and inode: what is the same file is not probed by two threads at once."""
+        self._locks: dict[int, threading.Lock] = defaultdict(threading.Lock)
+        """By the inode's number: what may be the same file is not probed by two threads at once."""
         self._probed: dict[FileId, AttachedLibrary] = {}
         self._postponed: dict[FileId, _Postponed] = {}
         self._told: set[FileId] = set()
@@ -70,7 +73,7 @@ class ProbedLibraries:
         if request is None:
             return None
         with self._lock:
-            lock = self._locks[library.id.device, library.id.inode]
+            lock = self._locks[_number(library.id)]
         with lock:
             with self._lock:
                 if (known := self._probed.get(library.id)) is not None or self._closed:
@@ -108,7 +111,7 @@ class ProbedLibraries:
             attached = self._probed.pop(library.id, None)
             if attached is None or attached in self._probed.values():
                 return
-            self._locks.pop((library.id.device, library.id.inode), None)
+            self._locks.pop(_number(library.id), None)
         attached.close()
         _log.info("took %d probes out of %s: nothing uses it any more", attached.attached, attached.path)
         self.retry()
@@ -204,9 +207,16 @@ class ProbedLibraries:
 
 
 def _may_be_the_same(known: FileId, new: FileId) -> bool:
-    """Tell whether two identities may be one file: changed since, or seen through overlays, whose devices differ."""
-    is_overlay = not os.major(known.device) and not os.major(new.device)
-    return known.inode == new.inode and (known.device == new.device or is_overlay)
+    """Tell whether two identities may be one file: changed since, or seen through an overlay.
+
+    An overlay shows the file of a layer under a device of its own, and its inode's number, or that with bits on top (xino).
+    """
+    is_overlay = not os.major(known.device) or not os.major(new.device)
+    return _number(known) == _number(new) and (known.device == new.device or is_overlay)
+
+
+def _number(id: FileId) -> int:
+    return id.inode & _OWN_BITS
 
 
 def _is_placed(plan: Plan, attached: AttachedLibrary) -> bool:
