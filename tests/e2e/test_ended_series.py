@@ -51,8 +51,8 @@ def test_the_series_of_killed_programs_end(tmp_path: Path, way: str) -> None:
                 program.process.kill()
                 program.process.wait()
             _wait_for(prometheus, f"sum({_USAGE})", _SIZE, agent)
-            # Nothing at all is left of them: no counter, no target.
-            _wait_for(prometheus, 'count(group by (instance) ({job="holder"}))', 1, agent)
+            # Nothing is left of what they held. What they did stays until Prometheus has asked for it.
+            _wait_for(prometheus, f"count({_USAGE})", 1, agent)
             last = prometheus.query(f"min_over_time({_USAGE}[1h])")
 
     assert sorted(one.value for one in last) == [0, 0, 0, _SIZE]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ class _Made(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint32) for name in ("kind", "key", "value", "entries"))
 
 
-@dataclass(frozen=True)
 class Counted(BpfMap):
     """A map of the kernel's that says how often all of it was read."""
 

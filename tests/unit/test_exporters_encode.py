@@ -9,6 +9,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from otel_gpu.exporters.settings import Histograms, Temporality
+from otel_gpu.exporters.wire import series_requests
 from otel_gpu.exporters.wire.metrics_protobuf import MetricsEncoder
 from otel_gpu.signals.exemplars import Exemplar
 from otel_gpu.signals.metrics import (
@@ -183,12 +184,18 @@ def test_series_that_have_ended_come_once_more_without_a_value(histograms: Histo
     made = (measurement(CALLS, 1), measurement(POWER, 2), measurement(COPIES, Buckets({3: 1}, 9)))
     store = store_of(*made, measurement(CALLS, 3, OTHER, k="a"), measurement(CALLS, 4, OTHER, k="b"))
     encoder = MetricsEncoder(histograms=histograms, marks_ended=True, max_bytes=150)
-    ended_ns, now_ns = NOW + 1_000_000, NOW + 10_000_000
+    between_ns, now_ns = NOW + 10_000_000, NOW + 91_000_000_000
+    ended_ns = between_ns + 1_000_000
     assert not any(one.flags for one in points(decode(encoder, store)).values())
 
     store.end(PROCESS)
     store.sweep()
     next(one for one in store if one.resource == OTHER).series.pop(("calls", attributes(k="a")))
+    # A level ends at once. What only rises stays until Prometheus has asked the Collector for it.
+    first = points(decode(encoder, store, between_ns))
+    assert [(key, one.time_unix_nano) for key, one in first.items() if one.flags] == [
+        (("train", "power", ()), NOW + 1_000_000)
+    ]
     found = points(decode(encoder, store, now_ns))
 
     *ended, (alive, point) = found.items()
@@ -196,7 +203,7 @@ def test_series_that_have_ended_come_once_more_without_a_value(histograms: Histo
         ("serve", "calls", (("k", "b"),)), 0, 4, now_ns,
     )  # fmt: skip
     assert {key for key, _ in ended} == {
-        ("train", "calls", ()), ("train", "power", ()), ("train", "copies", ()), ("serve", "calls", (("k", "a"),)),
+        ("train", "calls", ()), ("train", "copies", ()), ("serve", "calls", (("k", "a"),)),
     }  # fmt: skip
     for (_, name, _), one in ended:
         assert (one.flags, one.time_unix_nano) == (1, ended_ns)
@@ -206,6 +213,27 @@ def test_series_that_have_ended_come_once_more_without_a_value(histograms: Histo
             else not one.HasField("as_int")
         )
     assert list(points(decode(encoder, store, now_ns + 1))) == [alive]
+
+
+def test_a_series_that_is_back_before_its_end_is_marked_has_none() -> None:
+    store, without = store_of(measurement(CALLS, 1)), store_of(measurement(CALLS, 1, OTHER))
+    encoder = MetricsEncoder(marks_ended=True)
+    for held, now_ns in ((store, NOW), (without, NOW + 1), (store, NOW + 2)):
+        decode(encoder, held, now_ns)
+
+    assert not any(
+        one.flags for one in points(decode(encoder, store, NOW + 100_000_000_000)).values() if one.as_int == 1
+    )
+
+
+def test_ends_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series_requests, "_MAX_WAITING", 3)
+    encoder = MetricsEncoder(marks_ended=True)
+    decode(encoder, store_of(*(measurement(CALLS, 1, k=str(k)) for k in range(4))))
+
+    found = points(decode(encoder, store_of(measurement(CALLS, 1, OTHER)), NOW + 1))
+
+    assert sum(one.flags for one in found.values()) == 4
 
 
 def test_series_that_begin_anew_or_are_deltas_have_no_end() -> None:

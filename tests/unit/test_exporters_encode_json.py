@@ -100,11 +100,14 @@ def test_what_has_ended_looks_as_protobufs_json_does(made: list[Measurement]) ->
     for one in (json_encoder, encoder):
         one.encode(store, NOW)
 
-    ((line,), (request,)) = json_encoder.encode([], NOW + 1), encoder.encode([], NOW + 1)
-
-    decoded = json.loads(to_json(ExportMetricsServiceRequest.FromString(request.body)))
-    assert comparable(json.loads(line.body)) == comparable(decoded)
-    assert line.body.count(b'"flags":1') == line.points == request.points == len(store)
+    ended = 0
+    for now_ns in (NOW + 1, NOW + 100_000_000_000):
+        for line, request in zip(json_encoder.encode([], now_ns), encoder.encode([], now_ns), strict=True):
+            decoded = json.loads(to_json(ExportMetricsServiceRequest.FromString(request.body)))
+            assert comparable(json.loads(line.body)) == comparable(decoded)
+            assert line.body.count(b'"flags":1') == line.points == request.points
+            ended += line.points
+    assert ended == len(store)
 
 
 def test_long_exports_are_several_lines_that_hold_every_point_once() -> None:

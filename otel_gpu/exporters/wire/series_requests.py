@@ -6,7 +6,8 @@ Each resource has requests of its own (shards), so that a change in one touches 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ...signals.metrics import Attributes, Buckets, Instrument, Resource, ResourceSeries, Series, Value
@@ -56,8 +57,14 @@ class Shard(Protocol):
 
 
 NewShard = Callable[[Resource, Baselines], Shard]
+_RISING = (Instrument.COUNTER, Instrument.HISTOGRAM)
 NO_RECORDED_VALUE = 1
 """OTLP's `DataPointFlags`."""
+_SCRAPED_NS = 90_000_000_000
+"""How long what only rises stays after its end: a Collector drops a series when it is marked, and Prometheus asks that Collector
+once a minute, unless it is told otherwise. A level ends at once, and has been 0 before."""
+_MAX_WAITING = 20_000
+"""Series whose end waits for that; beyond, the oldest end at once."""
 _AFTER_NS = 1_000_000
 """A millisecond, the unit of Prometheus's time: the end of a series has a time of its own, behind its last value."""
 
@@ -66,7 +73,7 @@ class SeriesRequests:
     """Follows a series store and encodes it in groups of shards that fit into one request.
 
     With `marks_ended` a series that is there no longer comes once more, without a value and before all others: its place may be
-    another's by now. A series of deltas needs no end.
+    another's by now. Levels do so at once, what only rises after 90 seconds, and deltas need no end.
     """
 
     def __init__(
@@ -77,6 +84,8 @@ class SeriesRequests:
         self._max_bytes = max_bytes
         self._new_shard = new_shard
         self._resources: dict[Resource, _OneResource] = {}
+        self._waiting: deque[tuple[int, Resource, list[Series]]] = deque()
+        """Ends that are still to be marked, and when: soonest first."""
         self._encoded_ns = 0
 
     def encode(self, store: Iterable[ResourceSeries], now_ns: int) -> Iterator[tuple[list[bytes], int]]:
@@ -102,9 +111,7 @@ class SeriesRequests:
     def _bodies(self, store: Iterable[ResourceSeries], now_ns: int, ended_ns: int) -> Iterator[tuple[bytes, int]]:
         owners = {owner.resource: owner for owner in store}
         if self._marks_ended:
-            for known in self._resources.values():
-                owner = owners.get(known.resource)
-                yield from known.encode_ended({} if owner is None else owner.series, ended_ns, self._max_bytes)
+            yield from self._ended(owners, now_ns, ended_ns)
         seen: dict[Resource, _OneResource] = {}
         for owner in owners.values():
             resource = self._resources.get(owner.resource) or _OneResource(owner.resource, self._delta, self._new_shard)
@@ -112,6 +119,30 @@ class SeriesRequests:
             resource.follow(list(owner.series.values()))
             yield from resource.encode(now_ns, self._max_bytes)
         self._resources = seen
+
+    def _ended(
+        self, owners: Mapping[Resource, ResourceSeries], now_ns: int, ended_ns: int
+    ) -> Iterator[tuple[bytes, int]]:
+        """Yield the ends of levels that are there no longer, and of what rose until a while ago."""
+        for known in self._resources.values():
+            ended = known.ended(_series_of(owners.get(known.resource)))
+            rising = [one for one in ended if one.metric.instrument in _RISING]
+            if rising:
+                self._waiting.append((now_ns + _SCRAPED_NS, known.resource, rising))
+            yield from known.encode_ended([one for one in ended if one not in rising], ended_ns, self._max_bytes)
+        count = sum(len(series) for *_, series in self._waiting)
+        while self._waiting and (self._waiting[0][0] <= now_ns or count > _MAX_WAITING):
+            _, resource, series = self._waiting.popleft()
+            count -= len(series)
+            back = _series_of(owners.get(resource))
+            gone = [one for one in series if (one.metric.name, one.attributes) not in back]
+            yield from _OneResource(resource, self._delta, self._new_shard).encode_ended(
+                gone, ended_ns, self._max_bytes
+            )
+
+
+def _series_of(owner: ResourceSeries | None) -> Mapping[tuple[str, Attributes], Series]:
+    return {} if owner is None else owner.series
 
 
 class _OneResource:
@@ -148,17 +179,18 @@ class _OneResource:
         yield from self._encoded(self._shards, lambda shard: shard.encode(now_ns), max_bytes, done)
         self._shards = done
 
-    def encode_ended(
-        self, series: Mapping[tuple[str, Attributes], Series], at_ns: int, max_bytes: int
-    ) -> Iterator[tuple[bytes, int]]:
-        """Yield shards of the series that were there and are none of these any more."""
+    def ended(self, series: Mapping[tuple[str, Attributes], Series]) -> list[Series]:
+        """Return the series that were there and are none of these any more."""
         if list(series.values())[: len(self._series)] == self._series:
-            return
-        ended = [
+            return []
+        return [
             one
             for one in self._series
             if (one.metric.name, one.attributes) not in series and one not in self._baselines
         ]
+
+    def encode_ended(self, ended: Sequence[Series], at_ns: int, max_bytes: int) -> Iterator[tuple[bytes, int]]:
+        """Yield shards that report the end of series."""
         if ended:
             yield from self._encoded([self._shard(ended)], lambda shard: shard.encode_ended(at_ns), max_bytes, [])
 
@@ -186,7 +218,7 @@ class _OneResource:
         if self._delta:
             for one in series:
                 # Only what only grows has deltas: the specification keeps updowncounters cumulative.
-                if one.metric.instrument in (Instrument.COUNTER, Instrument.HISTOGRAM):
+                if one.metric.instrument in _RISING:
                     self._baselines.setdefault(one, Baseline(one))
 
     def _shard(self, series: Iterable[Series]) -> Shard:
