@@ -23,6 +23,7 @@ from .settings import (
     ExporterSettings,
     HealthCheckSettings,
     Pipeline,
+    check_id,
     component_type,
 )
 from .standard import Standard, from_environment
@@ -112,13 +113,18 @@ def _interval_s(file: FileSection, standard: Standard, where: str) -> float:
 def _extensions(file: FileSection, where: str) -> dict[str, HealthCheckSettings]:
     """Return those that the service is to have; as in the Collector, others are not started."""
     declared = _components(file.extensions, f"{where}extensions", types=EXTENSIONS)
-    for component in file.service.extensions:
+    for component in declared:
+        check_id(f"{where}extensions", component)
+    named = file.service.extensions
+    for position, component in enumerate(named):
+        if component in named[:position]:
+            raise ConfigError(f"{where}service.extensions: {component!r} stands here twice; name it once")
         if component not in declared:
             raise ConfigError(
                 f"{where}service.extensions: {component!r} is not declared under extensions; "
                 f"{nearest(component, declared)}"
             )
-    return {component: declared[component] for component in file.service.extensions}
+    return {component: declared[component] for component in named}
 
 
 def _components(
