@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -375,3 +377,45 @@ def test_an_answer_in_json_is_read_with_suspicion(http_sink: Sink, answer: bytes
 def test_grpc_has_no_zstandard() -> None:
     with pytest.raises(ConfigError, match="gRPC has no zstd"):
         OtlpSettings(compression="zstd")
+
+
+_QUIET = """
+import ctypes
+import os
+
+getenv = ctypes.CDLL(None).getenv
+getenv.restype = ctypes.c_char_p
+before = dict(os.environ)
+from otel_gpu.quiet_grpc import grpc
+
+assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
+assert (getenv(b"GRPC_VERBOSITY") or b"").decode() == before.get("GRPC_VERBOSITY", "")
+os.environ["grpc_proxy"] = "ftp://user:secret@host:1"
+try:
+    grpc.insecure_channel("127.0.0.1:9").unary_unary("/a/b")(b"", timeout=5)
+except grpc.RpcError as error:
+    print(error.code().name)
+"""
+
+
+@pytest.mark.parametrize(("verbosity", "is_quiet"), [(None, True), ("", True), ("ERROR", False)])
+def test_grpc_writes_nothing_and_the_environment_of_the_program_stays(verbosity: str | None, is_quiet: bool) -> None:
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GRPC_") and not name.lower().endswith("_proxy")
+    }
+    if verbosity is not None:
+        environ["GRPC_VERBOSITY"] = verbosity
+
+    done = subprocess.run(
+        [sys.executable, "-c", _QUIET],
+        env=environ,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout == "UNAVAILABLE\n", done.stderr
+    assert (done.stderr == "") == is_quiet
