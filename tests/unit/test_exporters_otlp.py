@@ -394,6 +394,25 @@ def test_certificates_are_awaited_that_are_old_or_half_written_or_missing(protoc
         assert rotated.exporter.stats().sent_points == 6
 
 
+def test_a_connection_over_grpc_outlasts_a_certificate_that_is_missing(certificates: Path, tmp_path: Path) -> None:
+    sink = Sink()
+    stop = _serve_tls(sink, "grpc", certificates)
+    files = {name: tmp_path / name for name in ("cert.pem", "key.pem")}
+    for name, path in files.items():
+        path.write_bytes((certificates / name).read_bytes())
+    cert, key = map(str, files.values())
+    exporter = OtlpExporter(OtlpSettings(endpoint=sink.url, retry=ONCE, ca_file=cert, cert_file=cert, key_file=key))
+
+    exporter.export_metrics(store_of(3), 1)
+    until(lambda: exporter.stats().sent_points == 3)
+    files["cert.pem"].unlink()
+    exporter.export_metrics(store_of(3), 2)
+    exporter.shutdown(10)
+    stop()
+
+    assert (exporter.stats().sent_points, exporter.stats().last_error) == (6, None)
+
+
 def test_verification_can_be_skipped_on_request_over_http(certificates: Path) -> None:
     sink = Sink()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -51,7 +51,8 @@ class GrpcTransport:
 
     def send(self, body: bytes, timeout_s: float) -> Accepted | Refused:
         deadline = time.monotonic() + timeout_s
-        if self._stamp != stamp(self._settings):
+        now = stamp(self._settings)
+        if now != self._stamp and None not in now:
             self.close()
         try:
             call = self._call or self._open(timeout_s)
