@@ -18,6 +18,7 @@ from .bpf.links import BPF_TRACE_UPROBE_MULTI, Placement, attach_multi, attach_p
 from .bpf.perf_event import CPU_CLOCK, DUMMY, SOFTWARE, PerfEventAttributes, open_perf_event
 from .bpf.placed import placed_programs
 from .errors import AttachError
+from .online_cpus import online_cpus
 
 _NOBODY = 65_534
 _ENOUGH = 1 << 16
@@ -55,12 +56,14 @@ def make_tables() -> str | None:
 
 def hear_of_processes() -> str | None:
     """Open the event that tells of processes which start, map and end."""
-    return _tried(lambda: os.close(open_perf_event(PerfEventAttributes(type=SOFTWARE, config=DUMMY), 0)))
+    return _tried(lambda: os.close(open_perf_event(PerfEventAttributes(type=SOFTWARE, config=DUMMY), online_cpus()[0])))
 
 
 def sample_cpus() -> str | None:
     """Open the event that samples a CPU."""
-    return _tried(lambda: os.close(open_perf_event(PerfEventAttributes(type=SOFTWARE, config=CPU_CLOCK), 0)))
+    return _tried(
+        lambda: os.close(open_perf_event(PerfEventAttributes(type=SOFTWARE, config=CPU_CLOCK), online_cpus()[0]))
+    )
 
 
 def list_links() -> str | None:

@@ -11,6 +11,7 @@ import resource
 from collections.abc import Iterator
 
 from .errors import OtelGpuError
+from .online_cpus import online_cpus
 
 _MOST_DESCRIPTORS = 1 << 20
 """The kernel's own limit (fs.nr_open) unless somebody changed it; some hosts say more than anybody could use."""
@@ -47,7 +48,7 @@ def descriptors_left() -> int:
 
 def require_descriptors(*, profiles: bool) -> None:
     """Raise OtelGpuError where there are too few descriptors to observe anything."""
-    needed = COUNTING + (PROFILING if profiles else 0) + (1 + profiles) * (os.cpu_count() or 1)
+    needed = COUNTING + (PROFILING if profiles else 0) + (1 + profiles) * len(online_cpus())
     left = descriptors_left()
     if left < needed:
         raise OtelGpuError(

@@ -6,12 +6,15 @@ understood is as if it were unset, and noted: a variable is set for a whole flee
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from .printable import one_line
 from .values import nearest
 
+_HOST = re.compile(r"[\w.-]{1,253}")
 _MAX_SHOWN = 100
 _MAX_LISTED = 100
 """Members of a list that are looked at."""
@@ -52,6 +55,21 @@ class Variables:
             self.ignore(name, f"{_shown(text)} is no number from {valid.start} to {valid.stop - 1}")
             return None
         return int(text)
+
+    def host(self, name: str) -> str | None:
+        """Return the host name or address that a variable says, an address of IPv6 in brackets."""
+        text = self.text(name)
+        if text is None:
+            return None
+        bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+        if _HOST.fullmatch(bare):
+            return bare
+        try:
+            ipaddress.IPv6Address(bare)
+        except ValueError:
+            self.ignore(name, f"{_shown(text)} is no host; write a name or an address, such as localhost or ::1")
+            return None
+        return f"[{bare}]"
 
     def choice(self, name: str, valid: Mapping[str, str]) -> str | None:
         """Return what `valid` says for the variable's value, in any case."""

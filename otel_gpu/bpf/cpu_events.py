@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..errors import AttachError
-from .perf_event import CPU_CLOCK, IOC_ENABLE, IOC_SET_BPF, SOFTWARE, PerfEventAttributes, open_perf_event, right
+from .perf_event import CPU_CLOCK, IOC_ENABLE, IOC_SET_BPF, SOFTWARE, PerfEventAttributes, open_on_each_cpu, right
 
 _FREQUENCY = 1 << 10
 """The flag `freq`: the period is a rate."""
@@ -19,16 +19,15 @@ class CpuSampler:
         import fcntl
 
         self._fds: list[int] = []
-        for cpu in range(os.cpu_count() or 1):
-            attributes = PerfEventAttributes(type=SOFTWARE, config=CPU_CLOCK, period=hertz, flags=_FREQUENCY)
-            try:
-                fd = open_perf_event(attributes, cpu)
+        attributes = PerfEventAttributes(type=SOFTWARE, config=CPU_CLOCK, period=hertz, flags=_FREQUENCY)
+        try:
+            for fd in open_on_each_cpu(attributes):
                 self._fds.append(fd)
                 fcntl.ioctl(fd, IOC_SET_BPF, program)
                 fcntl.ioctl(fd, IOC_ENABLE, 0)
-            except OSError as e:
-                self.close()
-                raise AttachError(f"CPU {cpu} cannot be sampled: {e.strerror}; {right()}") from e
+        except OSError as e:
+            self.close()
+            raise AttachError(f"the CPUs cannot be sampled: {e.strerror}; {right()}") from e
 
     def close(self) -> None:
         """Stop sampling; idempotent."""

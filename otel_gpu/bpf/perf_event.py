@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+from collections.abc import Iterator
 from ctypes import c_int32, c_uint32, c_uint64
 
+from ..online_cpus import online_cpus
 from ..privileges import perform
 from . import libbpf as lib
 
@@ -51,6 +54,16 @@ def open_perf_event(attributes: PerfEventAttributes, cpu: int, pid: int = -1) ->
         c_int32(-1),
         c_uint64(_CLOEXEC),
     )
+
+
+def open_on_each_cpu(attributes: PerfEventAttributes) -> Iterator[int]:
+    """Open an event of all processes on every CPU that is online, and yield the descriptors; OSError when refused."""
+    for cpu in online_cpus():
+        try:
+            yield open_perf_event(attributes, cpu)
+        except OSError as e:
+            if e.errno != errno.ENODEV:  # it has gone offline since
+                raise
 
 
 def right() -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from ..values import nearest, parse_duration
 from ..variables import Variables
 from . import declarative
 from .environ import Environment
-from .factories import exporter_settings
+from .factories import exporter_factory, exporter_settings
 from .schema import FileSection, PipelineSection, parse
 from .settings import (
     DEFAULT_INTERVAL_S,
@@ -23,6 +24,7 @@ from .settings import (
     ExporterSettings,
     HealthCheckSettings,
     Pipeline,
+    check_id,
     component_type,
 )
 from .standard import Standard, from_environment
@@ -79,6 +81,7 @@ def load(
     instead = _Exporters(standard.variables)
     if output is not None:
         instead.add_output(output, where)
+    _note_unused(standard.variables, declared.by_id.keys() | instead.by_id.keys())
     values["notices"] = (*standard.notices, *environment.notices)
     try:
         if output is None:
@@ -91,6 +94,16 @@ def load(
         return make(**values, **instead.values(), pipelines=there)
     except ConfigError as e:
         raise ConfigError(f"{where}{e}") from e
+
+
+def _note_unused(variables: Variables, declared: Collection[str]) -> None:
+    """Note what cannot be understood of variables that no declared exporter has asked for."""
+    # What a variable of OTLP may say depends on the protocol, which exporters that are declared have chosen.
+    is_otlp_declared = any(component_type(component).startswith("otlp") for component in declared)
+    for kind in ("prometheus",) if is_otlp_declared else ("prometheus", "otlp"):
+        settings = exporter_factory(kind).settings()
+        with contextlib.suppress(ConfigError):  # an endpoint or a header that nothing uses is no error
+            exporter_settings(kind, settings, Written(frozenset(), f"exporters.{kind}", variables))
 
 
 def _standard(environment: Environment, where: str) -> Standard:
@@ -112,13 +125,18 @@ def _interval_s(file: FileSection, standard: Standard, where: str) -> float:
 def _extensions(file: FileSection, where: str) -> dict[str, HealthCheckSettings]:
     """Return those that the service is to have; as in the Collector, others are not started."""
     declared = _components(file.extensions, f"{where}extensions", types=EXTENSIONS)
-    for component in file.service.extensions:
+    for component in declared:
+        check_id(f"{where}extensions", component)
+    named = file.service.extensions
+    for position, component in enumerate(named):
+        if component in named[:position]:
+            raise ConfigError(f"{where}service.extensions: {component!r} stands here twice; name it once")
         if component not in declared:
             raise ConfigError(
                 f"{where}service.extensions: {component!r} is not declared under extensions; "
                 f"{nearest(component, declared)}"
             )
-    return {component: declared[component] for component in file.service.extensions}
+    return {component: declared[component] for component in named}
 
 
 def _components(

@@ -29,6 +29,7 @@ from .settings import (
     Pipeline,
     ProcessorSettings,
     ReceiverSettings,
+    check_id,
     component_type,
 )
 
@@ -95,6 +96,9 @@ class Config:
             "usual_exporters",
         ):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        for group in ("receivers", "processors", "exporters", "extensions", "pipelines"):
+            for component in getattr(self, group):
+                check_id(f"service.{group}" if group == "pipelines" else group, component)
         for pipeline_id, pipeline in self.pipelines.items():
             self._check(pipeline_id, pipeline)
         self._check_receivers()
@@ -143,12 +147,17 @@ class Config:
         if signal not in SIGNALS:
             raise ConfigError(f"service.pipelines.{pipeline_id}: no such signal; {nearest(signal, SIGNALS)}")
         for kind in ("receivers", "processors", "exporters"):
-            for component in getattr(pipeline, kind):
+            named: tuple[str, ...] = getattr(pipeline, kind)
+            for position, component in enumerate(named):
                 declared = getattr(self, kind)
                 if component not in declared:
                     raise ConfigError(
                         f"service.pipelines.{pipeline_id}.{kind}: {component!r} is not declared under {kind}; "
                         f"{nearest(component, declared)}"
+                    )
+                if component in named[:position]:
+                    raise ConfigError(
+                        f"service.pipelines.{pipeline_id}.{kind}: {component!r} stands here twice; name it once"
                     )
         self._check_carried(f"service.pipelines.{pipeline_id}", pipeline, _SIGNALS[signal])
 

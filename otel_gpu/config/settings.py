@@ -89,3 +89,12 @@ EXTENSIONS: dict[str, type[HealthCheckSettings]] = {"health_check": HealthCheckS
 def component_type(component: str) -> str:
     """Return the type of an id, `type` or `type/name`."""
     return component.partition("/")[0]
+
+
+def check_id(group: str, component: str) -> None:
+    """Raise ConfigError for an id that has a slash and no type before it, or no name after it."""
+    kind, slash, name = component.partition("/")
+    if not kind.strip():
+        raise ConfigError(f"{group}.{component}: an id begins with its type; write type or type/name")
+    if slash and not name.strip():
+        raise ConfigError(f"{group}.{component}: the name after the slash is missing; write {kind}, or {kind}/name")

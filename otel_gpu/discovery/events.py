@@ -13,7 +13,7 @@ import select
 import struct
 import time
 
-from ..bpf.perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_perf_event, right
+from ..bpf.perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_on_each_cpu, right
 from ..errors import UnsupportedKernelError
 from ..signals.structs import Frozen
 
@@ -86,22 +86,21 @@ class ProcessEvents:
         self._last_round = 0.0
         self._interrupted = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll.register(self._interrupted, select.POLLIN)
-        for cpu in range(os.cpu_count() or 1):
-            attributes = PerfEventAttributes(
-                type=SOFTWARE,
-                config=DUMMY,
-                sample_type=_SAMPLE_TIME,
-                flags=_FLAGS,
-                wakeup=1,
-                clock=time.CLOCK_MONOTONIC,
-            )
-            try:
-                fd = open_perf_event(attributes, cpu)
-            except OSError as e:
-                self.close()
-                raise UnsupportedKernelError(f"process events cannot be observed: {e.strerror}; {right()}") from e
-            self._rings.append(_Ring(fd))
-            self._poll.register(fd, select.POLLIN)
+        attributes = PerfEventAttributes(
+            type=SOFTWARE,
+            config=DUMMY,
+            sample_type=_SAMPLE_TIME,
+            flags=_FLAGS,
+            wakeup=1,
+            clock=time.CLOCK_MONOTONIC,
+        )
+        try:
+            for fd in open_on_each_cpu(attributes):
+                self._rings.append(_Ring(fd))
+                self._poll.register(fd, select.POLLIN)
+        except OSError as e:
+            self.close()
+            raise UnsupportedKernelError(f"process events cannot be observed: {e.strerror}; {right()}") from e
 
     def close(self) -> None:
         """Unsubscribe; idempotent."""

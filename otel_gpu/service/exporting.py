@@ -133,8 +133,13 @@ class _Made:
             if known == component and its_settings == settings:
                 return exporter
         alike = frozenset(s for s in self._wanted[component] if self._config.exporter(component, s) == settings)
-        made = exporter_factory(component).create(ExporterContext(component, alike), settings)
-        exporter = wrapped_one(made, component, is_ours=True)
+        try:
+            made = exporter_factory(component).create(ExporterContext(component, alike), settings)
+            exporter = wrapped_one(made, component, is_ours=True)
+        except ConfigError as e:
+            if str(e).startswith(f"exporters.{component}"):
+                raise
+            raise ConfigError(f"exporters.{component}: {e}") from e
         self._made.append((component, settings, exporter))
         return exporter
 

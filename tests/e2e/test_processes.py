@@ -11,7 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from otel_gpu.bpf.perf_event import CPU_CLOCK, SOFTWARE, PerfEventAttributes, open_on_each_cpu
 from otel_gpu.discovery import procfs
+from otel_gpu.discovery.events import Executed, ProcessEvents
 from otel_gpu.discovery.instances import instance_of_process
 from otel_gpu.discovery.libraries import Library
 from otel_gpu.discovery.processes import Process, ProcessTable
@@ -24,6 +28,7 @@ from tests.e2e import comparison, ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program
 from tests.stopwatch import Stopwatch
+from tests.waiting import until
 
 
 def _storm(*options: str) -> list[str | Path]:
@@ -282,3 +287,27 @@ def test_only_selected_programs_are_exported(tmp_path: Path) -> None:
     comparison.assert_launches(exported.of(truth.pid), truth)
     paths = {s.resource.get("process.executable.path") for s in exported.samples} - {None}
     assert paths == {str(wanted)}
+
+
+def test_programs_are_heard_of_on_every_cpu_whatever_python_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    last = max(os.sched_getaffinity(0))
+    assert last > 0, "a host with one CPU cannot show it"
+    events = ProcessEvents()
+    heard: list[object] = []
+    try:
+        with subprocess.Popen(["taskset", "-c", str(last), "sh", "-c", "exec sleep 0"]) as program:
+            until(
+                lambda: heard.extend(events.wait(0.1)) or Executed(program.pid, "sleep") in heard, timeout_s=DEADLINE_S
+            )
+    finally:
+        events.close()
+
+
+def test_every_cpu_is_sampled_whatever_python_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    events = list(open_on_each_cpu(PerfEventAttributes(type=SOFTWARE, config=CPU_CLOCK)))
+    for fd in events:
+        os.close(fd)
+
+    assert len(events) == os.sysconf("SC_NPROCESSORS_ONLN")

@@ -72,16 +72,16 @@ class GrpcSink(
         return answer or RESPONSES[type(request)]()
 
 
-def serve_grpc(sink: Sink, credentials: grpc.ServerCredentials | None = None) -> grpc.Server:
+def serve_grpc(sink: Sink, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> grpc.Server:
     server = grpc.server(futures.ThreadPoolExecutor(2))
     servicer = GrpcSink(sink)
     metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(servicer, server)
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(servicer, server)
     profiles_service_pb2_grpc.add_ProfilesServiceServicer_to_server(servicer, server)
     if credentials is None:
-        sink.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        sink.url = f"http://127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
     else:
-        sink.url = f"https://127.0.0.1:{server.add_secure_port('127.0.0.1:0', credentials)}"
+        sink.url = f"https://127.0.0.1:{server.add_secure_port(f'127.0.0.1:{port}', credentials)}"
     server.start()
     return server
 
@@ -119,8 +119,8 @@ class HttpServer(http.server.ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def serve_http(sink: Sink, context: ssl.SSLContext | None = None) -> HttpServer:
-    server = HttpServer(("127.0.0.1", 0), HttpSink)
+def serve_http(sink: Sink, context: ssl.SSLContext | None = None, port: int = 0) -> HttpServer:
+    server = HttpServer(("127.0.0.1", port), HttpSink)
     server.sink = sink  # type: ignore[attr-defined]
     scheme = "http"
     if context is not None:

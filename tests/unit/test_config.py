@@ -200,11 +200,11 @@ class TestFile:
             load("processors: {}", output="nowhere")
 
     def test_receivers_of_a_type_that_can_be_there_once(self, load) -> None:
-        pipelines = "service: {pipelines: {metrics: {receivers: [cuda, %s], exporters: [otlp]}}}"
+        pipelines = "service: {pipelines: {metrics: {receivers: [%s], exporters: [otlp]}}}"
         with pytest.raises(
             ConfigError, match=r"receivers\.cuda/b: there can be one receiver of this type.*name cuda in"
         ):
-            load("receivers: {cuda: , cuda/b: }\n" + pipelines % "cuda/b")
+            load("receivers: {cuda: , cuda/b: }\n" + pipelines % "cuda, cuda/b")
 
         assert load("receivers: {cuda: , cuda/b: }\n" + pipelines % "cuda").used_receivers.keys() == {"cuda"}
 
@@ -252,6 +252,33 @@ class TestMistakesInTheFile:
                 "'cuda/two' is not declared",
             ),
             ("service: {pipelines: {metrics: {exporters: [otlp]}}}", r"metrics\.receivers: a pipeline needs"),
+            (
+                "service: {pipelines: {metrics: {receivers: [cuda, self, cuda], exporters: [otlp]}}}",
+                r"service\.pipelines\.metrics\.receivers: 'cuda' stands here twice; name it once",
+            ),
+            (
+                "service: {pipelines: {metrics: {receivers: [cuda], processors: [kernel_names, kernel_names], exporters: [otlp]}}}",
+                r"service\.pipelines\.metrics\.processors: 'kernel_names' stands here twice; name it once",
+            ),
+            (
+                "service: {pipelines: {metrics: {receivers: [cuda], exporters: [otlp, otlp]}}}",
+                r"service\.pipelines\.metrics\.exporters: 'otlp' stands here twice; name it once",
+            ),
+            (
+                "extensions: {health_check: {}}\nservice: {extensions: [health_check, health_check]}",
+                r"service\.extensions: 'health_check' stands here twice; name it once",
+            ),
+            (
+                "receivers: {cuda/: {}}",
+                r"receivers\.cuda/: the name after the slash is missing; write cuda, or cuda/name",
+            ),
+            ("processors: {kernel_names/: {}}", r"processors\.kernel_names/: the name after the slash is missing"),
+            ("exporters: {'otlp/ ': {}}", r"exporters\.otlp/ : the name after the slash is missing"),
+            ("extensions: {health_check/: {}}", r"extensions\.health_check/: the name after the slash is missing"),
+            (
+                "service: {pipelines: {metrics/: {receivers: [cuda], exporters: [otlp]}}}",
+                r"service\.pipelines\.metrics/: the name after the slash is missing; write metrics, or metrics/name",
+            ),
             ("receivers: {cuda: {map_entries: 0}}", r"receivers\.cuda\.map_entries: expected int >= 1"),
             ("receivers: {cuda: {map_entries: many}}", r"receivers\.cuda\.map_entries: expected int, got str"),
             ("receivers: {cuda: {site: slow}}", r"receivers\.cuda\.site: invalid enum value 'slow'"),

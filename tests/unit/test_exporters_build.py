@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.exporters.objects import ObjectExporter
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import OtlpSettings
+from otel_gpu.exporters.prometheus.settings import PrometheusSettings
 from otel_gpu.exporters.sdk.metrics import SdkExporter
 from otel_gpu.exporters.sdk.settings import SdkSettings
 from otel_gpu.exporters.sdk.spans import SdkSpanExporter
@@ -184,3 +186,11 @@ def test_what_does_not_take_a_signal_is_said_and_leaves_nothing_behind(
     while set(threading.enumerate()) - before:
         assert time.monotonic() < deadline, threading.enumerate()
         time.sleep(0.01)
+
+
+def test_a_package_that_is_missing_is_said_with_the_key_of_its_exporter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "otel_gpu.exporters.prometheus.exporter", None)
+    settings = {"prometheus/a": PrometheusSettings()}
+
+    with pytest.raises(ConfigError, match=r"^exporters\.prometheus/a: the Python package .* is missing; pip install "):
+        build(config(settings, metrics=("prometheus/a",)))

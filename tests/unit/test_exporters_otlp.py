@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import ssl
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from otel_gpu.supervision import Component
 from tests.stopwatch import Stopwatch
 from tests.unit.otlp_sinks import Sink, serve_grpc, serve_http
 from tests.unit.span_examples import request
+from tests.waiting import until
 
 FAST = RetrySettings(initial_interval_s=0.01, max_interval_s=0.02, max_elapsed_time_s=5)
 ONCE = RetrySettings(enabled=False)
@@ -241,7 +244,10 @@ def test_endpoint_that_hangs_blocks_neither_export_nor_shutdown(protocol) -> Non
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate for 127.0.0.1, by the openssl command."""
-    at = tmp_path_factory.mktemp("tls")
+    return _make_certificate(tmp_path_factory.mktemp("tls"))
+
+
+def _make_certificate(at: Path) -> Path:
     made = subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
@@ -256,23 +262,31 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return at
 
 
+def _serve_tls(sink: Sink, protocol: str, certificates: Path, port: int = 0) -> Callable[[], None]:
+    """Start a receiver that wants a client certificate too, and return what stops it."""
+    cert, key = certificates / "cert.pem", certificates / "key.pem"
+    if protocol == "grpc":
+        pair = key.read_bytes(), cert.read_bytes()
+        server = serve_grpc(sink, grpc.ssl_server_credentials([pair], cert.read_bytes(), True), port)
+        return lambda: server.stop(0).wait() and None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=cert)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(cert, key)
+    web = serve_http(sink, context, port)
+
+    def stop() -> None:
+        web.shutdown()
+        web.server_close()
+
+    return stop
+
+
 @pytest.fixture(params=["grpc", "http/protobuf"])
 def tls_sink(request: pytest.FixtureRequest, certificates: Path) -> Iterator[tuple[Sink, OtlpSettings]]:
     """A receiver that wants a client certificate too."""
     sink = Sink()
     cert, key = certificates / "cert.pem", certificates / "key.pem"
-    if request.param == "grpc":
-        server = serve_grpc(
-            sink,
-            grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())], cert.read_bytes(), True),
-        )
-        stop = lambda: server.stop(0)  # noqa: E731
-    else:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=cert)
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(cert, key)
-        web = serve_http(sink, context)
-        stop = lambda: (web.shutdown(), web.server_close())  # noqa: E731
+    stop = _serve_tls(sink, request.param, certificates)
     yield (
         sink,
         OtlpSettings(
@@ -299,6 +313,104 @@ def test_certificate_of_an_unknown_authority_is_refused(tls_sink: tuple[Sink, Ot
     assert stats.sent_points == 0
     assert "certificate" in str(stats.last_error).lower()
     assert sink.requests == []
+
+
+class Rotated:
+    """Certificates in files that the exporter has open, and a receiver that has changed to others."""
+
+    def __init__(self, protocol: str, directory: Path, retry: RetrySettings) -> None:
+        self.old, self.new, self.used = (directory / name for name in ("old", "new", "used"))
+        for one in (self.old, self.new, self.used):
+            one.mkdir()
+        for one in (self.old, self.new):
+            _make_certificate(one)
+        self.sink = Sink()
+        self.put("cert.pem", (self.old / "cert.pem").read_bytes())
+        self.put("key.pem", (self.old / "key.pem").read_bytes())
+        stop = _serve_tls(self.sink, protocol, self.old)
+        if protocol != "grpc":
+            self.sink.answers = [(200, {"Connection": "close"}, b"")]
+        files = {"ca_file": "cert.pem", "cert_file": "cert.pem", "key_file": "key.pem"}
+        self.exporter = OtlpExporter(
+            OtlpSettings(
+                endpoint=self.sink.url,
+                protocol=protocol,
+                retry=retry,
+                timeout_s=5,
+                **{setting: str(self.used / name) for setting, name in files.items()},
+            )
+        )
+        self.exporter.export_metrics(store_of(3), 1)
+        until(lambda: self.exporter.stats().sent_points == 3)
+        stop()
+        self.stop = _serve_tls(self.sink, protocol, self.new, int(self.sink.url.rpartition(":")[2]))
+
+    def put(self, name: str, content: bytes) -> None:
+        (self.used / name).write_bytes(content)
+
+    def __enter__(self) -> Rotated:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.exporter.shutdown(5)
+        self.stop()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_certificates_that_were_exchanged_are_used(protocol, tmp_path: Path) -> None:
+    with Rotated(protocol, tmp_path, ONCE) as rotated:
+        for name in ("cert.pem", "key.pem"):
+            rotated.put(name, (rotated.new / name).read_bytes())
+        rotated.exporter.export_metrics(store_of(3), 2)
+        until(lambda: not rotated.exporter.stats().queued_points)
+
+        assert rotated.exporter.stats().last_error is None
+        assert rotated.exporter.stats().sent_points == 6
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_certificates_are_awaited_that_are_old_or_half_written_or_missing(protocol, tmp_path: Path) -> None:
+    def failed_once_more() -> None:
+        before = rotated.exporter.stats().retries
+        until(lambda: rotated.exporter.stats().retries > before + 1)
+
+    with Rotated(protocol, tmp_path, replace(FAST, max_elapsed_time_s=60)) as rotated:
+        cert, key = ((rotated.new / name).read_bytes() for name in ("cert.pem", "key.pem"))
+        rotated.exporter.export_metrics(store_of(3), 2)
+        failed_once_more()
+        for half in (b"", cert[:20], cert[:200]):
+            rotated.put("cert.pem", half)
+            failed_once_more()
+        (rotated.used / "cert.pem").unlink()
+        failed_once_more()
+        rotated.put("cert.pem", cert)
+        failed_once_more()
+        rotated.put("key.pem", key[:100])
+        failed_once_more()
+        rotated.put("key.pem", key)
+        until(lambda: not rotated.exporter.stats().queued_points)
+
+        assert rotated.exporter.stats().last_error is None
+        assert rotated.exporter.stats().sent_points == 6
+
+
+def test_a_connection_over_grpc_outlasts_a_certificate_that_is_missing(certificates: Path, tmp_path: Path) -> None:
+    sink = Sink()
+    stop = _serve_tls(sink, "grpc", certificates)
+    files = {name: tmp_path / name for name in ("cert.pem", "key.pem")}
+    for name, path in files.items():
+        path.write_bytes((certificates / name).read_bytes())
+    cert, key = map(str, files.values())
+    exporter = OtlpExporter(OtlpSettings(endpoint=sink.url, retry=ONCE, ca_file=cert, cert_file=cert, key_file=key))
+
+    exporter.export_metrics(store_of(3), 1)
+    until(lambda: exporter.stats().sent_points == 3)
+    files["cert.pem"].unlink()
+    exporter.export_metrics(store_of(3), 2)
+    exporter.shutdown(10)
+    stop()
+
+    assert (exporter.stats().sent_points, exporter.stats().last_error) == (6, None)
 
 
 def test_verification_can_be_skipped_on_request_over_http(certificates: Path) -> None:
@@ -375,3 +487,45 @@ def test_an_answer_in_json_is_read_with_suspicion(http_sink: Sink, answer: bytes
 def test_grpc_has_no_zstandard() -> None:
     with pytest.raises(ConfigError, match="gRPC has no zstd"):
         OtlpSettings(compression="zstd")
+
+
+_QUIET = """
+import ctypes
+import os
+
+getenv = ctypes.CDLL(None).getenv
+getenv.restype = ctypes.c_char_p
+before = dict(os.environ)
+from otel_gpu.quiet_grpc import grpc
+
+assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
+assert (getenv(b"GRPC_VERBOSITY") or b"").decode() == before.get("GRPC_VERBOSITY", "")
+os.environ["grpc_proxy"] = "ftp://user:secret@host:1"
+try:
+    grpc.insecure_channel("127.0.0.1:9").unary_unary("/a/b")(b"", timeout=5)
+except grpc.RpcError as error:
+    print(error.code().name)
+"""
+
+
+@pytest.mark.parametrize(("verbosity", "is_quiet"), [(None, True), ("", True), ("ERROR", False)])
+def test_grpc_writes_nothing_and_the_environment_of_the_program_stays(verbosity: str | None, is_quiet: bool) -> None:
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GRPC_") and not name.lower().endswith("_proxy")
+    }
+    if verbosity is not None:
+        environ["GRPC_VERBOSITY"] = verbosity
+
+    done = subprocess.run(
+        [sys.executable, "-c", _QUIET],
+        env=environ,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout == "UNAVAILABLE\n", done.stderr
+    assert (done.stderr == "") == is_quiet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
@@ -200,6 +201,61 @@ def test_variables_say_where() -> None:
     wrong = Config.load(environ={**environ, "OTEL_EXPORTER_PROMETHEUS_PORT": "70000"})
     assert wrong.exporter("prometheus", "metrics") == PrometheusSettings("[::1]:9464")
     assert wrong.notices == ("OTEL_EXPORTER_PROMETHEUS_PORT is ignored: '70000' is no number from 1 to 65535",)
+
+
+@pytest.mark.parametrize("host", ["localhost:9000", "a b", "http://h", "[::1", "::1::"])
+def test_a_host_that_is_none_is_said_and_ignored(host: str) -> None:
+    config = Config.load(environ={"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_HOST": host})
+
+    assert config.exporter("prometheus", "metrics") == PrometheusSettings()
+    assert config.notices == (
+        f"OTEL_EXPORTER_PROMETHEUS_HOST is ignored: {host!r} is no host; write a name or an address, such as localhost or ::1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "endpoint"),
+    [("[::1]", "[::1]:9464"), ("0.0.0.0", "0.0.0.0:9464"), ("gpu_node-1.example", "gpu_node-1.example:9464")],
+)
+def test_a_host_that_is_one_is_taken(host: str, endpoint: str) -> None:
+    config = Config.load(environ={"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_HOST": host})
+
+    assert config.exporter("prometheus", "metrics") == PrometheusSettings(endpoint)
+    assert config.notices == ()
+
+
+@pytest.mark.parametrize("exporters", ["console: {}", "prometheus: {endpoint: 'localhost:9000'}"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_EXPORTER_PROMETHEUS_PORT", "abc"),
+        ("OTEL_EXPORTER_PROMETHEUS_HOST", "a b"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "x"),
+    ],
+)
+def test_a_variable_that_no_exporter_asks_for_is_said_too(
+    exporters: str, name: str, value: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"exporters: {{{exporters}}}")
+
+    [notice] = Config.load(path, environ={name: value}).notices
+
+    assert notice.startswith(f"{name} is ignored: {value!r} is no ")
+
+
+def test_an_endpoint_that_no_exporter_asks_for_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("exporters: {console: {}}")
+
+    assert Config.load(path, environ={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:x"}).notices == ()
+
+
+def test_compression_of_http_is_no_mistake_where_the_exporter_is_of_http(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("exporters: {otlp_http: {endpoint: 'http://h'}}")
+
+    assert Config.load(path, environ={"OTEL_EXPORTER_OTLP_COMPRESSION": "zstd"}).notices == ()
 
 
 def test_what_cannot_be_is_said(exporter: PrometheusExporter) -> None:

@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics import Counter, Histogram, UpDownCounter
 from opentelemetry.sdk.metrics import export as sdk
 
 from otel_gpu.errors import ConfigError
+from otel_gpu.exporters.sdk.exporter import SdkExporters
 from otel_gpu.exporters.sdk.metrics import Deltas, SdkExporter, metrics_data
 from otel_gpu.exporters.sdk.settings import SdkSettings
 from otel_gpu.exporters.settings import Temporality
@@ -226,8 +227,8 @@ def test_installed_sdk_exporter_gets_the_metrics_and_its_failures_are_counted(in
 
 @pytest.mark.parametrize("name", ["broken", "odd"])
 def test_sdk_exporter_that_cannot_be_made_is_a_configuration_error(installed: ModuleType, name: str) -> None:
-    with pytest.raises(ConfigError, match=name):
-        SdkExporter.installed(SdkSettings(name), "sdk")
+    with pytest.raises(ConfigError, match=rf"^exporters\.sdk/a\.exporter: .*'{name}'"):
+        SdkExporter.installed(SdkSettings(name), "sdk/a")
 
 
 def test_empty_store_is_not_handed_over() -> None:
@@ -239,6 +240,19 @@ def test_empty_store_is_not_handed_over() -> None:
     assert exporter.stats().requests == 0
 
 
-def test_exporter_that_is_not_installed_is_an_error_that_names_those_that_are() -> None:
-    with pytest.raises(ConfigError, match=r"'nope'; installed are: .*console"):
-        SdkExporter.installed(SdkSettings("nope"), "sdk")
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("zipkin_json", "opentelemetry-exporter-zipkin-json"), ("nope", "PACKAGE, the one that has it")],
+)
+@pytest.mark.parametrize(("signal", "usual"), [("metrics", "console"), ("traces", "otlp")])
+def test_exporter_that_is_not_installed_is_an_error_with_its_key_and_what_to_do(
+    signal: str, usual: str, name: str, package: str
+) -> None:
+    with pytest.raises(ConfigError) as failure:
+        SdkExporters(SdkSettings(name), "sdk/a", [signal])
+
+    said = str(failure.value)
+    assert said.startswith(f"exporters.sdk/a.exporter: no installed package has a {signal} exporter named {name!r}; ")
+    assert f": pip install {package}; " in said
+    assert usual in said.partition("installed: ")[2]
+    assert "\n" not in said

@@ -340,3 +340,25 @@ def test_what_became_of_points_is_told_by_their_signal_and_the_cause(make: Make)
         ("traces", ""),
     ]
     assert list(sender.take_operations()) == []
+
+
+@pytest.mark.parametrize("retry", [FAST, RetrySettings(enabled=False)])
+def test_points_are_counted_before_a_line_is_written_of_them(make: Make, retry: RetrySettings) -> None:
+    class SlowLog(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "fails" in record.getMessage():
+                stats = sender.stats()
+                found.append(stats.failed_points + stats.queued_points)
+
+    found: list[int] = []
+    handler = SlowLog()
+    logger = logging.getLogger("otel_gpu.exporters.delivery.sender")
+    logger.addHandler(handler)
+    try:
+        sender = make(Wire(DOWN), retry)
+        sender.submit(payload())
+        until(lambda: found)
+    finally:
+        logger.removeHandler(handler)
+
+    assert found == [10]

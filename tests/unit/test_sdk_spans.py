@@ -199,7 +199,7 @@ def test_an_installed_exporter_gets_the_spans(installed: ModuleType) -> None:
     assert len(made.get_finished_spans()) == exporter.stats().sent_points == 5
 
 
-@pytest.mark.parametrize(("name", "said"), [("odd", "no traces exporter"), ("nope", "installed are: .*vendor")])
+@pytest.mark.parametrize(("name", "said"), [("odd", "no traces exporter"), ("nope", "those installed: .*vendor")])
 def test_what_cannot_be_made_is_a_configuration_error(installed: ModuleType, name: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         SdkSpanExporter.installed(SdkSettings(name), "sdk")

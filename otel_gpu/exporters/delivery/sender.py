@@ -217,8 +217,8 @@ class Sender(Generic[Body]):
         """Count as failed what was being delivered when something went wrong that nobody expected."""
         with self._changed:
             payload, self._in_flight = self._in_flight, None
-        if payload is not None:
-            self._tally.add(self._signal_of(payload), failed=payload.points)
+            if payload is not None:
+                self._tally.add(self._signal_of(payload), failed=payload.points)
 
     def _deliver(self, payload: Payload[Body]) -> bool:
         """Try until the payload is accepted or refused for good; False when shutdown's time is over first."""
@@ -241,7 +241,9 @@ class Sender(Generic[Body]):
                     return False  # shutdown has given it up and counted it
                 if not again:
                     self._in_flight = None
-            self._count(payload, outcome, again)
+                # At once: the end counts what it finds here, and writing a line of the log may take longer than it waits.
+                self._count(payload, outcome, again)
+            self._report(payload, outcome)
             if not again:
                 why = outcome.error_type if isinstance(outcome, Refused) else ""
                 self._tally.note(Operation(self._signal_of(payload), time.monotonic() - tried, why))
@@ -282,16 +284,24 @@ class Sender(Generic[Body]):
     def _count(self, payload: Payload[Body], outcome: Accepted | Refused, again: bool) -> None:
         signal = self._signal_of(payload)
         if isinstance(outcome, Accepted):
-            rejected = min(max(outcome.rejected, 0), payload.points)  # the receiver's word, not trusted to add up
+            rejected = _rejected(payload, outcome)
             self._tally.add(signal, sent=payload.points - rejected, rejected=rejected)
-            if rejected:
-                self._tally.complain(f"the receiver rejected {rejected} points: {outcome.message or 'no reason given'}")
-            elif outcome.message:
-                self._tally.complain(f"accepted, but: {outcome.message}")
-            self._tally.up()
-            return
-        self._tally.down(outcome.reason)
-        if again:
+        elif again:
             self._tally.add(signal, retries=1)
         else:
             self._tally.add(signal, failed=payload.points, error_type=outcome.error_type)
+
+    def _report(self, payload: Payload[Body], outcome: Accepted | Refused) -> None:
+        if isinstance(outcome, Refused):
+            self._tally.down(outcome.reason)
+            return
+        if rejected := _rejected(payload, outcome):
+            self._tally.complain(f"the receiver rejected {rejected} points: {outcome.message or 'no reason given'}")
+        elif outcome.message:
+            self._tally.complain(f"accepted, but: {outcome.message}")
+        self._tally.up()
+
+
+def _rejected(payload: Payload[Body], accepted: Accepted) -> int:
+    """Return how many points the receiver rejected: its word, not trusted to add up."""
+    return min(max(accepted.rejected, 0), payload.points)

@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from ...errors import ConfigError
 from ...quiet_grpc import grpc
 from ..delivery.retry import RETRYABLE_GRPC
 from ..delivery.sender import Accepted, Refused, no_answer
@@ -15,7 +16,7 @@ from .grpc_relay import Relay
 from .responses import MAX_RESPONSE_BYTES, accepted, not_taken
 from .rpc_status import read_status
 from .settings import OtlpSettings
-from .tls import authorities, client_certificate, shown_certificate
+from .tls import authorities, check_readable, client_certificate, shown_certificate, stamp
 
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.primary_user_agent", USER_AGENT),
@@ -36,8 +37,10 @@ class GrpcTransport:
 
     def __init__(self, target: Target, settings: OtlpSettings) -> None:
         self._target = target
-        self._authorities = authorities(settings)
-        self._client_certificate = client_certificate(settings)
+        check_readable(settings)
+        self._settings = settings
+        self._stamp = stamp(settings)
+        """Of the certificates that the channel has."""
         self._trust_any = target.tls and settings.insecure_skip_verify
         self._metadata = tuple((k, v.encode() if k.endswith("-bin") else v) for k, v in target.headers)
         self._compression = grpc.Compression.Gzip if settings.compression == "gzip" else grpc.Compression.NoCompression
@@ -48,6 +51,9 @@ class GrpcTransport:
 
     def send(self, body: bytes, timeout_s: float) -> Accepted | Refused:
         deadline = time.monotonic() + timeout_s
+        now = stamp(self._settings)
+        if now != self._stamp and None not in now:
+            self.close()
         try:
             call = self._call or self._open(timeout_s)
             if self._relay is not None:
@@ -60,9 +66,14 @@ class GrpcTransport:
             self._disconnect()
             return no_answer(timeout_s)
         except grpc.RpcError as error:
+            refused = self._refused(error)
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED or self._trust_any:
                 self._disconnect()  # also as the server may have a new certificate by now
-            return self._refused(error)
+            elif error.code() is grpc.StatusCode.UNAVAILABLE and self._stamp:
+                self.close()  # a channel keeps certificates that may have been half-written, or exchanged as they were read
+            return refused
+        except ConfigError as error:
+            return Refused(str(error), retryable=True, error_type=type(error).__qualname__)
         except OSError as error:
             if time.monotonic() >= deadline:
                 return no_answer(timeout_s)
@@ -93,7 +104,8 @@ class GrpcTransport:
         host, _, port = address.rpartition(":")
         options = list(_OPTIONS)
         name = None
-        roots = self._authorities
+        self._stamp = stamp(self._settings)
+        roots, client = authorities(self._settings), client_certificate(self._settings)
         if self._trust_any:
             roots, name = shown_certificate(address, timeout_s)
         if not address.startswith("unix:") and not any(map(os.environ.get, _PROXIES)):
@@ -103,7 +115,7 @@ class GrpcTransport:
         if self._target.tls:
             if name is not None:
                 options.append(("grpc.ssl_target_name_override", name))
-            credentials = grpc.ssl_channel_credentials(roots, *self._client_certificate)
+            credentials = grpc.ssl_channel_credentials(roots, *client)
             self._channel = grpc.secure_channel(address, credentials, options)
         else:
             self._channel = grpc.insecure_channel(address, options)

@@ -80,6 +80,13 @@ class HttpTransport:
                 reason, retryable = "the URL of the endpoint, or of the proxy in the environment, cannot be used", False
             except (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError) as error:
                 reason, retryable, kind = self._target.shown(_cause(error)), True, type(error).__qualname__
+            except requests.RequestException as error:
+                kind = type(error).__qualname__
+                reason, retryable = f"{kind}: {self._target.shown(str(error))}", False
+            except OSError as error:
+                # The file of a certificate that is being exchanged may be missing for a moment.
+                kind = type(error).__qualname__
+                reason, retryable = self._target.shown(str(error)), True
             except Exception as error:  # noqa: BLE001 - what is cut in the middle of an operation may raise anything
                 kind = type(error).__qualname__
                 reason, retryable = f"{kind}: {self._target.shown(str(error))}", False

@@ -1,8 +1,12 @@
-"""Which certificates are used towards a receiver, and can they be read? Asked once, before anything is sent."""
+"""Which certificates are used towards a receiver, and can they be read? Asked before anything is sent.
+
+A file may be exchanged at any time, and be half-written or missing for a moment: each connection reads them anew.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import ssl
 from collections.abc import Iterator
 from typing import cast
@@ -65,6 +69,19 @@ def check_readable(settings: OtlpSettings) -> None:
     """Raise ConfigError when a certificate that the settings name cannot be read."""
     _read(settings.ca_file, "ca_file")
     client_certificate(settings)
+
+
+def stamp(settings: OtlpSettings) -> tuple[tuple[int, int, int] | None, ...]:
+    """Return what changes with the files that the settings name; empty where they name none."""
+    return tuple(_stamp(path) for path in (settings.ca_file, settings.cert_file, settings.key_file) if path)
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _read(path: str | None, setting: str) -> bytes | None:

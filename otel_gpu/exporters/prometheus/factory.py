@@ -31,9 +31,7 @@ def _resolved(settings: PrometheusSettings, written: Written) -> Mapping[Signal,
     """Take what the variables say of an endpoint that is not written."""
     if "endpoint" not in written.keys:
         host, port = parse_endpoint(settings.endpoint, settings.endpoint)
-        said = written.variables.text("OTEL_EXPORTER_PROMETHEUS_HOST")
-        if said is not None:
-            host = f"[{said}]" if ":" in said else said
+        host = written.variables.host("OTEL_EXPORTER_PROMETHEUS_HOST") or host
         port = written.variables.number("OTEL_EXPORTER_PROMETHEUS_PORT", _PORTS) or port
         settings = replace(settings, endpoint=f"{host}:{port}")
     return {"metrics": settings}

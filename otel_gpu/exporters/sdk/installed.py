@@ -12,7 +12,14 @@ from ...redaction import without_credentials
 _Kind = TypeVar("_Kind")
 
 
-def installed(name: str, of: str, kind: type[_Kind]) -> _Kind:
+_PACKAGES = {
+    name: f"opentelemetry-exporter-{name.replace('_', '-')}"
+    for name in ("otlp", "otlp_proto_grpc", "otlp_proto_http", "zipkin", "zipkin_json", "zipkin_proto")
+}
+"""The packages of OpenTelemetry itself, by the names of their exporters."""
+
+
+def installed(name: str, of: str, kind: type[_Kind], where: str) -> _Kind:
     """Make the exporter `of` metrics or traces that has a name; ConfigError where there is none, or it cannot be made.
 
     It takes its settings from its environment.
@@ -20,13 +27,16 @@ def installed(name: str, of: str, kind: type[_Kind]) -> _Kind:
     found = {entry.name: entry for entry in entry_points(group=f"opentelemetry_{of}_exporter")}
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
-        raise ConfigError(f"no installed package has a {of} exporter named {name!r}; installed are: {known}")
+        raise ConfigError(
+            f"{where}: no installed package has a {of} exporter named {name!r}; install it where otel-gpu is: pip install "
+            f"{_PACKAGES.get(name, 'PACKAGE, the one that has it')}; or name one of those installed: {known}"
+        )
     try:
         exporter = found[name].load()()
     except Exception as error:
         raise ConfigError(
-            f"the SDK exporter {name!r} cannot be made: {one_line(without_credentials(str(error)))}"
+            f"{where}: the SDK exporter {name!r} cannot be made: {one_line(without_credentials(str(error)))}"
         ) from error
     if not isinstance(exporter, kind):
-        raise ConfigError(f"{name!r} is no {of} exporter but a {type(exporter).__name__}; choose another one")
+        raise ConfigError(f"{where}: {name!r} is no {of} exporter but a {type(exporter).__name__}; choose another one")
     return exporter

@@ -71,7 +71,8 @@ class SdkExporter(QueuedExporter[sdk.MetricsData]):
     @classmethod
     def installed(cls, settings: SdkSettings, name: str) -> SdkExporter:
         """Find and make an exporter, which takes its settings from its environment; raises ConfigError."""
-        exporter = installed(settings.exporter, "metrics", sdk.MetricExporter)  # type: ignore[type-abstract]
+        where = f"exporters.{name}.exporter"
+        exporter = installed(settings.exporter, "metrics", sdk.MetricExporter, where)  # type: ignore[type-abstract]
         return cls(exporter, name, timeout_s=settings.timeout_s, queue_size=settings.queue_size)
 
     def export_metrics(self, store: SeriesStore, now_ns: int) -> None:

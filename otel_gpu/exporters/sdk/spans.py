@@ -73,7 +73,7 @@ class SdkSpanExporter(QueuedExporter[Sequence[Span]]):
     @classmethod
     def installed(cls, settings: SdkSettings, name: str) -> SdkSpanExporter:
         """Find and make an exporter, which takes its settings from its environment; raises ConfigError."""
-        exporter = installed(settings.exporter, "traces", SpanExporter)
+        exporter = installed(settings.exporter, "traces", SpanExporter, f"exporters.{name}.exporter")
         return cls(exporter, name, timeout_s=settings.timeout_s, queue_size=settings.queue_size)
 
     def export_spans(self, batch: Batch[Span]) -> None:
