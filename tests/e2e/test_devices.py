@@ -47,6 +47,10 @@ def hardware(tmp_path: Path) -> dict[str, str]:
     return {**state, "LD_LIBRARY_PATH": ground.library_path()}
 
 
+_GATE = "import os, sys; sys.stdin.readline(); os.execv(sys.argv[1], sys.argv[1:])"
+"""Becomes another program when it is told to: what NVML says of it is there before it does anything."""
+
+
 def _holder(ordinal: int, asks: bool) -> list[str]:
     return [sys.executable, "-c", _HOLDS_MEMORY, str(ordinal), "asks" if asks else "-"]
 
@@ -117,11 +121,13 @@ def test_a_program_that_chose_its_gpu_itself_is_on_that_one(
 
     def start() -> Program:
         # The mock knows no CUDA_VISIBLE_DEVICES: where the program is, is said for it.
-        program = stack.enter_context(Program(_holder(0, asks=False), tmp_path, {**four, "MOCKCUDA_STATE": ""}))
-        program.ready()
+        gated = [sys.executable, "-c", _GATE, *_holder(0, asks=False)]
+        program = stack.enter_context(Program(gated, tmp_path, {**four, "MOCKCUDA_STATE": ""}))
         bytes_of = [5 << 20 if n == 2 else 0 for n in range(16)]
         said = struct.pack("<3Q16Q16Q", 0x4D4F434B43554441, program.pid, 1 << 2, *bytes_of, *[0] * 16)
         (state / f"mockcuda-{program.pid}").write_bytes(said)
+        program.go()
+        program.ready()
         return program
 
     with ExitStack() as stack:
