@@ -19,7 +19,7 @@ _INTERVAL_S = 1.0
 _LAUNCHES = 320
 _SETTLE_REQUESTS = 3
 _DEADLINE_S = 60.0
-_LIMITS_MB = {1: (90.0, 60.0), 64: (110.0, 70.0)}
+_LIMITS_MB = {1: (80.0, 60.0), 64: (110.0, 70.0)}
 
 
 def measure(starts: int) -> Iterator[Result]:
