@@ -254,13 +254,18 @@ def test_messages_that_are_alike_join_nothing(tmp_path: Path) -> None:
         following.wait_followed()
         pair.ask(1)
         alike = {"prompt": "x" * 200, "is_late": True}
-        threads = [threading.Thread(target=pair.ask, args=(8,), kwargs=alike) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(DEADLINE_S)
+        rounds = 0
+        # On a busy host all of a round may be answered one after another, and none of them is alike then.
+        while not following.requests.engines.ambiguous:
+            threads = [threading.Thread(target=pair.ask, args=(8,), kwargs=alike) for _ in range(16)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(DEADLINE_S)
+            rounds += 1
+            assert rounds < 20
         last = pair.ask(2)
-        following.wait_spans(18)
+        following.wait_spans(2 + 16 * rounds)
         following.end()
 
         spans = steps_of(following.spans)
