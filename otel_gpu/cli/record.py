@@ -28,7 +28,7 @@ from .capabilities import keep_only
 from .difference import Comparison
 from .durations import duration
 from .progress import Bar, bar
-from .run import add_children, pid
+from .run import add_processes, pid
 from .signals import LastResort, stop_signals
 from .started_command import StartedCommand
 
@@ -60,17 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="the process to record, or several, with their descendants; or a command to start and to record until it ends",
     )
-    parser.add_argument(
-        "--pid",
-        "-p",
-        metavar="PID",
-        type=pid,
-        nargs="+",
-        action="extend",
-        default=[],
-        help="the process to record, or several, with their descendants",
-    )
-    add_children(parser)
+    add_processes(parser, "the process to record, or several, with their descendants", "-p")
     parser.add_argument(
         "--subprocesses",
         "-s",

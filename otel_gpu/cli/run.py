@@ -36,16 +36,7 @@ _log = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
     parser.add_argument("--config", metavar="FILE", help="YAML, in the OpenTelemetry Collector's shape")
-    parser.add_argument(
-        "--pid",
-        metavar="PID",
-        type=pid,
-        nargs="+",
-        action="extend",
-        default=[],
-        help="observe only these processes and their descendants",
-    )
-    add_children(parser)
+    add_processes(parser, "observe only these processes and their descendants")
     parser.add_argument("-d", "--duration", metavar="SECONDS", type=duration, help="stop after this long")
     parser.add_argument("--output", metavar="WHERE", help="file:DIRECTORY, console or otlp, in place of the configured")
     parser.add_argument("--profiles", action="store_true", help="take profiles too, and not only when configured")
@@ -54,8 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_children(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that leaves descendants out."""
+def add_processes(parser: argparse.ArgumentParser, says: str, *short: str) -> None:
+    """Declare the options that name processes, and that leave their descendants out."""
+    parser.add_argument("--pid", *short, metavar="PID", type=pid, nargs="+", action="extend", default=[], help=says)
     parser.add_argument(
         "--no-children",
         dest="children",

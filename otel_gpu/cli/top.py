@@ -19,7 +19,7 @@ from .capabilities import keep_only
 from .durations import duration, interval
 from .logs import EscapingFormatter
 from .progress import bar
-from .run import add_children, pid, require_processes
+from .run import add_processes, require_processes
 from .signals import LastResort, stop_signals
 from .terminals import knows_utf8
 
@@ -31,16 +31,7 @@ _MAX_KEPT = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
-    parser.add_argument(
-        "--pid",
-        metavar="PID",
-        type=pid,
-        nargs="+",
-        action="extend",
-        default=[],
-        help="show only these processes and their descendants",
-    )
-    add_children(parser)
+    add_processes(parser, "show only these processes and their descendants")
     parser.add_argument(
         "--from",
         dest="url",

@@ -41,6 +41,20 @@ class Driver:
         return call
 
 
+def launch_attend(times: int) -> Driver:
+    """Launch `attend` so many times in a context of its own, and return the driver."""
+    driver = Driver()
+    context, module, function = c_void_p(), c_void_p(), c_void_p()
+    driver.cuInit(0)
+    driver.cuCtxCreate_v2(byref(context), 0, 0)
+    driver.cuModuleLoadData(byref(module), IMAGE)
+    driver.cuModuleGetFunction(byref(function), module, b"attend")
+    one = c_uint(1)
+    for _ in range(times):
+        driver.cuLaunchKernel(function, one, one, one, one, one, one, c_uint(0), None, None, None)
+    return driver
+
+
 def run_phase(driver: Driver, functions: dict[str, c_void_p], launches: int) -> dict[str, object]:
     block = (c_uint(128), c_uint(1), c_uint(1))
     for i in range(launches):

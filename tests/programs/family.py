@@ -12,22 +12,14 @@ import subprocess
 import sys
 import time
 
-from ctypes_calls import IMAGE, Driver
+from ctypes_calls import launch_attend
 
 STORM = sys.argv[1]
 
 
 def work(rank: int) -> None:
     """Launch some kernels, and allocate and free some memory, of which a part stays."""
-    driver = Driver()
-    context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    driver.cuInit(0)
-    driver.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
-    driver.cuModuleLoadData(ctypes.byref(module), IMAGE)
-    driver.cuModuleGetFunction(ctypes.byref(function), module, b"attend")
-    one = ctypes.c_uint(1)
-    for _ in range(100 * rank):
-        driver.cuLaunchKernel(function, one, one, one, one, one, one, ctypes.c_uint(0), None, None, None)
+    driver = launch_attend(100 * rank)
     for i in range(10 * rank):
         address = ctypes.c_uint64()
         driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1000 + i))

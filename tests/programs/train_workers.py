@@ -5,32 +5,18 @@ It launches 11 times itself, and two workers 22 and 33 times, once a line is rea
 
 from __future__ import annotations
 
-import ctypes
 import json
 import multiprocessing
 import os
 import sys
 from multiprocessing.synchronize import Barrier
 
-from ctypes_calls import IMAGE, Driver
-
-
-def launch(times: int) -> None:
-    """Launch a kernel so many times."""
-    driver = Driver()
-    context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    driver.cuInit(0)
-    driver.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
-    driver.cuModuleLoadData(ctypes.byref(module), IMAGE)
-    driver.cuModuleGetFunction(ctypes.byref(function), module, b"attend")
-    one = ctypes.c_uint(1)
-    for _ in range(times):
-        driver.cuLaunchKernel(function, one, one, one, one, one, one, ctypes.c_uint(0), None, None, None)
+from ctypes_calls import launch_attend
 
 
 def work(times: int, barrier: Barrier) -> None:
     """Launch, and stay until all may end."""
-    launch(times)
+    launch_attend(times)
     barrier.wait()
     barrier.wait()
 
@@ -43,7 +29,7 @@ if __name__ == "__main__":
     workers = [context.Process(target=work, args=(times, barrier)) for times in (22, 33)]
     for worker in workers:
         worker.start()
-    launch(11)
+    launch_attend(11)
     barrier.wait()
     print(json.dumps({"event": "phase", "pids": [os.getpid(), *(w.pid for w in workers)]}), flush=True)
     sys.stdin.readline()

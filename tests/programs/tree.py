@@ -14,22 +14,14 @@ import sys
 import threading
 import time
 
-from ctypes_calls import IMAGE, Driver
+from ctypes_calls import launch_attend
 
 STORM = sys.argv[1]
 
 
 def launch(times: int) -> None:
     """Launch a kernel so many times."""
-    driver = Driver()
-    context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    driver.cuInit(0)
-    driver.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
-    driver.cuModuleLoadData(ctypes.byref(module), IMAGE)
-    driver.cuModuleGetFunction(ctypes.byref(function), module, b"attend")
-    one = ctypes.c_uint(1)
-    for _ in range(times):
-        driver.cuLaunchKernel(function, one, one, one, one, one, one, ctypes.c_uint(0), None, None, None)
+    launch_attend(times)
     # A process of multiprocessing ends without its exit handlers: the mock driver writes now what it saw.
     ctypes.CDLL("libcuda.so.1").mockcuda_dump(None)
 

@@ -129,7 +129,8 @@ class SeriesRequests:
             rising = [one for one in ended if one.metric.instrument in _RISING]
             if rising:
                 self._waiting.append((now_ns + _SCRAPED_NS, known.resource, rising))
-            yield from known.encode_ended([one for one in ended if one not in rising], ended_ns, self._max_bytes)
+            levels = [one for one in ended if one.metric.instrument not in _RISING]
+            yield from known.encode_ended(levels, ended_ns, self._max_bytes)
         count = sum(len(series) for *_, series in self._waiting)
         while self._waiting and (self._waiting[0][0] <= now_ns or count > _MAX_WAITING):
             _, resource, series = self._waiting.popleft()
