@@ -38,6 +38,8 @@ LIVE = np.dtype(
         ("maps", "<u4"),
     ]
 )
+PINNED_KEY = np.dtype([("bits", "<u4"), ("tgid", "<u4"), ("exec_id", "<u4"), ("address", ">u8")])
+RANGE_KEY = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("block", "<u8"), ("level", "<u4"), ("ends_beyond", "<u4")])
 
 KIND_HIP = 0x80
 """Set in a row's kind, and in kinds everywhere else, for what was asked of HIP and not of CUDA."""
@@ -169,6 +171,7 @@ class Loss(enum.IntEnum):
     ARRIVALS_FULL = 19
     ARRIVALS_LEFT_OUT = 20
     NCCL_PENDING_FULL = 21
+    RANGES_FULL = 22
 
 
 class Table(enum.IntEnum):
@@ -221,6 +224,7 @@ class Table(enum.IntEnum):
     NCCL_WORKS = 44
     NCCL_RECORDED = 45
     COMPLETION_QUEUES = 46
+    RANGES = 47
 
 
 _KINDS_OF_TOTAL = (
@@ -253,7 +257,10 @@ PROGRAM = np.dtype(
         ("reused", "<u4"),
         ("is_announced", "u1"),
         ("holds_graphs", "u1"),
-        ("pad", "<u2"),
+        ("hides_memory", "u1"),
+        ("places_memory", "u1"),
+        ("seen_whole", "u1"),
+        ("pad", "u1", (7,)),
         ("parent", "<u4"),
         ("captured", "<u4"),
         ("connecting", "<u4"),
@@ -266,6 +273,7 @@ PROGRAM = np.dtype(
         ("samples", _RING_USE),
         ("arrivals", _RING_USE),
         ("frames", _RING_USE),
+        ("range_levels", "<u8"),
         ("totals", ROW, (len(TOTALS),)),
     ]
 )
@@ -424,7 +432,7 @@ DURATION_SHIFT = 32
 ARGUMENT_NONE = 15
 LIBRARIES = 16
 LIBRARY_SHIFT = 60
-FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED, FLAG_RESULT, FLAG_EXEC, FLAG_PUSH, FLAG_PINS = 1, 2, 4, 8, 16, 32, 64
+FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED, FLAG_RESULT, FLAG_EXEC, FLAG_PUSH = 1, 2, 4, 8, 16, 32
 FLAG_INNER = 128
 """Another function of the same number may be the caller, and counts the call."""
 CALL_ENDS_CAPTURE, CALL_ADDS_NODE, CALL_RESETS_PRIMARY, CALL_RELEASES_PRIMARY = 1, 2, 3, 4

@@ -41,7 +41,6 @@ enum wait_kind {
 #define FLAG_RESULT 8	  /* the out parameter points to data, not to a handle */
 #define FLAG_EXEC 16	  /* an executable graph changes: its launches count under a new id */
 #define FLAG_PUSH 32	  /* the context becomes current as well */
-#define FLAG_PINS 64	  /* the memory is page-locked host memory */
 #define FLAG_INNER 128	  /* another function of the same number may be this call's caller, and counts it */
 
 #endif

@@ -37,6 +37,7 @@ enum loss {
 	LOSS_ARRIVALS_FULL,	 /* that a rank arrived at a collective could not be told */
 	LOSS_ARRIVALS_LEFT_OUT,	 /* it was beyond what is told of a communicator in a second */
 	LOSS_NCCL_PENDING_FULL,	 /* when a call's work was done could not be found out */
+	LOSS_RANGES_FULL,	 /* where a device's memory lies could not be remembered */
 	LOSS_COUNT,
 };
 
@@ -89,6 +90,7 @@ enum table {
 	TABLE_NCCL_WORKS,
 	TABLE_NCCL_RECORDED,
 	TABLE_COMPLETION_QUEUES,
+	TABLE_RANGES,
 	TABLE_COUNT,
 };
 
@@ -127,7 +129,10 @@ struct program {
 	u32 reused;   /* handles that became other kernels' */
 	u8 is_announced;
 	u8 holds_graphs; /* it built graphs in which work waits for the host */
-	u16 pad;
+	u8 hides_memory;  /* it has some of which it is not known where it lies */
+	u8 places_memory; /* virtual memory or pools of it may lie elsewhere than on a device */
+	u8 seen_whole;	  /* the first that was seen of it is its first call of the driver */
+	u8 pad[7];
 	u32 parent;	     /* its process's parent when it showed itself; 0 when that is not to be seen from here */
 	u32 captured;	     /* captures that ended since NCCL is followed */
 	u32 connecting;	     /* calls of NCCL in progress, each of which may connect its communicator */
@@ -140,6 +145,7 @@ struct program {
 	struct ring_use samples;
 	struct ring_use arrivals;
 	struct ring_use frames;
+	u64 range_levels; /* a bit for each that is used, see cuda/ranges.bpf.h */
 	struct row totals[TOTAL_COUNT];
 };
 

@@ -27,6 +27,7 @@ static __always_inline struct call *enter(const struct caller *who, u64 cookie)
 	call->start_ns = bpf_ktime_get_ns();
 	call->address = call->size = call->stream = 0;
 	call->host = call->kind = 0;
+	call->device = DEVICE_UNKNOWN;
 	return call;
 }
 
@@ -56,6 +57,7 @@ struct walk {
 	struct caller who;
 	u64 cookie;
 	u64 at;
+	u64 from, to; /* lists beside it, of batched copies */
 	u64 capture;
 };
 

@@ -11,8 +11,33 @@
 #include "cuda/device.bpf.h"
 #include "cuda/extents.bpf.h"
 #include "cuda/pinned.bpf.h"
+#include "cuda/ranges.bpf.h"
 #include "cuda/tail_calls.bpf.h"
 #include "lib/events.bpf.h"
+
+static __always_inline u64 host_side(u8 kind, u64 from, u64 to)
+{
+	kind &= ~KIND_HIP;
+	if (kind == COPY_HOST_TO_DEVICE || kind == COPY_HOST_TO_HOST)
+		return from;
+	return kind == COPY_DEVICE_TO_HOST ? to : 0;
+}
+
+static __always_inline u32 where_is(const struct side *side, u32 library)
+{
+	return side->where != LIES_NOWHERE ? side->where : lies_at(side->pointer, library);
+}
+
+/* Finds out what a copy is that leaves it to the driver to do so. Returns the pointer on the host's side, 0 where none is. */
+static __always_inline u64 find_out_kind(struct copy *copy, u64 cookie)
+{
+	u32 library = COOKIE_LIBRARY(cookie);
+
+	if ((copy->kind & ~KIND_HIP) == COPY_DEFAULT)
+		copy->kind = (copy->kind & KIND_HIP) |
+			     kind_between(where_is(&copy->from, library), where_is(&copy->to, library));
+	return host_side(copy->kind, copy->from.pointer, copy->to.pointer);
+}
 
 static __always_inline void count_copy(const struct caller *who, const struct thread *t, u8 kind, u8 host, u64 bytes)
 {
@@ -34,12 +59,12 @@ static __always_inline struct call *outer_call(struct thread *t, u64 cookie)
 }
 
 /* Asynchronous copies are counted at the call. False when they do not run, or belong to another call. */
-static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *who, u64 cookie, const struct copy *copy)
+static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *who, u64 cookie, struct copy *copy)
 {
 	u64 capture = capturing_call(ctx, who, cookie);
 	struct thread *t = thread_of(who);
 	struct call *outer = outer_call(t, cookie);
-	u8 host = host_memory(who, copy->host);
+	u8 host = host_memory(who, find_out_kind(copy, cookie));
 
 	if (outer) {
 		outer->function = 0;
@@ -55,8 +80,7 @@ static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *wh
 }
 
 /* Blocking copies are counted when they return, if they succeeded, with the time they took. */
-static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *who, u64 cookie,
-				      const struct copy *copy)
+static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *who, u64 cookie, struct copy *copy)
 {
 	struct thread *t = thread_of(who);
 	struct call *call;
@@ -69,8 +93,8 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 	if (!call)
 		return 1;
 	call->size = copy->bytes;
+	call->host = host_memory(who, find_out_kind(copy, cookie));
 	call->kind = copy->kind;
-	call->host = host_memory(who, copy->host);
 	read_thread_state(&call->thread);
 	return 1;
 }
@@ -178,21 +202,31 @@ static __always_inline u32 batch_size(u64 n)
 	return MAX_BATCH;
 }
 
-static __always_inline void count_batched(const struct walk *walk, u64 bytes)
+static __always_inline void count_batched(const struct walk *walk, struct copy *copy)
 {
+	u8 host = host_memory(&walk->who, find_out_kind(copy, walk->cookie));
+
 	if (walk->capture)
-		emit(EVENT_CAPTURED, walk->capture, NODE_COPY, plausible(bytes), NODE_DETAIL(COPY_DEFAULT, 0));
+		emit(EVENT_CAPTURED, walk->capture, NODE_COPY, plausible(copy->bytes), NODE_DETAIL(copy->kind, host));
 	else
-		count_copy(&walk->who, thread_of(&walk->who), COPY_DEFAULT, HOST_MEMORY_NONE, bytes);
+		count_copy(&walk->who, thread_of(&walk->who), copy->kind, host, copy->bytes);
+}
+
+static __always_inline void read_listed(u64 list, u64 i, struct side *side)
+{
+	if (!read_user(&side->pointer, sizeof(u64), list + i * sizeof(u64)))
+		side->where = LIES_UNKNOWN;
 }
 
 static long copy_one(u64 i, struct walk *walk)
 {
-	u64 bytes;
+	struct copy copy = { .kind = COPY_DEFAULT };
 
-	if (!read_user(&bytes, sizeof(bytes), walk->at + i * sizeof(bytes)))
+	if (!read_user(&copy.bytes, sizeof(u64), walk->at + i * sizeof(u64)))
 		return 1;
-	count_batched(walk, bytes);
+	read_listed(walk->from, i, &copy.from);
+	read_listed(walk->to, i, &copy.to);
+	count_batched(walk, &copy);
 	return 0;
 }
 
@@ -201,7 +235,10 @@ SEC("uprobe")
 int copy_batch(struct pt_regs *ctx)
 {
 	u64 cookie = attach_cookie(ctx);
-	struct walk walk = { .cookie = cookie, .at = argument(ctx, COOKIE_SIZE(cookie)) };
+	struct walk walk = { .cookie = cookie,
+			     .at = argument(ctx, COOKIE_SIZE(cookie)),
+			     .from = argument(ctx, COOKIE_HOST(cookie)),
+			     .to = argument(ctx, COOKIE_OUT(cookie)) };
 	u32 n = batch_size(argument(ctx, COOKIE_SIZE2(cookie)));
 
 	if (!identify(&walk.who))
@@ -217,15 +254,39 @@ int copy_batch(struct pt_regs *ctx)
 
 /* CUDA_MEMCPY3D_BATCH_OP: two operands of 40 bytes, then the extent. */
 #define COPY_OPERATION_SIZE 112
+#define COPY_OPERATION_TO 40
 #define COPY_OPERATION_EXTENT 80
+#define OPERAND_IS_POINTER 1
+
+/* CUmemcpy3DOperand: its type, and the pointer of those that are one; the rest are arrays. */
+struct operand {
+	u32 type;
+	u32 pad;
+	u64 pointer;
+};
+
+static __always_inline int read_operand(u64 at, struct side *side)
+{
+	struct operand operand;
+
+	if (!read_user(&operand, sizeof(operand), at))
+		return 0;
+	side->pointer = operand.pointer;
+	if (operand.type != OPERAND_IS_POINTER)
+		side->where = LIES_ON(DEVICE_UNKNOWN);
+	return 1;
+}
 
 static long copy_one_3d(u64 i, struct walk *walk)
 {
-	u64 extent[3];
+	u64 at = walk->at + i * COPY_OPERATION_SIZE, extent[3];
+	struct copy copy = { .kind = COPY_DEFAULT };
 
-	if (!read_user(extent, sizeof(extent), walk->at + i * COPY_OPERATION_SIZE + COPY_OPERATION_EXTENT))
+	if (!read_operand(at, &copy.from) || !read_operand(at + COPY_OPERATION_TO, &copy.to) ||
+	    !read_user(extent, sizeof(extent), at + COPY_OPERATION_EXTENT))
 		return 1;
-	count_batched(walk, extent[0] * extent[1] * extent[2]);
+	copy.bytes = extent[0] * extent[1] * extent[2];
+	count_batched(walk, &copy);
 	return 0;
 }
 

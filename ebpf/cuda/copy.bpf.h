@@ -6,29 +6,37 @@
 #include "abi/cookies.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
+#include "cuda/where.bpf.h"
 #include "lib/arguments.bpf.h"
+
+/* One side of a copy: a pointer, and where that lies. An array, or what has a name, has no pointer. */
+struct side {
+	u64 pointer;
+	u32 where; /* LIES_NOWHERE: to be looked up */
+};
 
 /* What a copy is, whatever its function looks like. */
 struct copy {
 	u64 bytes;
-	u64 host; /* pointer on the host's side, 0 where there is none */
-	u8 kind;
+	struct side from, to; /* of other kinds than COPY_DEFAULT, the host's side alone */
+	u8 kind;	      /* COPY_DEFAULT: it follows from the sides */
 };
+
+static __always_inline void read_side(struct pt_regs *ctx, u32 at, struct side *side)
+{
+	if (at == ARGUMENT_NONE)
+		side->where = LIES_ON(DEVICE_UNKNOWN);
+	else
+		side->pointer = argument(ctx, at);
+}
 
 #define DEVICE_TO_DEVICE_NO_CU 1024 /* hipMemcpyDeviceToDeviceNoCU: by the copy engines only */
 
-/* A kind that a program gave; the host's side is then `from` or `to`. */
-static __always_inline void resolve_kind(u32 kind, u64 from, u64 to, struct copy *copy)
+static __always_inline u8 kind_said(u32 kind)
 {
 	if (kind == DEVICE_TO_DEVICE_NO_CU)
-		kind = COPY_DEVICE_TO_DEVICE;
-	if (kind > COPY_DEFAULT)
-		kind = COPY_DEFAULT;
-	if (kind == COPY_HOST_TO_DEVICE || kind == COPY_HOST_TO_HOST)
-		copy->host = from;
-	else if (kind == COPY_DEVICE_TO_HOST)
-		copy->host = to;
-	copy->kind = kind | KIND_HIP;
+		return COPY_DEVICE_TO_DEVICE;
+	return kind > COPY_DEFAULT ? COPY_DEFAULT : kind;
 }
 
 static __always_inline int copy_linear_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
@@ -36,14 +44,15 @@ static __always_inline int copy_linear_of(struct pt_regs *ctx, u64 cookie, struc
 	copy->bytes = argument(ctx, COOKIE_SIZE(cookie));
 	if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
 		copy->bytes *= argument(ctx, COOKIE_SIZE2(cookie));
-	if (COOKIE_KIND_AT(cookie) != ARGUMENT_NONE) {
-		u64 from = COOKIE_HOST(cookie) == ARGUMENT_NONE ? 0 : argument(ctx, COOKIE_HOST(cookie));
-		u64 to = COOKIE_OUT(cookie) == ARGUMENT_NONE ? 0 : argument(ctx, COOKIE_OUT(cookie));
-		resolve_kind(argument(ctx, COOKIE_KIND_AT(cookie)), from, to, copy);
-		return 1;
-	}
 	copy->kind = COOKIE_KIND(cookie);
-	copy->host = COOKIE_HOST(cookie) == ARGUMENT_NONE ? 0 : argument(ctx, COOKIE_HOST(cookie));
+	if (COOKIE_KIND_AT(cookie) != ARGUMENT_NONE)
+		copy->kind |= kind_said(argument(ctx, COOKIE_KIND_AT(cookie)));
+	if (COOKIE_KIND_AT(cookie) != ARGUMENT_NONE || copy->kind == COPY_DEFAULT) {
+		read_side(ctx, COOKIE_HOST(cookie), &copy->from);
+		read_side(ctx, COOKIE_OUT(cookie), &copy->to);
+	} else if (COOKIE_HOST(cookie) != ARGUMENT_NONE) {
+		copy->from.pointer = copy->to.pointer = argument(ctx, COOKIE_HOST(cookie));
+	}
 	return 1;
 }
 
@@ -58,12 +67,13 @@ static __always_inline int copy_linear_of(struct pt_regs *ctx, u64 cookie, struc
 /* (const hipMemcpy3DParms *): with an array on a side its width is in elements, whose size is not told. */
 static __always_inline int copy_parms_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
 {
-	u64 at = argument(ctx, 0), from_array, to_array, from, to, extent[3];
+	u64 at = argument(ctx, 0), from_array, to_array, extent[3];
 	u32 kind;
 
 	if (!read_user(&from_array, sizeof(from_array), at + PARMS_FROM_ARRAY) ||
 	    !read_user(&to_array, sizeof(to_array), at + PARMS_TO_ARRAY) ||
-	    !read_user(&from, sizeof(from), at + PARMS_FROM) || !read_user(&to, sizeof(to), at + PARMS_TO) ||
+	    !read_user(&copy->from.pointer, sizeof(u64), at + PARMS_FROM) ||
+	    !read_user(&copy->to.pointer, sizeof(u64), at + PARMS_TO) ||
 	    !read_user(extent, sizeof(extent), at + PARMS_EXTENT) || !read_user(&kind, sizeof(kind), at + PARMS_KIND))
 		return 0;
 	if (from_array || to_array) {
@@ -71,29 +81,29 @@ static __always_inline int copy_parms_of(struct pt_regs *ctx, u64 cookie, struct
 		return 0;
 	}
 	copy->bytes = extent[0] * extent[1] * extent[2];
-	resolve_kind(kind, from, to, copy);
+	copy->kind = kind_said(kind) | KIND_HIP;
 	return 1;
 }
 
-/* One side of CUDA_MEMCPY2D and CUDA_MEMCPY3D: CUmemorytype and the host pointer behind it. */
-struct side {
+/* One side of CUDA_MEMCPY2D and CUDA_MEMCPY3D: CUmemorytype, and the pointers behind it. */
+struct told_side {
 	u32 type;
 	u32 pad;
 	u64 host;
+	u64 device; /* of SIDE_UNIFIED too */
 };
 enum { SIDE_HOST = 1, SIDE_DEVICE, SIDE_ARRAY, SIDE_UNIFIED };
 
-static __always_inline void resolve_sides(const struct side *from, const struct side *to, struct copy *copy)
+static __always_inline int read_told_side(u64 at, struct side *side)
 {
-	int from_host = from->type == SIDE_HOST, to_host = to->type == SIDE_HOST;
+	struct told_side told;
 
-	if (from->type == SIDE_UNIFIED || to->type == SIDE_UNIFIED)
-		copy->kind = COPY_DEFAULT;
-	else if (from_host)
-		copy->kind = to_host ? COPY_HOST_TO_HOST : COPY_HOST_TO_DEVICE;
-	else
-		copy->kind = to_host ? COPY_DEVICE_TO_HOST : COPY_DEVICE_TO_DEVICE;
-	copy->host = from_host ? from->host : to_host ? to->host : 0;
+	if (!read_user(&told, sizeof(told), at))
+		return 0;
+	side->pointer = told.type == SIDE_UNIFIED ? told.device : told.host;
+	if (told.type != SIDE_UNIFIED)
+		side->where = told.type == SIDE_HOST ? LIES_PAGEABLE : LIES_ON(DEVICE_UNKNOWN);
+	return 1;
 }
 
 /* Where CUDA_MEMCPY2D and CUDA_MEMCPY3D(_PEER) keep what is read; cuda.h. */
@@ -107,34 +117,28 @@ static __always_inline void resolve_sides(const struct side *from, const struct 
 static __always_inline int copy_2d_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
 {
 	u64 at = argument(ctx, 0), extent[2];
-	struct side from, to;
 
-	if (!read_user(&from, sizeof(from), at + COPY2D_FROM) || !read_user(&to, sizeof(to), at + COPY2D_TO) ||
+	if (!read_told_side(at + COPY2D_FROM, &copy->from) || !read_told_side(at + COPY2D_TO, &copy->to) ||
 	    !read_user(extent, sizeof(extent), at + COPY2D_EXTENT))
 		return 0;
 	copy->bytes = extent[0] * extent[1];
-	if (COOKIE_KIND(cookie) & KIND_HIP)
-		copy->kind = COOKIE_KIND(cookie); /* HIP 6 gave the sides' types other numbers than HIP 5 */
-	else
-		resolve_sides(&from, &to, copy);
+	copy->kind = COPY_DEFAULT;
+	if (COOKIE_KIND(cookie) & KIND_HIP) { /* HIP 6 gave the sides' types other numbers than HIP 5 */
+		copy->kind = COOKIE_KIND(cookie);
+		copy->from.where = copy->to.where = LIES_UNKNOWN;
+	}
 	return 1;
 }
 
 static __always_inline int copy_3d_of(struct pt_regs *ctx, u64 cookie, struct copy *copy)
 {
 	u64 at = argument(ctx, 0), extent[3];
-	struct side from, to;
 
-	if (!read_user(&from, sizeof(from), at + COPY3D_FROM) || !read_user(&to, sizeof(to), at + COPY3D_TO) ||
+	if (!read_told_side(at + COPY3D_FROM, &copy->from) || !read_told_side(at + COPY3D_TO, &copy->to) ||
 	    !read_user(extent, sizeof(extent), at + COPY3D_EXTENT))
 		return 0;
 	copy->bytes = extent[0] * extent[1] * extent[2];
-	if (COOKIE_KIND(cookie) == COPY_PEER) {
-		copy->kind = COPY_PEER;
-		copy->host = 0;
-	} else {
-		resolve_sides(&from, &to, copy);
-	}
+	copy->kind = COOKIE_KIND(cookie) == COPY_PEER ? COPY_PEER : COPY_DEFAULT;
 	return 1;
 }
 

@@ -8,7 +8,7 @@
 #include "cuda/device.bpf.h"
 #include "cuda/extents.bpf.h"
 #include "cuda/live.bpf.h"
-#include "cuda/pinned.bpf.h"
+#include "cuda/ranges.bpf.h"
 
 SEC("uprobe")
 int alloc(struct pt_regs *ctx)
@@ -17,8 +17,12 @@ int alloc(struct pt_regs *ctx)
 	struct caller who;
 	struct call *call;
 
-	if (!identify(&who) || capturing_call(ctx, &who, cookie)) /* a graph's node: nothing is allocated now */
+	if (!identify(&who))
 		return 0;
+	if (capturing_call(ctx, &who, cookie)) { /* a graph's node: nothing is allocated now */
+		hide_memory();
+		return 0;
+	}
 	call = enter(&who, cookie);
 	if (!call)
 		return 0;
@@ -27,6 +31,8 @@ int alloc(struct pt_regs *ctx)
 	call->address = argument(ctx, COOKIE_OUT(cookie));
 	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
 		call->pitch_at = argument(ctx, COOKIE_SIZE2(cookie));
+	else if (COOKIE_SIZE2(cookie) != ARGUMENT_NONE)
+		call->device = place_memory(argument(ctx, COOKIE_SIZE2(cookie)) + PROPERTIES_LOCATION);
 	return 0;
 }
 
@@ -55,31 +61,36 @@ int alloc_done(struct pt_regs *ctx)
 	struct returning back;
 	struct live_key key;
 	struct live now = {}, *before;
+	int kept;
 
 	if (!succeeded(ctx, cookie, &back))
 		return 0;
 	key = (struct live_key){ back.who.tgid, back.who.exec_id, back.call->address };
 	if (!(COOKIE_FLAGS(cookie) & FLAG_DIRECT) && !read_user(&key.address, sizeof(key.address), back.call->address))
 		key.address = 0;
+	if (!key.address)
+		hide_memory();
 	now.size = back.call->size;
 	if (COOKIE_FLAGS(cookie) & FLAG_PITCHED)
 		now.size *= read_user(&pitch, sizeof(pitch), back.call->pitch_at) ? pitch : 0;
 	now.size = plausible(now.size);
 	now.type = back.call->kind;
-	now.device = device_of_thread(back.thread);
+	now.device = back.call->device != DEVICE_UNKNOWN ? back.call->device : device_of_thread(back.thread);
 	now.context = context_of_thread(back.thread);
 	now.refs = 1;
 	now.since_ns = bpf_ktime_get_ns();
 	before = bpf_map_lookup_elem(&live, &key);
 	if (before) {
 		struct live gone = *before;
-		if (TAKE_OUT(live, TABLE_LIVE, &back.who, &key))
+		if (TAKE_OUT(live, TABLE_LIVE, &back.who, &key)) {
 			count_memory(&back.who, FAMILY_FREE, &gone, FREE_IMPLICIT);
+			forget_where(&back.who, key.address, &gone);
+		}
 	}
-	count_memory(&back.who, FAMILY_ALLOC, &now,
-		     keep_live(&back.who, &key, &now) ? ALLOCATION_LIVES : ALLOCATION_UNTRACKED);
-	if (COOKIE_FLAGS(cookie) & FLAG_PINS)
-		pin(key.address, now.size, 0);
+	kept = keep_live(&back.who, &key, &now);
+	count_memory(&back.who, FAMILY_ALLOC, &now, kept ? ALLOCATION_LIVES : ALLOCATION_UNTRACKED);
+	if (kept)
+		learn_where(&back.who, key.address, &now);
 	return 0;
 }
 
@@ -108,8 +119,8 @@ int release(struct pt_regs *ctx)
 		call->freed = *found;
 		if (!TAKE_OUT(live, TABLE_LIVE, &who, &key))
 			call->freed.type = MEMORY_UNKNOWN;
-		else if (COOKIE_FLAGS(cookie) & FLAG_PINS)
-			pin(address, call->freed.size, 1);
+		else
+			forget_where(&who, address, &call->freed);
 	}
 	return 0;
 }
@@ -135,9 +146,58 @@ int release_done(struct pt_regs *ctx)
 		return 0;
 	}
 	key = (struct live_key){ back.who.tgid, back.who.exec_id, back.call->address };
-	if (!keep_live(&back.who, &key, &freed))
+	if (keep_live(&back.who, &key, &freed))
+		learn_where(&back.who, key.address, &freed);
+	else
 		count_memory(&back.who, FAMILY_FREE, &freed, FREE_CALLED);
-	if (COOKIE_FLAGS(cookie) & FLAG_PINS)
-		pin(key.address, freed.size, 0);
+	return 0;
+}
+
+/* The driver hands out memory whose size or end is not to be seen: of another process, of another API, of a graph. */
+SEC("uprobe")
+int memory_hidden(struct pt_regs *ctx)
+{
+	return hide_memory();
+}
+
+/* cuMemPoolCreate(pool *, properties), cuMemGetDefaultMemPool(pool *, location, type) and the like. */
+SEC("uprobe")
+int memory_placed(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+
+	place_memory(argument(ctx, COOKIE_SIZE(cookie)) + COOKIE_SHIFT(cookie));
+	return 0;
+}
+
+/* cuModuleGetGlobal(address *, bytes *, ...): either may be NULL. */
+SEC("uretprobe")
+int global_found(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), address, size;
+	struct returning back;
+	u8 device;
+
+	if (!succeeded(ctx, cookie, &back) || !back.call->address)
+		return 0;
+	if (!read_user(&address, sizeof(address), back.call->address) || !back.call->size ||
+	    !read_user(&size, sizeof(size), back.call->size))
+		return hide_memory();
+	device = COOKIE_KIND(cookie) == MEMORY_MANAGED ? DEVICE_UNKNOWN : device_of_thread(back.thread);
+	learn_range(address, plausible(size), LIES_ON(device));
+	return 0;
+}
+
+/* cuInit(flags): has the program done anything before? */
+SEC("uprobe")
+int initialized(struct pt_regs *ctx)
+{
+	struct program *program;
+	struct caller who;
+
+	meet();
+	program = identify(&who) ? program_of(&who) : NULL;
+	if (program && !program->used[TABLE_ROWS] && !program->used[TABLE_THREADS] && !program->used[TABLE_LIVE])
+		program->seen_whole = 1;
 	return 0;
 }

@@ -7,7 +7,10 @@
 #include "cuda/device.bpf.h"
 #include "cuda/generations.bpf.h"
 #include "cuda/graphs.bpf.h"
+#include "cuda/ranges.bpf.h"
 #include "lib/events.bpf.h"
+
+#define NODE_ALLOCATES 10 /* CUgraphNodeType */
 
 /* CUgraphNodeType: host functions, waits for events, for others' semaphores and for memory's values, conditions. */
 static __always_inline int may_hold(u32 type)
@@ -45,8 +48,11 @@ int call(struct pt_regs *ctx)
 	}
 	if (COOKIE_KIND(cookie) == CALL_ADDS_NODE) {
 		u32 type;
-		if (!read_user(&type, sizeof(type), data) || may_hold(type))
+		int is_known = read_user(&type, sizeof(type), data);
+		if (!is_known || may_hold(type))
 			hold_graphs(&who);
+		if (!is_known || type == NODE_ALLOCATES)
+			hide_memory();
 	}
 	if (unloads_kernels(kind))
 		note_unload(&who);

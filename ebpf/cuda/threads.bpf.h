@@ -33,7 +33,8 @@ struct call {
 	u32 function; /* its number and 1; 0: there is no call here */
 	u8 host;      /* enum host_memory */
 	u8 kind;
-	u16 pad;
+	u8 device; /* that the program names; else it follows from the thread */
+	u8 pad;
 };
 
 #define CONTEXT_STACK 16 /* a power of two; contexts pushed deeper overwrite the bottom */

@@ -6,6 +6,7 @@
 #include "abi/rows.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/live.bpf.h"
+#include "cuda/ranges.bpf.h"
 #include "lib/loops.bpf.h"
 
 struct mapping {
@@ -131,6 +132,7 @@ int handle_mapped(struct pt_regs *ctx)
 	u64 cookie = attach_cookie(ctx);
 	struct returning back;
 	struct mapping mapping, *known;
+	struct program *program;
 	struct live_key key;
 	struct live *handle;
 
@@ -138,16 +140,19 @@ int handle_mapped(struct pt_regs *ctx)
 		return 0;
 	mapping = (struct mapping){ .handle = back.call->size, .size = back.call->stream };
 	handle = find_handle(&back.who, mapping.handle, &key);
-	if (!handle)
-		return 0;
-	key.address = back.call->address;
+	program = program_of(&back.who);
+	key = (struct live_key){ back.who.tgid, back.who.exec_id, back.call->address };
 	known = bpf_map_lookup_elem(&mapped, &key);
 	/* Not counted where it would never be seen to end. */
-	if (known)
+	if (known) {
+		forget_range(key.address, known->size);
 		*known = mapping;
-	else if (!PUT_IN(mapped, TABLE_MAPPED, &back.who, &key, &mapping))
+	} else if (!PUT_IN(mapped, TABLE_MAPPED, &back.who, &key, &mapping))
 		return lose(LOSS_LIVE_FULL);
-	handle->maps++;
+	learn_range(key.address, mapping.size,
+		    program && program->places_memory ? LIES_UNKNOWN : LIES_ON(handle ? handle->device : DEVICE_UNKNOWN));
+	if (handle)
+		handle->maps++;
 	return 0;
 }
 
@@ -166,6 +171,7 @@ static __always_inline u64 unmap(const struct caller *who, u64 address)
 	mapping = *found;
 	if (!TAKE_OUT(mapped, TABLE_MAPPED, who, &key))
 		return mapping.size;
+	forget_range(address, mapping.size);
 	handle = find_handle(who, mapping.handle, &of_handle);
 	if (handle) {
 		if (handle->maps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import functools
+import itertools
 from collections.abc import Iterator
 from ctypes import c_uint32, c_uint64
 
@@ -20,6 +21,8 @@ NO_EXIST = 1
 """A flag of `put`: only where the key is not there."""
 _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _LOOKUP_BATCH, _DELETE_BATCH = 1, 2, 3, 4, 24, 27
 _BATCH = 4096
+_ENOTSUPP = 524
+"""What kernels below 5.13 answer to a batch of a trie; it has no name in user space."""
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -111,8 +114,21 @@ class BpfMap(Frozen):
                 return
             first = False
 
+    def keys_in_parts(self) -> Iterator[npt.NDArray[np.void]]:
+        """Yield the keys of a trie, some thousands at a time; one that is taken out meanwhile may have all come anew."""
+        layout = np.dtype((np.void, self.key_size))
+        try:
+            for keys, _ in self._parts():
+                yield keys.view(layout).reshape(-1)
+        except OSError as e:
+            if e.errno != _ENOTSUPP:
+                raise
+            one_by_one = self.each_key()
+            while some := b"".join(itertools.islice(one_by_one, _BATCH)):
+                yield np.frombuffer(some, layout)
+
     def each_key(self) -> Iterator[bytes]:
-        """Yield the keys one by one: for kinds that know no batches (tries)."""
+        """Yield the keys one by one."""
         # The one after which is asked, and in which the answer is written: from the second time on they are one.
         key = ctypes.create_string_buffer(self.key_size)
         request = _Element(self.fd, 0, 0, ctypes.addressof(key), 0)
@@ -153,7 +169,10 @@ class BpfMap(Frozen):
         return True
 
     def delete_many(self, keys: npt.NDArray[np.void]) -> int:
-        """Remove keys, of those that are there, and return how many these were: one system call for most of them."""
+        """Remove keys, of those that are there, and return how many these were.
+
+        One system call removes most of them; of tries, kernels below 5.13 remove them one by one.
+        """
         keys = np.ascontiguousarray(keys)
         done = deleted = 0
         while done < len(keys):
@@ -161,6 +180,8 @@ class BpfMap(Frozen):
             try:
                 lib.bpf(_DELETE_BATCH, request)
             except OSError as e:
+                if e.errno == _ENOTSUPP:
+                    return sum(self.delete(key.tobytes()) for key in keys)
                 if e.errno != errno.ENOENT:
                     raise
                 done += 1  # the one at which it stopped is not there

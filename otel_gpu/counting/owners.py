@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
@@ -16,8 +14,7 @@ from ..program_id import ProgramId
 Removal = Callable[[Collection[ProgramId]], int]
 """Takes all entries of some programs out of a table, and says how many there were."""
 
-_OWNER = struct.Struct("<II")
-_PINNED_AT = 4
+_TRIE_OWNER_AT = 4
 """Behind the number of bits with which the keys of tries begin."""
 
 
@@ -49,14 +46,18 @@ def by_value(table: BpfMap, at: int) -> Removal:
 
 
 def of_trie(table: BpfMap) -> Removal:
-    """Return the removal for a trie, which knows no batches."""
+    """Return the removal for a trie, whose keys begin with a number of bits."""
+    owner = _owner(table.key_size, _TRIE_OWNER_AT)
 
     def remove(programs: Collection[ProgramId]) -> int:
-        owners = {_OWNER.pack(*program) for program in programs}
-        place = slice(_PINNED_AT, _PINNED_AT + _OWNER.size)
-        # It begins anew where the key that it stands at is taken out meanwhile, which others may do for ever.
-        keys = itertools.islice(table.each_key(), 2 * table.max_entries)
-        return sum(map(table.delete, {key for key in keys if key[place] in owners}))
+        found, read = [], 0
+        for keys in table.keys_in_parts():
+            found.append(keys[are_of(programs, keys.view(owner))])
+            # It begins anew where the key that it stands at is taken out meanwhile, which others may do for ever.
+            read += len(keys)
+            if read > 2 * table.max_entries:
+                break
+        return table.delete_many(np.concatenate(found)) if found else 0
 
     return remove
 

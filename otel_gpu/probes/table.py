@@ -23,24 +23,27 @@ def _launch(prototype: str, program: str, **more: object) -> Hook:
     return Hook(prototype, Family.LAUNCH, program, stream="stream", variants=_STREAM, **more)  # type: ignore[arg-type]
 
 
+_TO_BE_FOUND_OUT = {"kind": CopyKind.DEFAULT, "host": "from", "out": "to"}
+"""Of copies that leave it to the driver to find out which side is on the host."""
+
+
 def _copy(prototype: str, kind: CopyKind, *, variants: tuple[str, ...] = _BLOCKING, host: str | None = None) -> Hook:
-    return Hook(
-        prototype, Family.COPY, "copy_linear", "copy_done", kind=kind, host=host, size="bytes", variants=variants
-    )
+    which = _TO_BE_FOUND_OUT if kind is CopyKind.DEFAULT else {"kind": kind, "host": host}
+    return Hook(prototype, Family.COPY, "copy_linear", "copy_done", size="bytes", variants=variants, **which)
 
 
 def _copy_async(
     prototype: str, kind: CopyKind, *, variants: tuple[str, ...] = _STREAM, host: str | None = None
 ) -> Hook:
+    which = _TO_BE_FOUND_OUT if kind is CopyKind.DEFAULT else {"kind": kind, "host": host}
     return Hook(
         prototype,
         Family.COPY,
         "copy_linear_async",
-        kind=kind,
-        host=host,
         size="bytes",
         stream="stream",
         variants=variants,
+        **which,
     )
 
 
@@ -53,6 +56,8 @@ def _copy_struct(prototype: str, shape: str, kind: int = 0, variants: tuple[str,
 _GRID = "unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared"
 _V2_STREAM = ("_v2", "_v2_ptsz")
 _V2_BLOCKING = ("_v2", "_v2_ptds")
+_PROPERTIES_LOCATION = 8
+"""Where CUmemPoolProps has its CUmemLocation."""
 
 DRIVER: tuple[Hook, ...] = (
     _launch(f"cuLaunchKernel(void *function, {_GRID}, void *stream, void **params, void **extra)", "launch_kernel"),
@@ -106,11 +111,11 @@ DRIVER: tuple[Hook, ...] = (
     _copy_struct("cuMemcpy3DPeerAsync(const void *copy, void *stream)", "3d", CopyKind.PEER, _STREAM),
     Hook(
         "cuMemcpyBatchAsync(u64 *tos, u64 *froms, size_t *sizes, size_t count, void *attributes, size_t *indexes, size_t n, size_t *failed, void *stream)",
-        Family.COPY, "copy_batch", size="sizes", size2="count", stream="stream", variants=_STREAM,
+        Family.COPY, "copy_batch", host="froms", out="tos", size="sizes", size2="count", stream="stream", variants=_STREAM,
     ),
     Hook(
         "cuMemcpyBatchAsync_v2(u64 *tos, u64 *froms, size_t *sizes, size_t count, void *attributes, size_t *indexes, size_t n, void *stream)",
-        Family.COPY, "copy_batch", size="sizes", size2="count", stream="stream", variants=_STREAM,
+        Family.COPY, "copy_batch", host="froms", out="tos", size="sizes", size2="count", stream="stream", variants=_STREAM,
     ),
     Hook(
         "cuMemcpy3DBatchAsync(size_t count, void *ops, size_t *failed, u64 flags, void *stream)",
@@ -142,21 +147,49 @@ DRIVER: tuple[Hook, ...] = (
         MemoryType.DEVICE, size="height", size2="pitch", flags=abi.FLAG_PITCHED, variants=("_v2",),
     ),
     shapes.alloc("cuMemAllocManaged(u64 *out, size_t bytes, unsigned flags)", MemoryType.MANAGED),
-    shapes.alloc("cuMemAllocHost(void **out, size_t bytes)", MemoryType.HOST, flags=abi.FLAG_PINS, variants=("_v2",)),
-    shapes.alloc("cuMemHostAlloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST, flags=abi.FLAG_PINS),
-    shapes.alloc("cuMemHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=abi.FLAG_DIRECT | abi.FLAG_PINS, variants=("", "_v2")),
+    shapes.alloc("cuMemAllocHost(void **out, size_t bytes)", MemoryType.HOST, variants=("_v2",)),
+    shapes.alloc("cuMemHostAlloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST),
+    shapes.alloc("cuMemHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=abi.FLAG_DIRECT, variants=("", "_v2")),
     shapes.alloc("cuMemAllocAsync(u64 *out, size_t bytes, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
     shapes.alloc("cuMemAllocFromPoolAsync(u64 *out, size_t bytes, void *pool, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
-    shapes.alloc("cuMemCreate(u64 *out, size_t bytes, const void *properties, u64 flags)", MemoryType.VIRTUAL),
+    shapes.alloc("cuMemCreate(u64 *out, size_t bytes, const void *properties, u64 flags)", MemoryType.VIRTUAL, size2="properties"),
     shapes.free("cuMemFree(u64 address)", variants=("_v2",)),
-    shapes.free("cuMemFreeHost(void *address)", flags=abi.FLAG_PINS),
-    shapes.free("cuMemHostUnregister(void *address)", flags=abi.FLAG_PINS),
+    shapes.free("cuMemFreeHost(void *address)"),
+    shapes.free("cuMemHostUnregister(void *address)"),
     shapes.free("cuMemFreeAsync(u64 address, void *stream)", stream="stream", variants=_STREAM),
     shapes.handle("cuMemRelease(u64 handle)", "handle_released", out="handle"),
     shapes.handle("cuMemRetainAllocationHandle(u64 *out, void *address)", "handle_retained", out="out"),
     shapes.handle("cuMemImportFromShareableHandle(u64 *out, void *shareable, int type)", "handle_imported", out="out"),
     shapes.handle("cuMemMap(u64 address, size_t size, size_t offset, u64 handle, u64 flags)", "handle_mapped", out="address", size="handle", size2="size"),
     shapes.handle("cuMemUnmap(u64 address, size_t size)", "handle_unmapped", out="address", size="size"),
+    # What copies must know to tell host and device apart.
+    Hook("cuInit(unsigned flags)", None, "initialized"),
+    *(
+        Hook(prototype, None, "handle_call", "global_found", kind=kind, out="out", size="bytes", variants=variants)
+        for prototype, kind, variants in (
+            ("cuModuleGetGlobal(u64 *out, size_t *bytes, void *module, const char *name)", MemoryType.DEVICE, ("_v2",)),
+            ("cuLibraryGetGlobal(u64 *out, size_t *bytes, void *library, const char *name)", MemoryType.DEVICE, ("",)),
+            ("cuLibraryGetManaged(u64 *out, size_t *bytes, void *library, const char *name)", MemoryType.MANAGED, ("",)),
+        )
+    ),
+    *(
+        Hook(prototype, None, "memory_placed", size="location", shift=shift)
+        for prototype, shift in (
+            ("cuMemPoolCreate(void **out, const void *location)", _PROPERTIES_LOCATION),
+            ("cuMemGetDefaultMemPool(void **out, const void *location, int type)", 0),
+            ("cuMemGetMemPool(void **out, const void *location, int type)", 0),
+        )
+    ),
+    *(
+        Hook(prototype, None, "memory_hidden", variants=variants)
+        for prototype, variants in (
+            ("cuIpcOpenMemHandle(u64 *out, unsigned flags)", ("", "_v2")),
+            ("cuMemPoolImportPointer(u64 *out, void *pool, void *data)", ("",)),
+            ("cuExternalMemoryGetMappedBuffer(u64 *out, void *memory, const void *description)", ("",)),
+            ("cuGraphicsResourceGetMappedPointer(u64 *out, size_t *size, void *resource)", ("", "_v2")),
+            ("cuGraphAddMemAllocNode(void **out, void *graph, void *dependencies, size_t n, void *params)", ("",)),
+        )
+    ),
     # Waiting.
     shapes.wait("cuStreamSynchronize(void *stream)", abi.WAIT_STREAM, _STREAM),
     shapes.wait("cuEventSynchronize(void *event)", abi.WAIT_EVENT),

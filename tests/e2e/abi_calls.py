@@ -24,7 +24,7 @@ STRUCTS: dict[str, tuple[str, ...]] = {
     "CUDA_MEMCPY2D": ("srcMemoryType", "dstMemoryType", "WidthInBytes", "Height"),
     "CUDA_MEMCPY3D": ("srcMemoryType", "dstMemoryType", "WidthInBytes", "Height", "Depth"),
     "CUDA_MEMCPY3D_PEER": ("srcMemoryType", "dstMemoryType", "WidthInBytes", "Height", "Depth"),
-    "CUDA_MEMCPY3D_BATCH_OP": ("extent.width", "extent.height", "extent.depth"),
+    "CUDA_MEMCPY3D_BATCH_OP": ("src.type", "dst.type", "extent.width", "extent.height", "extent.depth"),
     "CUlaunchConfig": ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "hStream"),
     "CUDA_LAUNCH_PARAMS": (
         "function", "gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "hStream",
@@ -32,6 +32,7 @@ STRUCTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 _DIMENSIONS = dict(zip((f"{what}Dim{axis}" for what in ("grid", "block") for axis in "XYZ"), GRID + BLOCK, strict=True))
 _HOST, _DEVICE = 1, 2
+_POINTER = 1
 _NARROW = 0x77
 Argument = int | dict[str, str]
 
@@ -110,6 +111,7 @@ def _struct(name: str, layout: Mapping[str, int], index: int) -> bytes:
     values = {
         "srcMemoryType": (_HOST, 4), "dstMemoryType": (_DEVICE, 4), "WidthInBytes": (WIDTH, 8), "Height": (HEIGHT, 8),
         "Depth": (DEPTH, 8), "extent.width": (WIDTH + index, 8), "extent.height": (HEIGHT, 8),
+        "src.type": (_POINTER, 4), "dst.type": (_POINTER, 4),
         "extent.depth": (DEPTH, 8), "hStream": (STREAM, 8), "function": (FUNCTION + index, 8),
         **{dimension: (value, 4) for dimension, value in _DIMENSIONS.items()},
     }  # fmt: skip

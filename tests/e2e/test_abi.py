@@ -68,7 +68,9 @@ def test_the_prototype_is_that_of_cuda_h(symbol: str, header: Header) -> None:
     if hook.family is not Family.WAIT:
         streams = [i for i, p in enumerate(parameters) if p.type == "CUstream"]
         assert streams == ([] if hook.stream is None else [hook.position(hook.stream)])
-    if hook.host:
+    if hook.host and hook.out and hook.family is Family.COPY:
+        assert [parameters[hook.position(p)].name.rstrip("s") for p in (hook.out, hook.host)] == ["dst", "src"]
+    elif hook.host:
         assert parameters[hook.position(hook.host)].name in ("srcHost", "dstHost")
 
 

@@ -91,9 +91,10 @@ static void copy_linear(struct tally *tally, const struct buffers *b, size_t n, 
         tally_copy(tally, DTOD, NO_HOST, n);
 
     CHECK(cu.cuMemcpy(b->device, (devptr)(uintptr_t)b->pageable, n));
+    /* Whoever came late cannot know that this is no older memory of a device. */
+    tally_copy(tally, DEFAULT, NO_HOST, n);
     CHECK(cu.cuMemcpyAsync((devptr)(uintptr_t)b->pinned, b->device, n, stream));
-    for (int i = 0; i < 2; i++)
-        tally_copy(tally, DEFAULT, NO_HOST, n);
+    tally_copy(tally, DTOH, PINNED, n);
 }
 
 static void copy_peer(struct tally *tally, const struct buffers *b, size_t n, void *contexts[2], void *stream)

@@ -8,6 +8,7 @@ were made. Context 0 is the primary one of device 0, context 1 that of device 1.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import mmap
 import os
@@ -26,6 +27,47 @@ contexts: list[c_void_p] = []
 pointers: list[int] = []
 handles: list[c_uint64] = []
 kept: list[mmap.mmap] = []
+stream = c_void_p()
+
+
+PAGEABLE = (ctypes.c_char * (1 << 20))()
+
+
+class Plane(ctypes.Structure):
+    """CUDA_MEMCPY2D, of unified addresses."""
+
+    _fields_ = [
+        (side + name, kind)
+        for side in ("from_", "to_")
+        for name, kind in (
+            ("x", c_size_t), ("y", c_size_t), ("type", c_size_t), ("host", c_void_p), ("device", c_uint64),
+            ("array", c_void_p), ("pitch", c_size_t),
+        )
+    ] + [("width", c_size_t), ("height", c_size_t)]  # fmt: skip
+
+
+class Block(ctypes.Structure):
+    """CUDA_MEMCPY3D, of unified addresses."""
+
+    _fields_ = [
+        (side + name, kind)
+        for side in ("from_", "to_")
+        for name, kind in (
+            ("x", c_size_t), ("y", c_size_t), ("z", c_size_t), ("level", c_size_t), ("type", c_size_t),
+            ("host", c_void_p), ("device", c_uint64), ("array", c_void_p), ("reserved", c_void_p), ("pitch", c_size_t),
+            ("height", c_size_t),
+        )
+    ] + [("width", c_size_t), ("rows", c_size_t), ("depth", c_size_t)]  # fmt: skip
+
+
+UNIFIED = 4
+MAP_FIXED_NOREPLACE = 0x100000
+
+
+class IpcHandle(ctypes.Structure):
+    """CUipcMemHandle."""
+
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
 
 class Properties(ctypes.Structure):
@@ -120,11 +162,62 @@ def unmap_range(pointer: int, first: int, slices: int) -> tuple[int, None]:
     return cu.cuMemUnmap(c_uint64(pointers[pointer] + first * SLICE), c_size_t(slices * SLICE)), None
 
 
+def address_of(which: int | str, offset: int) -> c_uint64:
+    """Return an address inside what was allocated, or inside pageable memory."""
+    at = ctypes.addressof(PAGEABLE) if which == "pageable" else pointers[which]
+    return c_uint64(at + offset)
+
+
+def copy(how: str, to: int | str, to_offset: int, from_: int | str, from_offset: int, size: int) -> tuple[int, None]:
+    """Copy without saying from where to where."""
+    target, source, count = address_of(to, to_offset), address_of(from_, from_offset), c_size_t(size)
+    sides = {"from_type": UNIFIED, "from_device": source.value, "to_type": UNIFIED, "to_device": target.value}
+    match how:
+        case "blocking":
+            code = cu.cuMemcpy(target, source, count)
+        case "async":
+            code = cu.cuMemcpyAsync(target, source, count, None)
+        case "batch":
+            code = cu.cuMemcpyBatchAsync_v2(
+                byref(target), byref(source), byref(count), c_size_t(1), None, None, c_size_t(0), stream
+            )
+        case "2d":
+            code = cu.cuMemcpy2D_v2(byref(Plane(**sides, from_pitch=size, to_pitch=size, width=size, height=1)))
+        case _:
+            code = cu.cuMemcpy3D_v2(byref(Block(**sides, from_pitch=size, to_pitch=size, width=size, rows=1, depth=1)))
+    return code, None
+
+
+def map_host(which: int, size: int) -> tuple[int, None]:
+    """Have pageable memory where something was that is freed, if there is none yet."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = c_void_p
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    at = libc.mmap(c_void_p(pointers[which]), c_size_t(size), protection, flags, -1, ctypes.c_long(0))
+    return 0 if at == pointers[which] or ctypes.get_errno() == errno.EEXIST else ctypes.get_errno(), None
+
+
 def used() -> tuple[int, int]:
     """Return how many slices of the device are in use, as the driver counts."""
     free_bytes, total = c_size_t(), c_size_t()
     code = cu.cuMemGetInfo_v2(byref(free_bytes), byref(total))
     return code, (total.value - free_bytes.value) // SLICE
+
+
+def captured() -> tuple[int, None]:
+    """Have memory allocated by a graph's node."""
+    graph, pointer = c_void_p(), c_uint64()
+    code = cu.cuStreamBeginCapture_v2(stream, c_uint(0))
+    code |= cu.cuMemAllocAsync(byref(pointer), c_size_t(SLICE), stream)
+    return code | cu.cuStreamEndCapture(stream, byref(graph)), None
+
+
+def share(pointer: int) -> tuple[int, None]:
+    """Open a handle of memory as if it were another process's."""
+    handle, opened = (ctypes.c_ubyte * 64)(), c_uint64()
+    code = cu.cuIpcGetMemHandle(handle, c_uint64(pointers[pointer]))
+    return code | cu.cuIpcOpenMemHandle_v2(byref(opened), IpcHandle.from_buffer(handle), c_uint(1)), None
 
 
 def retain(pointer: int) -> tuple[int, int | None]:
@@ -165,7 +258,8 @@ CALLS: dict[str, Callable[..., tuple[int, int | None]]] = {
     f.__name__: f
     for f in (
         allocate, free, bogus, create, place, unmap, retain, release, enter, new_context, end_context, reset,
-        retain_primary, release_primary, reserve, fill, unmap_range, used,
+        retain_primary, release_primary, reserve, fill, unmap_range, used, copy, captured,
+        map_host, share,
     )
 }  # fmt: skip
 
@@ -201,6 +295,8 @@ def main() -> None:
         context = c_void_p()
         assert cu.cuDevicePrimaryCtxRetain(byref(context), device) == 0
         contexts.append(context)
+    cu.cuCtxSetCurrent(contexts[0])
+    assert cu.cuStreamCreate(byref(stream), 0) == 0
     workers = [Worker() for _ in range(THREADS)]
     print(json.dumps({"event": "ready", "pid": os.getpid()}), flush=True)
     for line in sys.stdin:

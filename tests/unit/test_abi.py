@@ -19,6 +19,7 @@ TYPES = {
     "counted_row": abi.COUNTED_ROW,
     "live_key": abi.LIVE_KEY,
     "live": abi.LIVE,
+    "range_key": abi.RANGE_KEY,
     "busy_key": abi.BUSY_KEY,
     "period_part": abi.PERIOD_PART,
     "period_kind": abi.PERIOD_KIND,

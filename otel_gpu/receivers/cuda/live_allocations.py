@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import KIND_HIP, LIVE, LIVE_KEY, MemoryType
+from ...abi import KIND_HIP, LIVE, LIVE_KEY, MemoryType, Table
 from ...bpf.maps import BpfMap
 from ...program_id import ProgramId
 from ...signals.structs import Frozen
+from .ranges import Ranges
 
 _BOUND_TO_CONTEXT = (
     MemoryType.DEVICE,
@@ -70,11 +71,13 @@ class LiveAllocations:
     def __init__(
         self,
         live: BpfMap,
-        release_entries: Callable[[ProgramId, int], None],
+        ranges: Ranges,
+        release_entries: Callable[[Table, ProgramId, int], None],
         held: Callable[[ProgramId], int],
     ) -> None:
-        """`release_entries` is told how many allocations of a program were taken out of the table, which has `held`."""
+        """`release_entries` is told how many entries of a program were taken out of a table; of allocations there are `held`."""
         self._live = live
+        self._ranges = ranges
         self._release_entries = release_entries
         self._held = held
         self._lock = threading.Lock()
@@ -104,7 +107,7 @@ class LiveAllocations:
         if not ended:
             return
         sizes: dict[tuple[ProgramId, bool, int, int], int] = defaultdict(int)
-        removed: dict[ProgramId, int] = defaultdict(int)
+        removed: dict[tuple[Table, ProgramId], int] = defaultdict(int)
         for keys, values in self._live.read_parts(LIVE_KEY, LIVE):
             numbers = keys["tgid"].astype(np.uint64) << np.uint64(32) | keys["exec_id"]
             for number in set(numbers.tolist()) & ended.keys():
@@ -115,29 +118,34 @@ class LiveAllocations:
                     wanted &= in_contexts(values["context"], values["since_ns"]) | on_devices(
                         values["device"], values["since_ns"]
                     )
-                    taken, deleted = self._take(keys[wanted], values[wanted])
-                    removed[program] += deleted
+                    taken, deleted, of_ranges = self._take(keys[wanted], values[wanted])
+                    removed[Table.LIVE, program] += deleted
+                    for table, entries in of_ranges.items():
+                        removed[table, program] += entries
                     for device, kind, size in taken[["device", "type", "size"]].tolist():
                         sizes[program, is_hip, device, kind & ~KIND_HIP] += size
-        for program, entries in removed.items():
-            self._release_entries(program, entries)
+        for (table, program), entries in removed.items():
+            self._release_entries(table, program, entries)
         with self._lock:
             self._released += [
                 ReleasedMemory(program, device, MemoryType(kind), size, is_hip)
                 for (program, is_hip, device, kind), size in sizes.items()
             ]
 
-    def _take(self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.void], int]:
-        """Remove allocations, and return those that were still there, and how many were removed."""
+    def _take(
+        self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]
+    ) -> tuple[npt.NDArray[np.void], int, dict[Table, int]]:
+        """Remove allocations, and return those that were still there, how many were removed, and entries of their ranges."""
         if len(keys) > _ONE_BY_ONE:
-            return values, self._live.delete_many(keys)
+            of_ranges = self._ranges.forget(keys, values)
+            return values, self._live.delete_many(keys), of_ranges
         # The address may have been given out again since it was read.
-        taken = [
-            self._live.get(key.tobytes()) == value.tobytes() and self._live.delete(key.tobytes())
-            for key, value in zip(keys, values, strict=True)
-        ]
-        still: npt.NDArray[np.void] = values[np.array(taken, bool)]
-        return still, len(still)
+        are_there = [self._live.get(key.tobytes()) == value.tobytes() for key, value in zip(keys, values, strict=True)]
+        still = np.array(are_there, bool)
+        keys, values = keys[still], values[still]
+        of_ranges = self._ranges.forget(keys, values)
+        taken = np.array([self._live.delete(key.tobytes()) for key in keys], bool)
+        return values[taken], int(taken.sum()), of_ranges
 
     def take_released(self) -> list[ReleasedMemory]:
         """Return what was released since the last call."""

@@ -36,6 +36,7 @@ LOST_IN = {
     Loss.NCCL_COMMS_FULL: "nccl_comms",
     Loss.ARRIVALS_FULL: "nccl_arrivals",
     Loss.NCCL_PENDING_FULL: "nccl_works",
+    Loss.RANGES_FULL: "ranges",
 }
 """The table that was full, or of which a program had its share; of the rest it was none."""
 PROFILE_LOST_IN = {Loss.CALLS_FULL: "sampled_threads", Loss.LIVE_FULL: "tensors", Loss.EVENTS_FULL: "samples"}

@@ -44,6 +44,7 @@ from .loading import CudaPrograms
 from .pending_rows import PendingRows
 from .placements import Placements
 from .program_totals import ProgramLoss, ProgramTotals
+from .ranges import Ranges
 from .rows import RowDelta, RowReader
 from .sums import CudaSums
 
@@ -61,6 +62,7 @@ _KEYED_BY_PROGRAM = (
     Table.CONTEXTS,
     Table.PRIMARIES,
     Table.KERNELS,
+    Table.RANGES,
 )
 _SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events", "targets")
 _THREAD_OWNER_AT = 8
@@ -110,7 +112,8 @@ class CudaReceiver(LibraryReceiver, Counting):
         self._shared = SharedTables(self._object, self._removals(), self._programs.states)
         self._allocations = LiveAllocations(
             self._object.map("live"),
-            partial(self._shared.release_entries, Table.LIVE),
+            Ranges(self._object.map("pinned"), self._object.map("ranges")),
+            self._shared.release_entries,
             partial(self._programs.entries, Table.LIVE),
         )
         self.kernels = KernelTable()

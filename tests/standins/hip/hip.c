@@ -371,22 +371,44 @@ static hipError_t fill(size_t bytes, hipStream_t stream)
 /* The kind of the outer of two functions, for the truth: what the program asked. */
 static __thread int outer_kind = -1;
 
-static int asked(int kind)
+static int is_on_host(const void *at)
+{
+	int found = 1;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < MAX_LIVE; i++)
+		if (live[i].at && (const char *)at >= (char *)live[i].at && (const char *)at < (char *)live[i].at + live[i].size)
+			found = live[i].type == MEM_HOST || live[i].type == MEM_REGISTERED;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+/* The direction that the runtime finds out where it is not told. */
+static int found_out(const void *to, const void *from)
+{
+	if (is_on_host(from))
+		return is_on_host(to) ? hipMemcpyHostToHost : hipMemcpyHostToDevice;
+	return is_on_host(to) ? hipMemcpyDeviceToHost : hipMemcpyDeviceToDevice;
+}
+
+static int asked(int kind, const void *to, const void *from)
 {
 	int outer = outer_kind;
 
 	outer_kind = -1;
-	return outer < 0 ? kind : outer;
+	if (outer >= 0)
+		return outer;
+	return kind == hipMemcpyDefault ? found_out(to, from) : kind;
 }
 
 hipError_t hipMemcpy(void *to, const void *from, size_t size, int kind)
 {
-	return copy(asked(kind), size, NULL);
+	return copy(asked(kind, to, from), size, NULL);
 }
 
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t size, int kind, hipStream_t stream)
 {
-	return copy(asked(kind), size, stream);
+	return copy(asked(kind, to, from), size, stream);
 }
 
 #ifdef NESTED
