@@ -122,20 +122,21 @@ class MappedNow:
                 if found.is_tried:
                     unread[found.pid] = time.monotonic() + _AGAIN_S
                     if self._logs:
-                        self._log(found.pid)
+                        self._log(found.pid, found.reason)
         return unread
 
-    def _log(self, pid: int) -> None:
+    def _log(self, pid: int, reason: str) -> None:
         user = procfs.user(pid)
         with self._lock:
             if user in self._logged or len(self._logged) >= _MAX_LOGGED:
                 return
             self._logged.add(user)
         _log.warning(
-            "process %d does not let its mappings be read (/proc/%d/maps): it is not observed until it does, which is tried "
+            "what process %d has mapped cannot be read (/proc/%d/maps): %s; it is not observed until it can, which is tried "
             "every %.0f s; of its user, %s, no other such process is logged",
             pid,
             pid,
+            reason,
             _AGAIN_S,
             user,
         )

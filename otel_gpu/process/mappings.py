@@ -30,6 +30,8 @@ class Mappings(Frozen):
     files: list[MappedFile]
     is_answered: bool
     """Whether these are all, for now and as far as the process may be looked at."""
+    reason: str
+    """Why not."""
     is_tried: bool
     """False: another process beside it did not answer."""
 
@@ -65,7 +67,7 @@ def mappings_of_each(parsers: Parsers, pids: Sequence[int]) -> Iterator[Mappings
         pid = pids[outcome.number]
         mapped = [mapped_file(pid, row) for row in outcome.answer or ()]
         # What cannot be opened has an error: the process is gone, or may not be looked at.
-        yield Mappings(pid, mapped, outcome.answer is not None or bool(outcome.error), outcome.is_tried)
+        yield Mappings(pid, mapped, outcome.answer is not None or bool(outcome.error), outcome.reason, outcome.is_tried)
 
 
 def mapped_file(pid: int, row: Row) -> MappedFile:

@@ -94,7 +94,10 @@ def test_processes_that_do_not_answer_hold_up_none_of_another_user_and_are_read_
         until(lambda: same in read, "the same user's process is read")
         assert not set(pids) & set(read)
         (line,) = caplog.messages
-        assert f"process {pids[0]} does not let its mappings be read" in line
+        assert (
+            f"what process {pids[0]} has mapped cannot be read (/proc/{pids[0]}/maps): a child did not answer in time;"
+            in line
+        )
         assert f"user, {_HELD}," in line
 
         for process in held:
