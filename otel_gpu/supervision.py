@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from .errors import OtelGpuError
 from .printable import one_line
+from .shortage import is_memory_shortage, memory_advice
 from .signals.structs import Frozen
 
 _log = logging.getLogger(__name__)
@@ -146,10 +147,9 @@ class Worker:
         try:
             self._thread.start()
         except (RuntimeError, MemoryError) as e:
-            raise OtelGpuError(
-                f"no thread can be started for {self.component.name}: {e}; "
-                "raise the limit of tasks (ulimit -u, pids.max of the cgroup) or of memory"
-            ) from e
+            limits = "raise the limit of tasks (ulimit -u, pids.max of the cgroup) or of memory"
+            advice = memory_advice() if is_memory_shortage(e) else limits
+            raise OtelGpuError(f"no thread can be started for {self.component.name}: {e}; {advice}") from e
 
     def wake(self) -> None:
         """Have the next step taken now."""

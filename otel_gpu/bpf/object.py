@@ -15,6 +15,7 @@ from ..elf import ElfFile
 from ..errors import LoadError
 from ..memory_limit import SMALLEST
 from ..privileges import Capability, held, perform
+from ..shortage import has_few_addresses, memory_advice
 from . import libbpf as lib
 from .function_types import FunctionTypes, ObjectFunctions
 from .maps import BpfMap
@@ -240,4 +241,7 @@ def _advice(code: int) -> str:
         return "run as root or with CAP_BPF and CAP_PERFMON"
     if code == errno.EPERM:
         return "raise the limit of locked memory (ulimit -l unlimited, LimitMEMLOCK=infinity), which Linux before 5.11 applies"
+    # Where libbpf finds no room for the kernel's types it gives other reasons.
+    if code == errno.ENOMEM or has_few_addresses():
+        return memory_advice()
     return "run `otel-gpu doctor` to see what this kernel lacks"

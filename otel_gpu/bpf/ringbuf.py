@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from ..errors import LoadError
+from ..shortage import memory_advice
 from ..supervision import Worker
 from . import libbpf as lib
 from .maps import BpfMap
@@ -51,7 +52,7 @@ class RingReader:
         self._lib = lib.libbpf()
         self._ring = self._lib.ring_buffer__new(ring.fd, ctypes.cast(self._callback, ctypes.c_void_p), None, None)
         if not self._ring:
-            raise LoadError("the ring buffer cannot be mapped; see the memory limits of this process")
+            raise LoadError(f"the ring buffer cannot be mapped; {memory_advice()}")
         self._positions = _Positions(ring.fd)
         self._full_bytes = ring.max_entries // _FULL_SHARE
         self._lock = threading.Lock()

@@ -20,7 +20,7 @@ from ..errors import ConfigError, LoadError, OtelGpuError
 from ..printable import one_line
 from ..privileges import take_up
 from ..redaction import without_credentials
-from ..shortage import raise_descriptor_limit
+from ..shortage import is_memory_shortage, memory_advice, raise_descriptor_limit, require_address_space
 from . import logs, terminals
 from .help_text import HelpFormatter
 
@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if is_command:
         terminals.encode_for_terminal()
     try:
+        require_address_space()
         verb, arguments = _parse(argv, argparse.Namespace(debug=False, is_command=is_command))
         logs.configure(logging.DEBUG if debug else logging.WARNING)
         if is_command:
@@ -79,12 +80,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"the Python package {e.name} is missing; install it where otel-gpu is: PYTHONPATH is not followed", debug
         )
         return 1
-    except OSError as e:
-        _complain(f"{e.filename or 'the system'}: {e.strerror or e}; run again with --debug to see where", debug)
-        return 1
     except Exception as e:  # noqa: BLE001 - the last resort: still one line
-        _complain(f"internal error: {type(e).__name__}: {e}; run again with --debug and report it", debug)
+        _complain(_unforeseen(e), debug)
         return 1
+
+
+def _unforeseen(error: Exception) -> str:
+    """Return what failed that nothing else explains, and what to do."""
+    if is_memory_shortage(error):
+        return (
+            f"there is not enough memory ({type(error).__name__}: {str(error) or 'no reason given'}); {memory_advice()}"
+        )
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the system'}: {error.strerror or error}; run again with --debug to see where"
+    return f"internal error: {type(error).__name__}: {error}; run again with --debug and report it"
 
 
 def _complain(message: str, debug: bool) -> None:

@@ -112,8 +112,10 @@ class LastResort:
                 return
             self._timer = threading.Timer(self._timeout_s, self._end)
             self._timer.daemon = True
-            faulthandler.dump_traceback_later(self._timeout_s + _WITHOUT_PYTHON_S, exit=True, file=2)
-            with contextlib.suppress(RuntimeError):  # without room for a thread there is still the other one
+            # Each is a thread: without room for one there may still be the other.
+            with contextlib.suppress(RuntimeError, MemoryError):
+                faulthandler.dump_traceback_later(self._timeout_s + _WITHOUT_PYTHON_S, exit=True, file=2)
+            with contextlib.suppress(RuntimeError, MemoryError):
                 self._timer.start()
 
     def _end(self) -> None:

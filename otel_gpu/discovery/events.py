@@ -7,6 +7,7 @@ that runs the rest. Records of one batch are handed out in the order of time.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import select
@@ -14,7 +15,8 @@ import struct
 import time
 
 from ..bpf.perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_on_each_cpu, right
-from ..errors import UnsupportedKernelError
+from ..errors import OtelGpuError, UnsupportedKernelError
+from ..shortage import memory_advice
 from ..signals.structs import Frozen
 
 _SAMPLE_TIME = 4
@@ -96,11 +98,28 @@ class ProcessEvents:
         )
         try:
             for fd in open_on_each_cpu(attributes):
-                self._rings.append(_Ring(fd))
-                self._poll.register(fd, select.POLLIN)
+                self._add_ring(fd)
         except OSError as e:
             self.close()
             raise UnsupportedKernelError(f"process events cannot be observed: {e.strerror}; {right()}") from e
+        except OtelGpuError:
+            self.close()
+            raise
+
+    def _add_ring(self, fd: int) -> None:
+        try:
+            ring = _Ring(fd)
+        except OSError as e:
+            os.close(fd)
+            advice = memory_advice()
+            if e.errno == errno.EPERM:
+                advice = (
+                    "raise the limit of locked memory (ulimit -l unlimited, LimitMEMLOCK=infinity), or "
+                    "kernel.perf_event_mlock_kb, which all events of this user share, or give CAP_IPC_LOCK"
+                )
+            raise OtelGpuError(f"there is no memory for process events: {e.strerror}; {advice}") from e
+        self._rings.append(ring)
+        self._poll.register(fd, select.POLLIN)
 
     def close(self) -> None:
         """Unsubscribe; idempotent."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from ..errors import OtelGpuError
 from ..fair_pool import FairPool
 from ..process.files import MappedFile
-from ..process.mappings import executable_mappings, mappings_of_all
 from ..process.parsers import Parsers
+from ..program_id import ProgramId
 from ..shortage import is_shortage
 from ..supervision import Worker
 from . import procfs
@@ -23,6 +23,7 @@ from .catalogue import LibraryCatalogue
 from .events import Event, Executed, Exited, Forked, Lost, Mapped, ProcessEvents
 from .followed import FollowedProcesses
 from .libraries import Library
+from .mapped_now import MappedNow
 from .processes import Process, ProcessTable
 from .users import LibraryUsers
 
@@ -33,6 +34,8 @@ _END_S = 5.0
 _RETRY_S = 2.0
 _SCAN_S = 30.0
 """How long the agent's start waits for what runs already to be looked at; what takes longer goes on beside."""
+_UNANSWERED_S = 5.0
+"""How long it waits besides for processes that could not be read together with one that does not answer."""
 
 OnLibrary = Callable[[Process, Library, MappedFile, int | None], None]
 """(process, library, where the process has it mapped, and since when by the monotonic clock, if that is known)."""
@@ -82,17 +85,19 @@ class Watcher:
         """What processes have mapped that is of interest only once they have mapped something else."""
         # What many processes have mapped is looked at side by side: most of the time is spent waiting.
         self._looks = FairPool("discovery looks", at_once=_LOOKS, most=_LOOKS)
+        self._mapped_now = MappedNow(parsers, lambda: partial(self._take, table.running()))
         self._events = ProcessEvents()
         self._worker = Worker("discovery", self._follow, interrupt=self._events.interrupt)
 
     @property
     def workers(self) -> list[Worker]:
         """The threads that follow and look at processes."""
-        return [self._worker, *self._looks.workers]
+        return [self._worker, *self._looks.workers, *self._mapped_now.workers]
 
     def scan(self) -> None:
         """Look at the processes as they are now, and return when that is done."""
-        self._submit_all()
+        self._mapped_now.read(self._chosen())
+        self._mapped_now.settle(_UNANSWERED_S)
         self._looks.settle(_SCAN_S)
 
     def keep(self, library: Library, path: str) -> None:
@@ -105,22 +110,22 @@ class Watcher:
 
     def look_no_more(self) -> None:
         """Look at no other process, without a wait; events are still followed."""
+        self._mapped_now.close(0)
         self._looks.close(0)
 
     def stop(self) -> None:
         """Stop following; idempotent."""
+        self._mapped_now.close(_END_S)
         self._looks.close(_END_S)
         if self._worker.stop(_END_S):
             self._events.close()
 
-    def _submit_all(self) -> None:
-        pids = list(self._chosen())
-        running = self._table.running()
-        for pid, files in mappings_of_all(self._parsers, pids):
-            # Who runs afterwards what ran before has mapped this.
-            if (program := running.get(pid)) is not None and self._table.runs(program):
-                self._table.mapped_before.note(program, files)
-            self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
+    def _take(self, running: Mapping[int, ProgramId], pid: int, files: Sequence[MappedFile]) -> None:
+        """Have looked at what a process has mapped that was there before; `running` since before that was read."""
+        # Who runs afterwards what ran before has mapped this.
+        if (program := running.get(pid)) is not None and self._table.runs(program):
+            self._table.mapped_before.note(program, files)
+        self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))
 
     def _chosen(self) -> Iterable[int]:
         return self._pids or procfs.pids() if self._followed is None else self._followed
@@ -137,6 +142,7 @@ class Watcher:
             self._on_unused(library)
         if time.monotonic() - self._retried_at >= _RETRY_S:
             self._retried_at = time.monotonic()
+            self._mapped_now.read_again()
             self._looks.submit(None, self._try_again)
         return 0.0
 
@@ -145,7 +151,7 @@ class Watcher:
         if self._must_scan:
             self._must_scan = False
             try:
-                self._submit_all()
+                self._mapped_now.read(self._chosen())
             except BaseException:
                 self._must_scan = True
                 raise
@@ -205,9 +211,8 @@ class Watcher:
         if not is_known and not self._table.known(parent):
             return
         try:
-            files = executable_mappings(self._parsers, pid)
+            files = self._mapped_now.of(pid)
         except (OtelGpuError, OSError, MemoryError) as e:
-            # Short-lived copies are common, and have done nothing.
             self._missed(pid, e)
         else:
             self._looks.submit(pid, partial(self._look_at, pid, files, (), late=True))

@@ -15,7 +15,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _MAX_BAD = 16
-"""Of one batch: so many children are given up for it, and what is left then is not looked at."""
+"""Of one batch, unless another number is asked for: so many children are given up for it."""
 _MAX_FILES = 256
 """That one child has open."""
 
@@ -30,15 +30,26 @@ class Outcome(Frozen, Generic[R]):
     reason: str = ""
     """Why there is no answer, and the class of the exception that said so, if one did."""
     error: str = ""
+    is_tried: bool = True
+    """False: the batch was given up before."""
 
 
 def each(
-    parsers: Parsers, work: Work[A, R], files: Sequence[File], argument: A, limits: Limits = USUAL
+    parsers: Parsers,
+    work: Work[A, R],
+    files: Sequence[File],
+    argument: A,
+    limits: Limits = USUAL,
+    *,
+    max_bad: int = _MAX_BAD,
 ) -> Iterator[Outcome[R]]:
-    """Yield the outcome of every file, of work that gives one answer for each that is open; not always in their order."""
+    """Yield the outcome of every file, of work that gives one answer for each that is open; not always in their order.
+
+    After `max_bad` files that cost a child each, the rest is not looked at.
+    """
     left = list(enumerate(files))
     bad = 0
-    while left and bad < _MAX_BAD:
+    while left and bad < max_bad:
         part, left = left[:_MAX_FILES], left[_MAX_FILES:]
         done, failed, reason = 0, len(part), ""
         with parsers.begin(work, [file for _, file in part], argument, limits=limits) as job:
@@ -62,4 +73,4 @@ def each(
                 yield Outcome(part[failed][0], None, None, reason)
             left = part[done:failed] + part[failed + 1 :] + left
     for number, _ in left:
-        yield Outcome(number, None, None, "too many files beside it cannot be read")
+        yield Outcome(number, None, None, "too many files beside it cannot be read", is_tried=False)

@@ -48,11 +48,19 @@ def die_with_parent(parent: int) -> None:
 def limit(limits: Limits) -> None:
     """Bound what this process may take from here on."""
     address_space = _address_space() + limits.memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
-    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_AS, address_space, address_space)
+    _lower(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 1)
+    _lower(resource.RLIMIT_CORE, 0, 0)
     if limits.nice:
         os.nice(limits.nice)
+
+
+def _lower(limit: int, soft: int, hard: int) -> None:
+    """Set a limit, or leave what is lower already: to raise it takes a right."""
+    most = resource.getrlimit(limit)[1]
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(limit, (soft, hard))
 
 
 def keep_only(descriptors: Collection[int]) -> None:

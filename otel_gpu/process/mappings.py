@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..errors import ProcessGoneError
+from ..signals.structs import Frozen
 from .batches import each
 from .confinement import Limits
 from .files import MappedFile, ProcessFile
@@ -20,6 +21,19 @@ _MAX_BYTES = 64 << 20
 _MAX_ROWS = 65_536
 """Executable mappings of one process."""
 _READING = Limits(answer_s=2.0, cpu_s=30, memory_bytes=512 << 20, answer_bytes=256 << 20)
+
+
+class Mappings(Frozen):
+    """What a process has mapped executable."""
+
+    pid: int
+    files: list[MappedFile]
+    is_answered: bool
+    """Whether these are all, for now and as far as the process may be looked at."""
+    reason: str
+    """Why not."""
+    is_tried: bool
+    """False: another process beside it did not answer."""
 
 
 def executable_mappings(parsers: Parsers, pid: int) -> list[MappedFile]:
@@ -44,6 +58,16 @@ def mappings_of_all(parsers: Parsers, pids: Sequence[int]) -> Iterator[tuple[int
         if outcome.answer:
             pid = pids[outcome.number]
             yield pid, [mapped_file(pid, row) for row in outcome.answer]
+
+
+def mappings_of_each(parsers: Parsers, pids: Sequence[int]) -> Iterator[Mappings]:
+    """Yield what each process has mapped executable, or that it is not known, until one does not answer."""
+    files = [ProcessFile(pid, "maps") for pid in pids]
+    for outcome in each(parsers, read_executable, files, None, _READING, max_bad=1):
+        pid = pids[outcome.number]
+        mapped = [mapped_file(pid, row) for row in outcome.answer or ()]
+        # What cannot be opened has an error: the process is gone, or may not be looked at.
+        yield Mappings(pid, mapped, outcome.answer is not None or bool(outcome.error), outcome.reason, outcome.is_tried)
 
 
 def mapped_file(pid: int, row: Row) -> MappedFile:

@@ -127,9 +127,11 @@ class Timelines:
         return np.concatenate([values[s] for s in _slices(window.first, window.columns, columns)])
 
     def total(self, rows: Iterable[Row], window: Window) -> npt.NDArray[np.float64]:
-        """Return the sum of rows of rates, column by column."""
+        """Return the sum of rows of rates, column by column; levels, as which anybody may send anything, add nothing."""
         by_block: dict[int, list[int]] = {}
         for row in rows:
+            if row.pool != RATES:
+                continue
             by_block.setdefault(row.number // _BLOCK_ROWS, []).append(row.number % _BLOCK_ROWS)
         total = np.zeros(window.columns)
         spans = _slices(window.first, window.columns, self._columns[window.tier])

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from bench.ground import ROOT, UnavailableError
 from bench.memory import stay
 from bench.memory_group import memory_group
-from tests.e2e import ground
+from otel_gpu.discovery.events import ProcessEvents
+from tests.e2e import comparison, ground
+from tests.e2e.exported import read_metrics
+from tests.e2e.processes import DEADLINE_S, Agent, Program
 
 
 @pytest.mark.parametrize("limit_mb, profiles", [(150, False), (200, False), (250, True), (300, True)])
@@ -60,3 +65,50 @@ def test_tables_for_which_there_is_no_memory_are_made_smaller() -> None:
     assert done.returncode == 0, done.stderr
     assert 1 << 22 <= int(done.stdout) <= 1 << 25
     assert "no memory for the tables of profile: tried again with 1/" in done.stderr
+
+
+def _refused(*within: str) -> str:
+    """Return the last line of an agent that does not start."""
+    command = [*within, sys.executable, "-m", "otel_gpu", "run", "--duration", "1", "--output", "console"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("limit_mb", [60, 100, 130, 150, 170, 180])
+def test_too_few_addresses_are_one_line_that_names_their_limit(limit_mb: int) -> None:
+    """Each ends the start elsewhere."""
+    line = _refused("prlimit", f"--as={limit_mb << 20}")
+
+    assert line.startswith("otel-gpu: ")
+    assert line.endswith(
+        "raise the limit of address space (ulimit -v unlimited, or LimitAS=infinity of the service); "
+        f"it is {limit_mb} MiB"
+    )
+
+
+def test_children_have_no_more_addresses_than_the_agent_and_launches_are_exact(tmp_path: Path) -> None:
+    storm = [ground.part("programs") / "launch_storm", "--gate", "--launches", "5000"]
+    with Program(storm, tmp_path) as program:
+        program.ready()
+        arguments = ["--pid", str(program.pid), "--output", f"file:{tmp_path / 'out'}"]
+        # Less than a child that reads files may take where there is no limit.
+        with Agent(arguments, tmp_path, within=["prlimit", f"--as={480 << 20}"]) as agent:
+            agent.wait_attached()
+            program.run_phase()
+            truth = program.finish()
+            agent.stop()
+
+    comparison.assert_launches(read_metrics(tmp_path / "out").of(truth.pid), truth)
+
+
+def test_too_little_locked_memory_for_process_events_is_one_line() -> None:
+    with ExitStack() as others:
+        # Until those of this user have what all may have together without the right, or a limit of their own.
+        for _ in range(4):
+            others.callback(ProcessEvents().close)
+        line = _refused("setpriv", "--inh-caps=-ipc_lock", "--bounding-set=-ipc_lock", "prlimit", "--memlock=0:0")
+
+    assert "no memory for process events: Operation not permitted; raise the limit of locked memory" in line
+    assert "ulimit -l" in line

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu import telemetry
 from otel_gpu.receivers.rdma.ports import PortReader
 from otel_gpu.signals.metrics import Resource
 
@@ -82,6 +83,33 @@ def test_a_counter_that_falls_went_round_or_began_anew(tmp_path: Path, before: i
     _write(tmp_path, "mlx5_0", {"hw_counters/out_of_sequence": now})
 
     assert _read(reader)["rdma.port.errors", "out_of_sequence"] == grown
+
+
+def test_every_declared_metric_of_ports_is_emitted_with_each_of_its_attributes(tmp_path: Path) -> None:
+    """`tests/e2e/test_everything_declared.py` leaves them to this test: stand-ins have no ports."""
+    names = (
+        "counters/port_xmit_data",
+        "counters/port_xmit_packets",
+        *(
+            f"hw_counters/{name}"
+            for name in (
+                "packet_seq_err",
+                "local_ack_timeout_err",
+                "roce_adp_retrans",
+                "np_cnp_sent",
+                "out_of_sequence",
+            )
+        ),
+    )
+    reader = PortReader(HOST, str(tmp_path))
+    _write(tmp_path, "mlx5_0", dict.fromkeys(names, 0))
+    reader.collect()
+    _write(tmp_path, "mlx5_0", dict.fromkeys(names, 1))
+
+    found = {m.metric.name: {key for key, _ in m.attributes} for m in reader.collect()}
+
+    declared = (spec for spec in telemetry.GROUPS["RDMA"] if spec.name.startswith("rdma.port."))
+    assert found == {spec.name: set(spec.attributes) for spec in declared}
 
 
 def test_devices_vanish_and_what_is_no_counter_is_left_out(tmp_path: Path) -> None:

@@ -76,6 +76,15 @@ def test_a_counter_adds_up_and_has_its_rate(view: _View) -> None:
     assert launches["lines"][0]["values"] == pytest.approx([40] * 20)
 
 
+def test_what_is_sent_as_a_level_has_no_rate_even_by_the_name_of_a_counter(view: _View) -> None:
+    view.metrics(Metrics(pid=8).level(_LAUNCHES, 10**6, view.at(1), cuda__kernel__name="gemm"))
+    assert view.panel(20)["launches"]["rate"] == 0
+
+    view.metrics(_launches(40, _START, view.at(1)))
+    (line,) = view.panel(20)["launches"]["lines"]
+    assert sum(line["values"]) == pytest.approx(40)
+
+
 def test_a_rate_is_right_whatever_the_interval(view: _View) -> None:
     for second in range(10, 121, 10):
         view.metrics(_launches(7 * second, _START, view.at(second)))

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -25,11 +25,12 @@ from ...bpf.links import Link, Placement
 from ...bpf.maps import BpfMap
 from ...counting.programs import Programs
 from ...discovery import procfs
+from ...discovery.mapped_now import MappedNow
 from ...errors import AttachError, OtelGpuError, ProcessGoneError
 from ...fair_pool import FairPool
 from ...probes.sites import SiteRules
 from ...process.files import MappedFile
-from ...process.mappings import executable_mappings, mappings_of_all
+from ...process.mappings import executable_mappings
 from ...process.memory import MemoryFiles
 from ...process.parsers import Parsers, WorkError
 from ...program_id import ProgramId
@@ -144,13 +145,14 @@ class VerbsProcesses:
         self._closed = False
         self._scan_at = 0.0 if everybody else math.inf
         self._looks = FairPool("rdma looks", at_once=_AT_ONCE, most=_MOST)
+        self._mapped_now = MappedNow(parsers, lambda: self._take, logs=False)
         self._worker = Worker("rdma windows", self._step)
         self._worker.start()
 
     @property
     def workers(self) -> list[Worker]:
         """The threads that look at processes, and open and close windows."""
-        return [self._worker, *self._looks.workers]
+        return [self._worker, *self._looks.workers, *self._mapped_now.workers]
 
     def observe(self, pid: int) -> None:
         """Look at a process that has mapped code."""
@@ -198,6 +200,7 @@ class VerbsProcesses:
         """Take the programs out of all processes; idempotent."""
         self._closed = True
         self._worker.stop(timeout_s)
+        self._mapped_now.close(timeout_s)
         self._looks.close(timeout_s)
         with self._lock:
             processes, self._processes = self._processes, {}
@@ -265,9 +268,11 @@ class VerbsProcesses:
         return _STEP_S
 
     def _scan(self) -> None:
-        for pid, files in mappings_of_all(self._parsers, list(procfs.pids())):
-            if pid != os.getpid() and any(is_library(file.path) for file in files):
-                self.observe(pid)
+        self._mapped_now.read(procfs.pids())
+
+    def _take(self, pid: int, files: Sequence[MappedFile]) -> None:
+        if pid != os.getpid() and any(is_library(file.path) for file in files):
+            self.observe(pid)
 
     def _look(self, pid: int) -> None:
         running = self._kernel.running(pid)
