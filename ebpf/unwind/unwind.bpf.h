@@ -18,12 +18,26 @@
 
 #define JIT_WITHOUT_FRAME_POINTERS 14 /* CPython 3.14's keeps none and has no tables; 3.15's does keep them */
 
+/* CPython makes a trampoline for perf for each function, from 3.12 on, and calls the eval loop by it: it stands for the
+ * Python frame that was just taken, which says the same. */
+static __always_inline void leave_out_trampoline(struct stack_sample *s)
+{
+	u32 n = s->frames;
+
+	if (n >= 2 && n <= MAX_FRAMES && s->frame[n - 2].b >> FRAME_KIND_SHIFT == FRAME_PYTHON)
+		s->frames = n - 1;
+}
+
 /* Leaves code that was made at run time, which no table describes. */
 static __always_inline int step_from_made_code(struct unwind *u)
 {
 	const struct py_layout *py = &u->process->py;
 	int may_leap = u->at->here.frame && py->entry_rule == PY_SHIM && py->marker_to_cfa;
 
+	if (step_by_epilogue(u)) {
+		leave_out_trampoline(u->sample);
+		return 0;
+	}
 	if (!(may_leap && py->minor == JIT_WITHOUT_FRAME_POINTERS) && step_by_frame_pointer(u, 0))
 		return 0;
 	if (!may_leap)
@@ -66,7 +80,7 @@ static long step(u64 round, struct unwind *u)
 			return 0;
 		}
 		kind = made ? FRAME_MADE : u->at->is_return ? FRAME_NATIVE : FRAME_EXACT;
-		if (!put_frame(u, u->at->pc, kind << FRAME_KIND_SHIFT | (m ? m->file : 0)))
+		if (!put_frame(u, u->at->pc, kind << FRAME_KIND_SHIFT | (made ? u->at->is_return : m ? m->file : 0)))
 			return 1;
 	}
 	u->at->phase = u->at->phase == PHASE_TAKEN ? PHASE_CHECK : PHASE_NATIVE;

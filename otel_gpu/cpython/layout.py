@@ -19,6 +19,9 @@ from ..signals.structs import Frozen
 ABSENT = 0xFFFF
 """The value of an offset that this version does not have."""
 
+COOKIE = b"xdebugpy"
+"""How `_PyRuntime` begins from 3.13 on."""
+
 DEBUG_OFFSETS_SIZE = 8 * 111
 """Bytes at `_PyRuntime` that hold `_Py_DebugOffsets` in every known version (3.15 has most words)."""
 
@@ -243,7 +246,6 @@ _WORDS = {
         "code_first_line": 416, "code_argcount": 424, "code_bytecode": 448, "str_ascii": 736,
     },
 }  # fmt: skip
-_COOKIE = b"xdebugpy"
 _HEAD = struct.Struct("<8sQQ")
 _RELEASE_CANDIDATE = 0xC
 
@@ -270,7 +272,7 @@ def layout_for(version: tuple[int, int], debug_offsets: bytes | None = None) -> 
 
 def _described(known: PythonLayout, raw: bytes) -> PythonLayout:
     minor = known.minor
-    if len(raw) < DEBUG_OFFSETS_SIZE or raw[:8] != _COOKIE:
+    if len(raw) < DEBUG_OFFSETS_SIZE or raw[:8] != COOKIE:
         raise UnsupportedPythonError(f"CPython 3.{minor}: no _Py_DebugOffsets at _PyRuntime, so its layout is unknown")
     _, version, free_threaded = _HEAD.unpack_from(raw)
     if version >> 16 != 3 << 8 | minor:

@@ -6,37 +6,18 @@ code. A compiler may move most of it out of `_PyEval_EvalFrameDefault` into a co
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator
-
-import numpy as np
-
-from ..eh_frame.records import read_records
-from ..elf import ElfFile, Symbol
+from ..elf import PT_DYNAMIC, PT_INTERP, PT_TLS, ElfFile
 from ..signals.structs import Frozen
-from .layout import (
-    DEBUG_OFFSETS_SIZE,
-    PythonLayout,
-    TssKind,
-    UnsupportedPythonError,
-    layout_for,
-)
+from .eval_loop import SMALLEST_LOOP, eval_ranges, eval_ranges_without_symbols
+from .layout import DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, UnsupportedPythonError, layout_for
+from .symbols import CODE_TYPE, EVAL, GILSTATE, RUNTIME, python_symbols
 from .thread_state import NOT_FOUND, ThreadStateSlot, find_slot
+from .version import version_of
 
-RUNTIME, EVAL, GILSTATE, VERSION = (
-    "_PyRuntime",
-    "_PyEval_EvalFrameDefault",
-    "PyGILState_GetThisThreadState",
-    "Py_Version",
-)
 _LOCALS = {(3, 8): 360, (3, 9): 360, (3, 10): 352}
 """`PyFrameObject.f_localsplus` (`Include/cpython/frameobject.h`); later frames mark their activation."""
 _PREAMBLE = 1024
-_MAX_EVAL = 4 << 20
-_MAX_PARTS = 16
-_SMALLEST_LOOP = 16 << 10
-"""Every eval loop measured from 3.8 to 3.15 has more than 34 kB; less means that the opcodes are elsewhere."""
+_TLS_ALIGNMENT = 64
 
 
 class PythonBinary(Frozen):
@@ -56,6 +37,12 @@ class PythonBinary(Frozen):
     """Up to 3.10: how far from its end an activation's stack frame keeps where the frame's locals begin; 0 unknown."""
     is_tail_call: bool
     """The opcodes are functions of their own, so no range of addresses is the eval loop."""
+    is_stripped: bool = False
+    """The function that gets a thread's state has no name: the slot is looked for in the process."""
+    tls_bytes: int = 0
+    """How much its thread-local variables take below a thread's base; 0 of a library, whose may be elsewhere."""
+    code_type: int = 0
+    """Address of PyCode_Type; 0 where unknown."""
 
     def layout(self) -> PythonLayout:
         """Return the offsets of this build; UnsupportedPythonError for one whose frames cannot be walked."""
@@ -74,86 +61,41 @@ class PythonBinary(Frozen):
 
 def analyse_python(elf: ElfFile) -> PythonBinary | None:
     """Read an interpreter; None where the file is none, UnsupportedPythonError where it cannot be understood."""
-    wanted = (RUNTIME, EVAL, GILSTATE, VERSION)
-    symbols: dict[str, Symbol] = {}
-    functions: set[int] = set()
-    for symbol in elf.symbols(".dynsym"):
-        functions.add(symbol.value)
-        if symbol.name in wanted:
-            symbols[symbol.name] = symbol
-    if RUNTIME not in symbols or EVAL not in symbols:
+    symbols = python_symbols(elf)
+    if symbols is None:
         return None
-    runtime = symbols[RUNTIME]
-    version, release = version_of(elf, symbols.get(VERSION))
-    ranges = _eval_ranges(elf, symbols[EVAL], functions)
+    named = symbols.named
+    runtime, loop = named[RUNTIME], named.get(EVAL)
+    version, release = version_of(elf, named)
     offsets = None
     if version >= (3, 13):
         offsets = elf.read_vaddr(runtime.value, min(DEBUG_OFFSETS_SIZE, runtime.size or DEBUG_OFFSETS_SIZE))
-    slot = find_slot(elf, symbols[GILSTATE], runtime) if GILSTATE in symbols else NOT_FOUND
+    if loop is not None:
+        ranges = eval_ranges(elf, loop, symbols.functions)
+    else:
+        ranges = eval_ranges_without_symbols(elf, symbols.functions, layout_for(version, offsets).tstate_frame)
     return PythonBinary(
         version=version,
         release=release,
         runtime=runtime.value,
         eval_ranges=ranges,
-        slot=slot,
+        slot=find_slot(elf, named[GILSTATE], runtime) if GILSTATE in named else NOT_FOUND,
         debug_offsets=offsets,
-        locals_to_cfa=_locals_to_cfa(elf, symbols[EVAL].value, _LOCALS[version]) if version in _LOCALS else 0,
-        is_tail_call=sum(stop - start for start, stop in ranges) < _SMALLEST_LOOP,
+        locals_to_cfa=_locals_to_cfa(elf, loop.value, _LOCALS[version])
+        if loop is not None and version in _LOCALS
+        else 0,
+        is_tail_call=sum(stop - start for start, stop in ranges) < SMALLEST_LOOP,
+        is_stripped=loop is None,
+        tls_bytes=_tls_bytes(elf),
+        code_type=named[CODE_TYPE].value if CODE_TYPE in named else 0,
     )
 
 
-def version_of(elf: ElfFile, constant: Symbol | None) -> tuple[tuple[int, int], int]:
-    """Return the version and the release of an interpreter, by its symbol `VERSION` where it has one."""
-    if constant is not None:
-        release = int.from_bytes(elf.read_vaddr(constant.value, 4), "little")
-        return (release >> 24, release >> 16 & 0xFF), release
-    # Below 3.11 only names tell: the file's, or the one a shared library calls itself.
-    strings = elf.section(".dynstr")
-    own = elf.section_data(strings) if strings is not None and strings.size < 64 << 20 else b""
-    for name in (os.path.basename(elf.path), os.path.basename(os.path.realpath(elf.path))):
-        if match := re.search(r"python(3)\.(\d{1,2})", name):
-            return (int(match[1]), int(match[2])), 0
-    if found := re.search(rb"\0libpython(3)\.(\d{1,2})m?\.so", own):
-        return (int(found[1]), int(found[2])), 0
-    raise UnsupportedPythonError(
-        f"{elf.path}: its name does not tell which Python it is, and below 3.11 nothing else does"
-    )
-
-
-def _eval_ranges(elf: ElfFile, symbol: Symbol, functions: set[int]) -> tuple[tuple[int, int], ...]:
-    """Find the eval loop's parts: the symbol's code, and what it jumps into that is no function of its own."""
-    records = read_records(elf)
-    order = np.argsort(records.start, kind="stable")
-    starts = records.start[order]
-
-    def holder(address: int) -> int | None:
-        """Return which frame description holds an address."""
-        n = int(np.searchsorted(starts, address, side="right")) - 1
-        if n < 0 or address >= int(records.stop[order[n]]):
-            return None
-        return int(order[n])
-
-    first = holder(symbol.value)
-    stop = symbol.value + symbol.size if symbol.size else 0
-    if first is not None:
-        stop = max(stop, int(records.stop[first]))
-    if not symbol.value < stop <= symbol.value + _MAX_EVAL:
-        raise UnsupportedPythonError(f"{elf.path}: an eval loop of {stop - symbol.value} bytes is not believable")
-    parts = {symbol.value: stop}
-    pending = [(first, symbol.value, stop)]
-    while pending and len(parts) < _MAX_PARTS:
-        origin, start, stop = pending.pop()
-        for target in sorted(set(_jumps(elf, start, stop))):
-            found = holder(target)
-            if found is None or any(a <= target < b for a, b in parts.items()):
-                continue
-            begin, end = int(records.start[found]), int(records.stop[found])
-            # Compilers describe a function's cold part right after the function; into others' middle nobody jumps.
-            is_cold = begin not in functions and (target != begin or (origin is not None and found == origin + 1))
-            if is_cold and end - begin <= _MAX_EVAL:
-                parts[begin] = end
-                pending.append((found, begin, end))
-    return tuple(sorted(parts.items()))
+def _tls_bytes(elf: ElfFile) -> int:
+    kinds = {s.type for s in elf.segments}
+    if PT_INTERP not in kinds and PT_DYNAMIC in kinds:
+        return 0
+    return sum(-(-s.mem_size // _TLS_ALIGNMENT) * _TLS_ALIGNMENT for s in elf.segments if s.type == PT_TLS)
 
 
 def _locals_to_cfa(elf: ElfFile, start: int, offset: int) -> int:
@@ -180,17 +122,3 @@ def _locals_to_cfa(elf: ElfFile, start: int, offset: int) -> int:
             is_spill = to.mem.base == x86.X86_REG_RSP and not to.mem.index and 0 <= to.mem.disp < size
             return size - to.mem.disp if is_spill else 0
     return 0
-
-
-def _jumps(elf: ElfFile, start: int, stop: int) -> Iterator[int]:
-    """Yield the targets outside [start, stop) of direct jumps inside it."""
-    import capstone
-
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.skipdata = True
-    code = elf.read_vaddr(start, stop - start)
-    for _address, _size, name, operand in decoder.disasm_lite(code, start):
-        if name[0] == "j" and operand.startswith("0x"):
-            target = int(operand, 16)
-            if not start <= target < stop:
-                yield target

@@ -100,6 +100,18 @@ class ProcessFile(msgspec.Struct, frozen=True, tag=True):
         return f"/proc/{self.pid}/{self.name}"
 
 
+class NamedFile(msgspec.Struct, frozen=True, tag=True):
+    """A file by a path that a process names: found below its root, and opened, with that process's own rights."""
+
+    pid: int
+    path: bytes
+
+    @property
+    def shown(self) -> str:
+        """The path, for people."""
+        return escaped(os.fsdecode(self.path))
+
+
 class ProcessFolders(msgspec.Struct, frozen=True, tag=True):
     """All regular files below directories that a process names: found, and opened, with that process's own rights."""
 
@@ -114,7 +126,7 @@ class ProcessFolders(msgspec.Struct, frozen=True, tag=True):
         return escaped(os.fsdecode(b", ".join(self.paths)))
 
 
-File = MappedFile | RootedFile | ProcessFile | ProcessFolders
+File = MappedFile | RootedFile | ProcessFile | NamedFile | ProcessFolders
 
 
 def open_file(file: MappedFile | RootedFile | ProcessFile, root: int | None = None) -> int:

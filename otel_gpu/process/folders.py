@@ -1,4 +1,4 @@
-"""Which files lie below a directory that a process names? Found, and opened, as that process itself could.
+"""Which files lie below a directory, or under a path, that a process names? Found, and opened, as that process itself could.
 
 A process may name any directory as its own: what it may not read itself is not read for it. Names are looked up below its
 root, which neither a link nor `..` leads out of, and what is found is not looked into.
@@ -11,7 +11,7 @@ import resource
 from collections.abc import Iterator
 
 from .confinement import rights_of
-from .files import ProcessFolders, RefusedFileError, look_up, reopened
+from .files import NamedFile, ProcessFolders, RefusedFileError, look_up, reopened
 
 _MAX_ENTRIES = 20_000
 """Files and directories that are looked at."""
@@ -21,6 +21,16 @@ _OTHERS = 64
 """Descriptors that are kept for everything else."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK_UP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_named(file: NamedFile) -> int:
+    """Open a file for reading that a process may read; OSError where nobody can be as it is."""
+    root = os.open(f"/proc/{file.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with rights_of(file.pid):
+            return reopened(look_up(root, file.path), file.shown)
+    finally:
+        os.close(root)
 
 
 def open_below(folders: ProcessFolders) -> list[tuple[int, str]]:

@@ -22,8 +22,8 @@ from importlib import import_module
 import msgspec
 
 from .confinement import Limits, confine, die_with_parent, keep_only, limit
-from .files import FileId, ProcessFolders, RootedFile, open_file
-from .folders import open_below
+from .files import FileId, NamedFile, ProcessFolders, RootedFile, open_file
+from .folders import open_below, open_named
 from .work import HEAD, MAX_DESCRIPTORS, Failed, FrameKind, Opened, OpenFile, Request, Service, Work, frame
 
 _CODECS = ("ascii", "latin-1", "utf-8", "utf-16-le", "utf-32-le", "unicode_escape")
@@ -175,7 +175,7 @@ def _opened(line: socket.socket, request: Request, given: Sequence[int]) -> Iter
             continue
         try:
             root = given[file.root] if isinstance(file, RootedFile) and file.root >= 0 else None
-            descriptor = open_file(file, root)
+            descriptor = open_named(file) if isinstance(file, NamedFile) else open_file(file, root)
             status = os.fstat(descriptor)
             code = None
             if request.execute:

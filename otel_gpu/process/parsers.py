@@ -84,6 +84,7 @@ _ALL_NEEDS = (
     "otel_gpu.receivers.inference.follow_work",
     "otel_gpu.receivers.inference.span_work",
     "otel_gpu.receivers.rdma.verbs_work",
+    "otel_gpu.symbols.perf_map",
     "otel_gpu.symbols.symbol_work",
     "otel_gpu.unwind.table_work",
 )

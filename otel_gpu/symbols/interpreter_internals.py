@@ -13,6 +13,7 @@ _PREFIXES = (
     # Into the eval loop.
     "_PyEval_", "PyEval_", "_PyFunction_", "_PyCode_", "function_code_fastcall", "_PyStack_", "PyStack_",
     "call_function", "trace_call_function", "do_call_core", "call_unbound",
+    "py_trampoline_evaluator",
     # The calling conventions.
     "_PyObject_Vector", "_PyObject_Fast", "_PyObject_Make", "_PyObject_Call", "_PyObject_Init", "_PyObject_IsTrue",
     "PyObject_Vector", "PyObject_Fast", "PyObject_Make", "PyObject_Call", "PyObject_Init", "PyObject_IsTrue",

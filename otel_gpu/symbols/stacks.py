@@ -16,6 +16,8 @@ from ..unwind.address_space import RegionIndex
 from ..unwind.loader import WalkedProcess
 from .file_names import FileNames, NamedFile
 from .interpreter_internals import is_internal
+from .made_names import MadeNames
+from .perf_map import MadeAddress
 from .vdso import vdso_frame
 
 NATIVE, PYTHON, EXACT, MADE = 1, 2, 3, 4
@@ -69,7 +71,7 @@ STOPS: dict[int, str] = {
 """For people: of stacks that are not complete."""
 
 _MADE = Frame(FrameKind.NATIVE, "[code made at run time]")
-"""Of a JIT: without a file, without a name, and elsewhere in every run."""
+"""Of a JIT that tells nobody what it made: without a file, and elsewhere in every run."""
 _NOTHING = Frame(FrameKind.MARKER)
 """Stands for a Python frame that is no call, and is not shown."""
 
@@ -106,21 +108,24 @@ class StackNamer:
     of files are called can wait, and so does the stack (`name`).
     """
 
-    def __init__(self, process: WalkedProcess, files: FileNames, python: PythonNames) -> None:
+    def __init__(self, process: WalkedProcess, files: FileNames, python: PythonNames, made: MadeNames) -> None:
         self._process = process
         self._files = files
         self._codes = python
+        self._made_names = made
         self._regions = process.regions
         self._index = RegionIndex(self._regions)
         self._known: OrderedDict[tuple[bytes, int], RawStack] = OrderedDict()
         self._native: dict[tuple[int, int], Frame | _Place] = {}
         self._python: dict[tuple[int, int], Frame] = {}
+        self._made: dict[tuple[int, int], Frame] = {}
         self.unresolved: dict[str, int] = {}
 
-    def forget_python(self) -> None:
-        """Forget what was named: code objects may have been freed and their addresses given to others."""
+    def forget_changing(self) -> None:
+        """Forget what was named of a program's memory: it may have been freed, and given to other code."""
         self._known.clear()
         self._python.clear()
+        self._made.clear()
         self._codes.doubt()
 
     def read(self, taken: Sequence[tuple[bytes, int]]) -> list[RawStack]:
@@ -131,7 +136,9 @@ class StackNamer:
             self._native.clear()
             self._known.clear()
         fresh = {frames for frames, stop in taken if (frames, stop) not in self._known}
-        self._read_python({pair for frames in fresh for pair in _FRAME.iter_unpack(frames)} - self._python.keys())
+        pairs = {pair for frames in fresh for pair in _FRAME.iter_unpack(frames)}
+        self._read_python(pairs - self._python.keys())
+        self._read_made(pairs - self._made.keys())
         stacks = [self._known.get(key) or self._read(*key) for key in taken]
         if fresh:
             self._files.look_up(self._process.pid)
@@ -180,7 +187,7 @@ class StackNamer:
         a, b = pair
         kind = b >> _KIND_SHIFT
         if kind == MADE:
-            return _MADE
+            return self._made.get(pair, _MADE)
         if kind == PYTHON:
             return self._lost(Unresolved.UNREADABLE)
         if len(self._native) > _MAX_STACKS:
@@ -204,6 +211,16 @@ class StackNamer:
             else:
                 frame = _NOTHING if code is Unresolved.INCOMPLETE else self._lost(code)
             self._python[pair] = frame
+
+    def _read_made(self, pairs: set[tuple[int, int]]) -> None:
+        """Learn what code is called that was made at run time."""
+        asked = [pair for pair in pairs if pair[1] >> _KIND_SHIFT == MADE]
+        if not asked:
+            return
+        names = self._made_names.names([MadeAddress(address, bool(b & 1)) for address, b in asked])
+        self._made.update(
+            (pair, Frame(FrameKind.NATIVE, name) if name else _MADE) for pair, name in zip(asked, names, strict=True)
+        )
 
     def _lost(self, why: Unresolved) -> Frame:
         self.unresolved[why.name.lower()] = self.unresolved.get(why.name.lower(), 0) + 1

@@ -23,7 +23,7 @@ from .table_work import FileFrames
 _log = logging.getLogger(__name__)
 
 _MAGIC = b"OGUW"
-_VERSION = 3
+_VERSION = 4
 """To be raised whenever the same file comes to something else than before."""
 _HEADER = struct.Struct("<4sHHIIQ")
 """Magic, version, 0, CRC-32 of all that follows, size of the MessagePack of all but the rows, bytes of rows."""

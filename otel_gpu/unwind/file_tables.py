@@ -263,9 +263,7 @@ class FileTables:
         table = frames.table
         with self.lock:
             file.is_whole = True
-            file.frames = FileFrames(
-                python=frames.python, code_type=frames.code_type, why_no_python=frames.why_no_python
-            )
+            file.frames = FileFrames(python=frames.python, why_no_python=frames.why_no_python)
             file.keeps_frame_pointers = frames.keeps_frame_pointers
             if table is None:
                 file.has_no_table, file.why_not = True, frames.why_no_table

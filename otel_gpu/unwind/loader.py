@@ -360,7 +360,7 @@ class UnwindLoader:
                 if file.frames is not None and file.frames.why_no_python:
                     self._say(file.frames.why_no_python)
                 if file.frames is not None and file.frames.python is not None:
-                    interpreters[region.key] = Interpreter(file.frames.python, bias, file.frames.code_type)
+                    interpreters[region.key] = Interpreter(file.frames.python, bias)
         if not interpreters:
             return
         memory = ProcessFile(process.pid, "mem")

@@ -13,8 +13,8 @@ import numpy as np
 from ..cpython.layout import UnsupportedPythonError
 from ..cpython.process import NotStartedError, PythonProcess
 from ..cpython.process import locate as locate_python
-from ..cpython.text import EVAL, RUNTIME, PythonBinary, analyse_python
-from ..discovery.libraries import exports
+from ..cpython.symbols import holds_python
+from ..cpython.text import PythonBinary, analyse_python
 from ..eh_frame.index import FrameIndex
 from ..eh_frame.pointers import MAX_CODE, describes_most, keeps_frame_pointers
 from ..eh_frame.records import FrameSection, locate
@@ -79,8 +79,6 @@ class FileFrames(Frozen):
     keeps_frame_pointers: bool = False
     """Said only of files whose table does not describe most of their code."""
     python: PythonBinary | None = None
-    code_type: int = 0
-    """Link-time address of PyCode_Type; 0 where unknown."""
     why_no_python: str = ""
 
     def __post_init__(self) -> None:
@@ -132,18 +130,22 @@ def name_of(elf: ElfFile) -> str:
             for at in range(0, size, _BLOCK):
                 digest.update(elf.peek(segment.offset + at, min(_BLOCK, size - at)))
     if is_python:
-        # Below 3.11 nothing but the file's name tells its version.
+        # Its symbols, which are read of a program that exports none, are in no segment; messages name the file.
         digest.update(elf.path.encode("utf-8", "replace"))
+        for name in (".symtab", ".strtab"):
+            if (section := elf.section(name)) is not None:
+                digest.update(repr(section).encode())
+                for at in range(0, section.size, _BLOCK):
+                    digest.update(elf.peek(section.offset + at, min(_BLOCK, section.size - at)))
     return digest.hexdigest()
 
 
 def read_frames(elf: ElfFile) -> FileFrames:
     """Work out everything about a file's frames."""
-    python, why_no_python, code_type = None, "", 0
+    python, why_no_python = None, ""
     if _is_python(elf):
         try:
             python = analyse_python(elf)
-            code_type = next((s.value for s in elf.symbols() if s.name == "PyCode_Type"), 0)
         except UnsupportedPythonError as e:
             why_no_python = str(e)
     try:
@@ -153,7 +155,6 @@ def read_frames(elf: ElfFile) -> FileFrames:
             why_no_table=str(e) or type(e).__name__,
             keeps_frame_pointers=keeps_frame_pointers(elf),
             python=python,
-            code_type=code_type,
             why_no_python=why_no_python,
         )
     return FileFrames(
@@ -163,14 +164,13 @@ def read_frames(elf: ElfFile) -> FileFrames:
         dict(table.skipped),
         keeps_frame_pointers=not describes_most(table, elf) and keeps_frame_pointers(elf),
         python=python,
-        code_type=code_type,
         why_no_python=why_no_python,
     )
 
 
 def _is_python(elf: ElfFile) -> bool:
     try:
-        return elf.size <= _MAX_PYTHON and exports(elf, (RUNTIME, EVAL))
+        return elf.size <= _MAX_PYTHON and holds_python(elf)
     except _FAILURES:
         return False
 
@@ -217,7 +217,6 @@ class Interpreter(Frozen):
 
     binary: PythonBinary
     bias: int
-    code_type: int
 
 
 class FoundPython(Frozen):
@@ -236,7 +235,7 @@ def find_python(files: Sequence[OpenFile], interpreters: list[Interpreter]) -> I
     found = FoundPython()
     for interpreter in interpreters:
         try:
-            yield FoundPython(locate_python(interpreter.binary, interpreter.bias, memory, interpreter.code_type))
+            yield FoundPython(locate_python(interpreter.binary, interpreter.bias, memory))
             return
         except (NotStartedError, MemoryFault):
             # It has not put up what is to be read, or is just doing that.

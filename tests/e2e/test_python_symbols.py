@@ -24,12 +24,35 @@ from otel_gpu.cpython.layout import (
     code_checksum,
     layout_for,
 )
+from otel_gpu.cpython.process import DTV, observed_slot, thread_state_place
+from otel_gpu.cpython.text import analyse_python
+from otel_gpu.elf import ElfFile
 from otel_gpu.process.memory import MemoryFault, ProcessMemory
 from tests.cpythons import CHURN, Interpreter, Situations, churning, find_image, interpreters
 from tests.process_memory import memory_of
 from tests.python_walk import PythonThreads
 
 OWN_MEMORY = ProcessMemory(os.open("/proc/self/mem", os.O_RDONLY))
+
+
+@pytest.mark.parametrize("interpreter", interpreters(), ids=lambda i: i.name)
+def test_where_threads_have_their_states_is_seen_without_symbols(interpreter: Interpreter) -> None:
+    if interpreter.missing:
+        pytest.skip(interpreter.missing)
+    with Situations(interpreter) as target, memory_of(target.pid) as memory:
+        image = target.image()
+        with ElfFile(image.path) as elf:
+            binary = analyse_python(elf)
+        assert binary is not None
+        layout, runtime = binary.layout(), image.symbols["_PyRuntime"]
+
+        kind, offset, _ = thread_state_place(layout, runtime, image.bias, memory)
+
+        if kind == DTV:
+            with pytest.raises(UnsupportedPythonError, match="a library that was stripped"):
+                observed_slot(layout, runtime, memory, binary.tls_bytes)
+        else:
+            assert observed_slot(layout, runtime, memory, binary.tls_bytes) == offset
 
 
 @pytest.mark.parametrize("interpreter", interpreters(with_jit=True), ids=lambda i: i.name)

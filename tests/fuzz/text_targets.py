@@ -28,6 +28,8 @@ from otel_gpu.reporters.folded import UNKNOWN, decode_folded
 from otel_gpu.reporters.html import decode_html
 from otel_gpu.reporters.reading import _from_otlp_json, _from_pprof
 from otel_gpu.reporters.speedscope import decode_speedscope
+from otel_gpu.symbols.perf_map import MAX_NAME as MAX_MADE_NAME
+from otel_gpu.symbols.perf_map import PerfMap
 
 from .target import Target
 
@@ -54,6 +56,15 @@ def _demangle(data: bytes) -> None:
     name = _text(data)
     assert len(demangle(name)) <= max(_MAX_DEMANGLED, len(name))
     assert len(shorten(name)) <= max(_MAX_DEMANGLED, len(name))
+
+
+def _perf_map(data: bytes) -> None:
+    functions = PerfMap(lambda offset, size: data[offset : offset + size])
+    for _ in range(2):
+        functions.read_on()
+        assert all(
+            len(functions.name(address)) <= MAX_MADE_NAME for address in (0, 0x1000, 0x7F0000001010, (1 << 64) - 1)
+        )
 
 
 def _demangle_cpp(data: bytes) -> None:
@@ -219,6 +230,7 @@ TARGETS = (
     Target("demangle", _demangle, lambda: _SHAPED),
     Target("demangle_cpp", _demangle_cpp, lambda: [n[2:] for n in _SHAPED if n[:2] == b"_Z"], (), 512),
     Target("demangle_rust", _demangle_rust, lambda: [n[2:] for n in _SHAPED if n[:2] == b"_R"], (), 512),
+    Target("perf_map", _perf_map, lambda: [b"7f0000001000 20 py::f:/a.py\n0x2000 0x0000000000000010 Lx;::run\n1000 10 new\n"]),
     Target("shown", _shown, lambda: [b"plain", "\x1b[31m\n\u202e\U0001f600".encode(), b"\xff\x80"]),
     Target("redaction", _redaction, lambda: [b"secret\nhttps://me:secret@host:4317/v1?key=secret it failed"]),
     # The kernel's own words are as they should be; where they are not, the child that reads them says so.

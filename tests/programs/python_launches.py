@@ -61,7 +61,8 @@ add_ways()
 
 @situation
 def too_deep():
-    down(900, lambda: launch_from_here("too_deep"))
+    # 3.12 lets C, which perf's trampolines have between all frames, call itself 800 times.
+    down(700, lambda: launch_from_here("too_deep"))
 
 
 @situation

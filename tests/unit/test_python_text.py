@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_gpu.cpython.eval_loop import eval_ranges_without_symbols
 from otel_gpu.cpython.layout import TssKind, UnsupportedPythonError
 from otel_gpu.cpython.text import PythonBinary, analyse_python
 from otel_gpu.cpython.thread_state import NOT_FOUND, ThreadStateSlot, find_slot
@@ -132,16 +133,54 @@ def test_shapes_of_the_thread_state_getter(code: str, expected: ThreadStateSlot)
     assert slot_of(code) == expected
 
 
-def test_a_version_that_nothing_tells_is_refused(tmp_path: Path) -> None:
-    paths = [p for v in ("3.8.18", "3.9.18", "3.10.13") for p in (_PYENV / v / "lib").glob("libpython3.*.so.1.0")]
+@pytest.mark.parametrize("version", ["3.8.18", "3.9.18", "3.10.13"])
+def test_one_below_3_11_tells_its_version_whatever_it_is_called(version: str, tmp_path: Path) -> None:
+    paths = list((_PYENV / version / "lib").glob("libpython3.*.so.1.0"))
     if not paths:
-        pytest.skip("pyenv has no CPython below 3.11 here")
+        pytest.skip(f"pyenv has no shared CPython {version} here")
     renamed = tmp_path / "interpreter"
-    # A shared library still calls itself by its name; without that nothing is left.
+    # A shared library calls itself by its name, too.
     renamed.write_bytes(paths[0].read_bytes().replace(b"\0libpython3.", b"\0libqython3."))
 
-    with ElfFile(renamed) as elf, pytest.raises(UnsupportedPythonError, match="its name does not tell"):
-        analyse_python(elf)
+    with ElfFile(renamed) as elf:
+        binary = analyse_python(elf)
+
+    assert binary is not None
+    assert binary.version == (3, int(version.split(".")[1]))
+
+
+@pytest.mark.parametrize("name", ["3.13.0", *NEWEST])
+def test_the_eval_loop_is_found_without_symbols(name: str) -> None:
+    paths = [_SID / name] if name in NEWEST else list((_PYENV / name / "lib").glob("libpython3.*.so.1.0"))
+    if not paths or not paths[0].exists():
+        pytest.skip(f"no {name} here")
+    with ElfFile(paths[0]) as elf:
+        binary = analyse_python(elf)
+        assert binary is not None
+
+        assert eval_ranges_without_symbols(elf, (), binary.layout().tstate_frame) == binary.eval_ranges
+
+
+def test_a_file_without_an_eval_loop_is_refused() -> None:
+    with ElfFile("/bin/sh") as elf, pytest.raises(UnsupportedPythonError, match="no functions look like its eval loop"):
+        eval_ranges_without_symbols(elf, (), 72)
+
+
+def test_a_runtime_is_found_in_a_file_without_sections(tmp_path: Path) -> None:
+    paths = list((_PYENV / "3.13.0" / "lib").glob("libpython3.*.so.1.0"))
+    if not paths:
+        pytest.skip("pyenv has no shared CPython 3.13.0 here")
+    with ElfFile(paths[0]) as elf:
+        expected = analyse_python(elf)
+    image = bytearray(paths[0].read_bytes())
+    image[40:48], image[60:64] = bytes(8), bytes(4)  # where the table is, and how much is in it
+
+    binary = analyse_python(ElfFile.from_bytes(bytes(image)))
+
+    assert expected is not None
+    assert binary is not None
+    assert (binary.runtime, binary.eval_ranges) == (expected.runtime, expected.eval_ranges)
+    assert binary.is_stripped
 
 
 @settings(max_examples=100, deadline=None)

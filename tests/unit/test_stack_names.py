@@ -23,6 +23,7 @@ from otel_gpu.process.mappings import executable_mappings
 from otel_gpu.process.parsers import Parsers
 from otel_gpu.signals.profiles import FileMapping, FrameKind, Stack, is_truncated
 from otel_gpu.symbols.file_names import FileNames
+from otel_gpu.symbols.made_names import MadeNames
 from otel_gpu.symbols.stacks import (
     EXACT,
     MADE,
@@ -47,10 +48,13 @@ class Names:
         self._looked_up = threading.Semaphore(0)
         self.files = FileNames(self.parsers, self._looked_up.release)
         self._python: list[PythonNames] = []
+        self._made: list[MadeNames] = []
 
     def close(self) -> None:
         for python in self._python:
             python.close()
+        for made in self._made:
+            made.close()
         self.files.close()
         self.parsers.close()
 
@@ -66,7 +70,8 @@ class Names:
 
     def namer(self, process: WalkedProcess) -> StackNamer:
         self._python.append(PythonNames(self.parsers, process.pid))
-        return StackNamer(process, self.files, self._python[-1])
+        self._made.append(MadeNames(self.parsers, process.pid))
+        return StackNamer(process, self.files, self._python[-1], self._made[-1])
 
     def stack(self, namer: StackNamer, raw: bytes, stop: int) -> Stack:
         (read,) = namer.read([(raw, stop)])
@@ -155,6 +160,22 @@ def test_code_made_at_run_time_has_one_name_wherever_it_is(names: Names, namer: 
     assert first.function == "[code made at run time]"
 
 
+def test_code_that_its_runtime_tells_perf_of_has_its_name(names: Names, own: WalkedProcess) -> None:
+    path = Path(f"/tmp/perf-{own.pid}.map")
+    path.write_text("7000 10 JS:*made /a.js:1:1\n")
+    try:
+        # The first is called there; the second has just called the last thing that it calls.
+        frames = ((0x7000, MADE << 56), (0x7010, MADE << 56 | 1), (0x7010, MADE << 56))
+        raw = b"".join(struct.pack("<QQ", *frame) for frame in frames)
+
+        first, second, third = names.stack(names.namer(own), raw, Stop.OUTERMOST)
+    finally:
+        path.unlink()
+
+    assert first.function == second.function == "JS:*made /a.js:1:1"
+    assert third.function == "[code made at run time]"
+
+
 def test_an_address_that_is_nowhere_keeps_its_number(names: Names, namer: StackNamer) -> None:
     (frame,) = names.stack(namer, _raw((0x1234, NATIVE)), Stop.OUTERMOST)
 
@@ -189,5 +210,5 @@ def test_a_code_object_is_known_by_its_checksum(names: Names) -> None:
     assert code.co_firstlineno < named.line <= frame.f_lineno
     # Another object's: the address has been given away since.
     assert other.function == "[unreadable Python frame: stale]"
-    namer.forget_python()
+    namer.forget_changing()
     assert names.stack(namer, raw(checksum), Stop.OUTERMOST) == (named,)

@@ -24,8 +24,9 @@ from ...cpython.context_sites import (
 )
 from ...cpython.layout import ABSENT, DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, UnsupportedPythonError, layout_for
 from ...cpython.process import NotStartedError, thread_state_place
-from ...cpython.text import GILSTATE, RUNTIME, VERSION, version_of
+from ...cpython.symbols import GET_VERSION, GILSTATE, RUNTIME, VERSION
 from ...cpython.thread_state import find_slot
+from ...cpython.version import version_of
 from ...elf import ElfFile, Symbol
 from ...errors import OtelGpuError
 from ...probes.prologue import Cost
@@ -242,7 +243,7 @@ class _Image:
         self._shown = shown
         self._memory: ProcessMemory = shown.memory
         self._rules = rules
-        wanted = {*_LIBC, *_TLS, *_PIPES, *SYMBOLS, *SYMBOLS_OF_CALLBACKS, RUNTIME, GILSTATE, VERSION}
+        wanted = {*_LIBC, *_TLS, *_PIPES, *SYMBOLS, *SYMBOLS_OF_CALLBACKS, RUNTIME, GILSTATE, VERSION, GET_VERSION}
         self.symbols: dict[str, Symbol] = {}
         self._all: list[Symbol] = []
         for symbol in elf.symbols():
@@ -254,7 +255,7 @@ class _Image:
     def python(self, *, has_frames: bool) -> PythonPlaces:
         """Return where its threads have their states, and their frames; UnsupportedPythonError, NotStartedError."""
         runtime = self.symbols[RUNTIME]
-        version, _ = version_of(self._elf, self.symbols.get(VERSION))
+        version, _ = version_of(self._elf, self.symbols)
         offsets = (
             self._elf.read_vaddr(runtime.value, min(DEBUG_OFFSETS_SIZE, runtime.size)) if version >= (3, 13) else None
         )
@@ -285,7 +286,7 @@ class _Image:
             raise UnsupportedPythonError(f"{self._elf.path}: it is not known where contexts are freed") from e
         yield self._site("context_copied", self.symbols[COPY_CURRENT], at_return=True)
         yield self._site("context_ends", dealloc)
-        version, _ = version_of(self._elf, self.symbols.get(VERSION))
+        version, _ = version_of(self._elf, self.symbols)
         copy = method_of(self._memory, self.symbols[TYPE].value + self._bias, "copy")
         if version >= _SERVERS_HAVE_CONTEXTS and copy:
             method = function_at(self._elf, copy - self._bias, "context_copy")

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from ...cpython.current_span import CurrentSpan, current_span
 from ...cpython.layout import DEBUG_OFFSETS_SIZE, UnsupportedPythonError, layout_for
 from ...cpython.objects import PythonObjects, PythonSymbols
-from ...cpython.text import RUNTIME, VERSION, version_of
+from ...cpython.symbols import GET_VERSION, RUNTIME, VERSION
+from ...cpython.version import version_of
 from ...elf import ElfFile
 from ...elf_thread_locals import STT_TLS, ThreadLocal, find_exported, place_of
 from ...errors import OtelGpuError
@@ -91,11 +92,11 @@ def look_for_spans(files: Sequence[OpenFile], request: SpanRequest) -> Iterator[
 
 
 def _objects(elf: ElfFile, bias: int, shown: MemoryFiles) -> PythonObjects:
-    wanted = {*_SYMBOLS, VERSION}
+    wanted = {*_SYMBOLS, VERSION, GET_VERSION}
     symbols = {s.name: s for s in elf.symbols() if s.name in wanted}
     if not _SYMBOLS.keys() <= symbols.keys():
         raise UnsupportedPythonError(f"{elf.path}: this interpreter does not export its types")
-    version, _ = version_of(elf, symbols.get(VERSION))
+    version, _ = version_of(elf, symbols)
     runtime = symbols[RUNTIME]
     offsets = elf.read_vaddr(runtime.value, min(DEBUG_OFFSETS_SIZE, runtime.size)) if version >= (3, 13) else None
     places = {field: symbols[name].value + bias for name, field in _SYMBOLS.items()}

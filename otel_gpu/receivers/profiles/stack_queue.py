@@ -19,6 +19,7 @@ from ...signals.profiles import Stack, truncation
 from ...signals.structs import Frozen, Record
 from ...supervision import Health
 from ...symbols.file_names import FileNames
+from ...symbols.made_names import MadeNames
 from ...symbols.stacks import STOPS, RawStack, StackNamer
 from ...unwind.loader import UnwindLoader, WalkedProcess
 from .sums import StackSample
@@ -74,6 +75,7 @@ class StackQueue:
         self._changed = threading.Condition()
         self._lines: dict[ProgramId, _Line] = {}
         self._python: dict[int, PythonNames] = {}
+        self._made: dict[int, MadeNames] = {}
         """By process."""
         self._pool = FairPool("stack names", at_once=4)
         self._files = FileNames(parsers, self._go_on)
@@ -82,7 +84,7 @@ class StackQueue:
         """Stop; what waits is dropped."""
         self._pool.close(timeout_s)
         self._files.close(timeout_s)
-        for names in self._python.values():
+        for names in self._names():
             names.close()
 
     def health(self) -> list[Health]:
@@ -103,7 +105,7 @@ class StackQueue:
 
     def rest(self) -> None:
         """End the children that read programs' memory and were not asked lately."""
-        for names in list(self._python.values()):
+        for names in self._names():
             names.close_idle()
 
     def expect(self, pid: int, python: PythonProcess) -> None:
@@ -147,9 +149,11 @@ class StackQueue:
         with self._changed:
             if any(program.pid == pid for program in self._lines):
                 return
-            names = self._python.pop(pid, None)
-        if names is not None:
-            names.close()
+            python, made = self._python.pop(pid, None), self._made.pop(pid, None)
+        if python is not None:
+            python.close()
+        if made is not None:
+            made.close()
         self._files.release(pid)
 
     def _python_of(self, pid: int) -> PythonNames:
@@ -157,6 +161,16 @@ class StackQueue:
             if pid not in self._python:
                 self._python[pid] = PythonNames(self._parsers, pid)
             return self._python[pid]
+
+    def _names(self) -> list[PythonNames | MadeNames]:
+        with self._changed:
+            return [*self._python.values(), *self._made.values()]
+
+    def _made_of(self, pid: int) -> MadeNames:
+        with self._changed:
+            if pid not in self._made:
+                self._made[pid] = MadeNames(self._parsers, pid)
+            return self._made[pid]
 
     def _submit(self, lines: Iterable[_Line]) -> None:
         for line in lines:
@@ -208,13 +222,13 @@ class StackQueue:
         walked = self._loader.process(line.program.pid)
         if walked is not None and walked is not line.walked:
             line.walked = walked
-            line.namer = StackNamer(walked, self._files, self._python_of(walked.pid))
+            line.namer = StackNamer(walked, self._files, self._python_of(walked.pid), self._made_of(walked.pid))
         if line.namer is None:
             return [_without_frames(raw) for raw in new]
         now = time.monotonic()
         if now - line.believed_since > _NAMES_FOR_S:
             line.believed_since = now
-            line.namer.forget_python()
+            line.namer.forget_changing()
         named = iter(line.namer.read([(raw.frames, raw.sample.stop) for raw in new if raw.frames is not None]))
         return [_without_frames(raw) if raw.frames is None else next(named) for raw in new]
 
