@@ -24,12 +24,4 @@ struct live {
 };
 _Static_assert(sizeof(struct live) == 32, "live crosses the border");
 
-/* CUmemLocation. */
-struct location {
-	u32 type;
-	u32 id;
-};
-#define MEMORY_ON_DEVICE 1
-#define PROPERTIES_LOCATION 8 /* where CUmemAllocationProp and CUmemPoolProps have their CUmemLocation */
-
 #endif

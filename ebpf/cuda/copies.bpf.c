@@ -33,9 +33,11 @@ static __always_inline u64 find_out_kind(struct copy *copy, u64 cookie)
 {
 	u32 library = COOKIE_LIBRARY(cookie);
 
-	if ((copy->kind & ~KIND_HIP) == COPY_DEFAULT)
+	if ((copy->kind & ~KIND_HIP) == COPY_DEFAULT) {
+		meet();
 		copy->kind = (copy->kind & KIND_HIP) |
 			     kind_between(where_is(&copy->from, library), where_is(&copy->to, library));
+	}
 	return host_side(copy->kind, copy->from.pointer, copy->to.pointer);
 }
 
@@ -202,31 +204,35 @@ static __always_inline u32 batch_size(u64 n)
 	return MAX_BATCH;
 }
 
-static __always_inline void count_batched(const struct walk *walk, struct copy *copy)
+/* A copy of a batch, whose sides were looked up: where it lies says what host memory is. */
+static __always_inline void count_batched(const struct walk *walk, u32 from, u32 to, u64 bytes)
 {
-	u8 host = host_memory(&walk->who, find_out_kind(copy, walk->cookie));
+	u8 kind = kind_between(from, to), host = host_memory_between(kind, from, to);
 
 	if (walk->capture)
-		emit(EVENT_CAPTURED, walk->capture, NODE_COPY, plausible(copy->bytes), NODE_DETAIL(copy->kind, host));
+		emit(EVENT_CAPTURED, walk->capture, NODE_COPY, plausible(bytes), NODE_DETAIL(kind, host));
 	else
-		count_copy(&walk->who, thread_of(&walk->who), copy->kind, host, copy->bytes);
+		count_copy(&walk->who, thread_of(&walk->who), kind, host, bytes);
 }
 
-static __always_inline void read_listed(u64 list, u64 i, struct side *side)
+/* Of the pointer that stands at this address. */
+RARE int where_is_listed(u64 at, u32 library)
 {
-	if (!read_user(&side->pointer, sizeof(u64), list + i * sizeof(u64)))
-		side->where = LIES_UNKNOWN;
+	u64 pointer;
+
+	return read_user(&pointer, sizeof(pointer), at) ? lies_at(pointer, library) : LIES_UNKNOWN;
 }
 
 static long copy_one(u64 i, struct walk *walk)
 {
-	struct copy copy = { .kind = COPY_DEFAULT };
+	u64 bytes;
+	u32 from, to;
 
-	if (!read_user(&copy.bytes, sizeof(u64), walk->at + i * sizeof(u64)))
+	if (!read_user(&bytes, sizeof(bytes), walk->at + i * sizeof(bytes)))
 		return 1;
-	read_listed(walk->from, i, &copy.from);
-	read_listed(walk->to, i, &copy.to);
-	count_batched(walk, &copy);
+	from = where_is_listed(walk->from + i * sizeof(u64), COOKIE_LIBRARY(walk->cookie));
+	to = where_is_listed(walk->to + i * sizeof(u64), COOKIE_LIBRARY(walk->cookie));
+	count_batched(walk, from, to, bytes);
 	return 0;
 }
 
@@ -243,6 +249,7 @@ int copy_batch(struct pt_regs *ctx)
 
 	if (!identify(&walk.who))
 		return 0;
+	meet();
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	bpf_loop(n, copy_one, &walk, 0);
 	if (!walk.capture) {
@@ -258,35 +265,33 @@ int copy_batch(struct pt_regs *ctx)
 #define COPY_OPERATION_EXTENT 80
 #define OPERAND_IS_POINTER 1
 
-/* CUmemcpy3DOperand: its type, and the pointer of those that are one; the rest are arrays. */
-struct operand {
-	u32 type;
-	u32 pad;
-	u64 pointer;
-};
-
-static __always_inline int read_operand(u64 at, struct side *side)
+/* A CUmemcpy3DOperand: its type, and behind it the pointer of those that are one; the rest are arrays. */
+RARE int where_is_operand(u64 at, u32 library)
 {
-	struct operand operand;
+	u64 word;
 
-	if (!read_user(&operand, sizeof(operand), at))
-		return 0;
-	side->pointer = operand.pointer;
-	if (operand.type != OPERAND_IS_POINTER)
-		side->where = LIES_ON(DEVICE_UNKNOWN);
-	return 1;
+	if (!read_user(&word, sizeof(word), at))
+		return LIES_UNKNOWN;
+	if ((u32)word != OPERAND_IS_POINTER)
+		return LIES_ON(DEVICE_UNKNOWN);
+	if (!read_user(&word, sizeof(word), at + sizeof(word)))
+		return LIES_UNKNOWN;
+	return lies_at(word, library);
 }
 
 static long copy_one_3d(u64 i, struct walk *walk)
 {
-	u64 at = walk->at + i * COPY_OPERATION_SIZE, extent[3];
-	struct copy copy = { .kind = COPY_DEFAULT };
+	u64 at = walk->at + i * COPY_OPERATION_SIZE, bytes = 1, size;
+	u32 from, to;
 
-	if (!read_operand(at, &copy.from) || !read_operand(at + COPY_OPERATION_TO, &copy.to) ||
-	    !read_user(extent, sizeof(extent), at + COPY_OPERATION_EXTENT))
-		return 1;
-	copy.bytes = extent[0] * extent[1] * extent[2];
-	count_batched(walk, &copy);
+	for (int side = 0; side < 3; side++) {
+		if (!read_user(&size, sizeof(size), at + COPY_OPERATION_EXTENT + side * sizeof(size)))
+			return 1;
+		bytes *= size;
+	}
+	from = where_is_operand(at, COOKIE_LIBRARY(walk->cookie));
+	to = where_is_operand(at + COPY_OPERATION_TO, COOKIE_LIBRARY(walk->cookie));
+	count_batched(walk, from, to, bytes);
 	return 0;
 }
 
@@ -300,6 +305,7 @@ int copy_3d_batch(struct pt_regs *ctx)
 
 	if (!identify(&walk.who))
 		return 0;
+	meet();
 	walk.capture = capturing_call(ctx, &walk.who, cookie);
 	bpf_loop(n, copy_one_3d, &walk, 0);
 	if (!walk.capture) {

@@ -190,6 +190,14 @@ RARE int hide_memory(void)
 	return 0;
 }
 
+/* CUmemLocation. */
+struct location {
+	u32 type;
+	u32 id;
+};
+#define MEMORY_ON_DEVICE 1
+#define PROPERTIES_LOCATION 8 /* where CUmemAllocationProp and CUmemPoolProps have their CUmemLocation */
+
 /* The program says where memory shall lie, by the CUmemLocation at this address: on a device, whose ordinal this is, or else
  * anywhere. */
 RARE int place_memory(u64 at)
@@ -218,7 +226,8 @@ static __always_inline int sees_all_memory(const struct program *program, u32 li
 	return program->seen_whole || (placed_ns && *placed_ns < program->start_ns);
 }
 
-/* Where this address lies; LIES_PAGEABLE for what is in no range of a program whose memory is all known. */
+/* Where this address lies; LIES_PAGEABLE for what is in no range of a program whose memory is all known. The program has been
+ * met: there is no room for that on the stack here. */
 RARE int lies_at(u64 address, u32 library)
 {
 	struct search search = { .address = address, .where = LIES_NOWHERE };
@@ -229,7 +238,6 @@ RARE int lies_at(u64 address, u32 library)
 		return LIES_UNKNOWN;
 	if (host_memory(&who, address) == HOST_MEMORY_PINNED)
 		return LIES_PINNED;
-	meet();
 	program = program_of(&who);
 	if (!program)
 		return LIES_UNKNOWN;

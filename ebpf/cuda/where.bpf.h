@@ -4,6 +4,8 @@
 #define OTEL_GPU_CUDA_WHERE_BPF_H
 
 #include "abi/rows.h"
+#include "lib/kernel.h"
+#include <bpf/bpf_helpers.h>
 
 /* Where memory lies; in a number, the device stands behind it. */
 enum lies {
@@ -34,6 +36,16 @@ static __always_inline u8 kind_between(u32 from, u32 to)
 	if (DEVICE_OF(from) == DEVICE_UNKNOWN || DEVICE_OF(to) == DEVICE_UNKNOWN || DEVICE_OF(from) == DEVICE_OF(to))
 		return COPY_DEVICE_TO_DEVICE;
 	return COPY_PEER;
+}
+
+/* Host memory on the host's side of a copy of that kind. */
+static __always_inline u8 host_memory_between(u8 kind, u32 from, u32 to)
+{
+	u32 side = kind == COPY_DEVICE_TO_HOST ? to : from;
+
+	if (!is_on_host(side) || kind == COPY_DEFAULT)
+		return HOST_MEMORY_NONE;
+	return LIES(side) == LIES_PINNED ? HOST_MEMORY_PINNED : HOST_MEMORY_PAGEABLE;
 }
 
 #endif
