@@ -45,8 +45,10 @@ def _linked(minor: int, directory: Path, *flags: str) -> tuple[Path, dict[str, s
     return program, {"PYTHONHOME": str(home), "MOCKCUDA_TRUTH": ""}
 
 
-def _record(program: Path, environment: dict[str, str], directory: Path) -> tuple[dict[str, list], dict[str, Stack]]:
-    with Program([program, _SCRIPT], directory, environment) as running:
+def _record(
+    program: Path, environment: dict[str, str], directory: Path, *before: Path
+) -> tuple[dict[str, list], dict[str, Stack]]:
+    with Program([*before, program, _SCRIPT], directory, environment) as running:
         running.ready()
         with Recording(running.pid, (GPU_LAUNCHES,)) as recorder:
             assert recorder.settle()
@@ -75,6 +77,17 @@ def test_a_program_that_holds_a_cpython_has_python_functions(
 
 def test_one_that_was_stripped_has_them_from_3_13_on(tmp_path: Path) -> None:
     _assert_whole(*_record(*_linked(13, tmp_path, "-s"), tmp_path))
+
+
+@pytest.mark.parametrize(("minor", "flags"), [(8, ()), (12, ()), (13, ()), (13, ("-s",))])
+def test_a_library_that_hides_its_cpython_is_no_other(minor: int, flags: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "exports").write_text("{ global: Py_BytesMain; local: *; };")
+    hidden = ("-shared", "-fPIC", f"-Wl,--version-script={tmp_path}/exports", *flags)
+    library, environment = _linked(minor, tmp_path, *hidden)
+    launcher = tmp_path / "launcher"
+    subprocess.run(["cc", "-O1", "-o", launcher, ground.PROGRAMS / "python_launcher.c", "-ldl"], check=True)
+
+    _assert_whole(*_record(library, environment, tmp_path, launcher))
 
 
 @pytest.mark.parametrize("minor", range(8, 13))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * linked_python: holds a static CPython, and a module `linked` that launches: `linked_python linked_python.py`. Of CPython
- * it exports nothing unless it is linked with -rdynamic, so that it can load no module of the standard library's in C. */
+ * it exports nothing unless it is linked with -rdynamic, so that it can load no module of the standard library's in C.
+ * As a library it is run by python_launcher.c. */
 #include <Python.h>
 #include <dlfcn.h>
 
@@ -64,8 +65,12 @@ static PyObject *make(void)
 	return PyModule_Create(&module);
 }
 
-int main(int argc, char **argv)
+__attribute__((constructor)) static void add(void)
 {
 	PyImport_AppendInittab("linked", make);
+}
+
+int main(int argc, char **argv)
+{
 	return Py_BytesMain(argc, argv);
 }
