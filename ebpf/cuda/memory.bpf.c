@@ -6,6 +6,7 @@
 #include "abi/rows.h"
 #include "cuda/calls.bpf.h"
 #include "cuda/device.bpf.h"
+#include "cuda/device_files.bpf.h"
 #include "cuda/extents.bpf.h"
 #include "cuda/live.bpf.h"
 #include "cuda/ranges.bpf.h"
@@ -188,7 +189,7 @@ int global_found(struct pt_regs *ctx)
 	return 0;
 }
 
-/* cuInit(flags): has the program done anything before? */
+/* cuInit(flags): has the program done anything before? Nothing of it was seen, and it has no device open. */
 SEC("uprobe")
 int initialized(struct pt_regs *ctx)
 {
@@ -197,7 +198,8 @@ int initialized(struct pt_regs *ctx)
 
 	meet();
 	program = identify(&who) ? program_of(&who) : NULL;
-	if (program && !program->used[TABLE_ROWS] && !program->used[TABLE_THREADS] && !program->used[TABLE_LIVE])
+	if (program && !program->used[TABLE_ROWS] && !program->used[TABLE_THREADS] && !program->used[TABLE_LIVE] &&
+	    !has_device_open())
 		program->seen_whole = 1;
 	return 0;
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_gpu.bpf.object import BpfObject
 from otel_gpu.service.agent import Agent
 from tests.e2e.test_ledger import Script, observer, start, usage
 from tests.waiting import until
@@ -107,6 +110,30 @@ def test_memory_older_than_the_agent_leaves_the_direction_open(tmp_path: Path) -
                 ("MemcpyDeviceToHost", "pinned"): 32,
                 ("MemcpyDeviceToDevice", ""): 64,
             }
+
+
+@pytest.mark.parametrize(("device_file", "direction"), [("/dev/null", UNKNOWN), (None, "MemcpyHostToDevice")])
+def test_who_has_a_device_open_may_have_older_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device_file: str | None, direction: str
+) -> None:
+    """Its first call that is seen need not be its first: a library loaded later calls cuInit again."""
+    load = BpfObject.load
+
+    def load_for_null(self: BpfObject, **options: Any) -> None:
+        self.set_variables({"device_major": os.major(os.stat("/dev/null").st_rdev)})
+        load(self, **options)
+
+    monkeypatch.setattr(BpfObject, "load", load_for_null)
+    with start(tmp_path, "later", *([device_file] if device_file else [])) as program:
+        program.event("waiting")
+        with observer(program.pid) as agent:
+            program.go()
+            program.ready()
+            script = Script(program)
+            _, device = script.do(0, "allocate", "device", ODD)
+            script.do(0, "copy", "async", device, 0, "pageable", 0, 1)
+
+            assert sum_up(counted(agent, program.pid)) == {direction: 1}
 
 
 @pytest.mark.parametrize("way", ["captured", "share"])

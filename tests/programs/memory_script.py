@@ -1,7 +1,8 @@
 """What does a script of memory calls do to a program? Calls of the driver, one by one, each on the thread that it names.
 
-With the argument `later` it prints "waiting" first, and uses the driver when it is told to. Prints "ready", then for each line on standard input, a JSON list of calls, does them and prints "phase" with what each
-returned: a code, and the index of what it made. Allocations, handles and contexts are numbered in the order in which they
+With the argument `later` it prints "waiting" first, and uses the driver when it is told to; files named behind it it has open by then.
+Prints "ready", then for each line on standard input, a JSON list of calls, does them and prints "phase" with what each returned: a
+code, and the index of what it made. Allocations, handles and contexts are numbered in the order in which they
 were made. Context 0 is the primary one of device 0, context 1 that of device 1.
 """
 
@@ -287,7 +288,9 @@ class Worker(threading.Thread):
 def main() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
-    if sys.argv[1:] == ["later"]:
+    if sys.argv[1:2] == ["later"]:
+        for path in sys.argv[2:]:
+            os.open(path, os.O_RDONLY)
         print(json.dumps({"event": "waiting"}), flush=True)
         sys.stdin.readline()
     assert cu.cuInit(0) == 0
