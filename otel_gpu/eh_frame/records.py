@@ -23,6 +23,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _MAX_SECTION = 256 << 20
+_MAX_ADDRESS = 1 << 62
 _MAX_FUNCTIONS = 4 << 20
 """Twelve times those of libtorch_cpu: bounds the memory that the walk takes."""
 _MAX_CIES = 65_536
@@ -82,8 +83,8 @@ def locate(elf: ElfFile) -> tuple[int, int, int]:
         if segment is None:
             raise UnwindError(f"{elf.path}: its .eh_frame_hdr points outside the file")
         offset, size = elf.to_offset(vaddr), segment.vaddr + segment.file_size - vaddr
-    if size > _MAX_SECTION:
-        raise UnwindError(f"{elf.path}: an .eh_frame of {size} bytes is not believable")
+    if size > _MAX_SECTION or not 0 <= vaddr < _MAX_ADDRESS:
+        raise UnwindError(f"{elf.path}: an .eh_frame of {size} bytes at {vaddr:#x} is not believable")
     if offset + size > elf.size:
         raise ElfError(f"{elf.path}: its .eh_frame lies outside the file")
     return offset, size, vaddr

@@ -19,7 +19,14 @@ from tests.e2e.stack_truth import captured, python_part
 _SOURCE, _SCRIPT = ground.PROGRAMS / "linked_python.c", ground.PROGRAMS / "linked_python.py"
 _PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
 _LIBRARIES = ("-lpthread", "-ldl", "-lutil", "-lm")
-EVERY = pytest.mark.parametrize("minor", range(8, 14))
+_IN_SHORT = (8, 11, 13)
+"""Versions that `make test` links; `make test-all` links every one."""
+
+
+def _versions(first: int, last: int) -> pytest.MarkDecorator:
+    of_all = [pytest.mark.every_python]
+    minors = range(first, last + 1)
+    return pytest.mark.parametrize("minor", [pytest.param(m, marks=[] if m in _IN_SHORT else of_all) for m in minors])
 
 
 def _linked(minor: int, directory: Path, *flags: str) -> tuple[Path, dict[str, str]]:
@@ -67,7 +74,7 @@ def _assert_whole(said: dict[str, list], stacks: dict[str, Stack]) -> None:
     assert not [stack[-1] for stack in stacks.values() if is_truncated(stack)]
 
 
-@EVERY
+@_versions(8, 13)
 @pytest.mark.parametrize("flags", [(), ("-rdynamic",)], ids=["not exported", "exported"])
 def test_a_program_that_holds_a_cpython_has_python_functions(
     minor: int, flags: tuple[str, ...], tmp_path: Path
@@ -90,7 +97,7 @@ def test_a_library_that_hides_its_cpython_is_no_other(minor: int, flags: tuple[s
     _assert_whole(*_record(library, environment, tmp_path, launcher))
 
 
-@pytest.mark.parametrize("minor", range(8, 13))
+@_versions(8, 12)
 def test_an_older_one_that_was_stripped_says_why_it_has_none(
     minor: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

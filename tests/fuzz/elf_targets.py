@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from otel_gpu.cpython.layout import DEBUG_OFFSETS_SIZE
 from otel_gpu.cpython.text import analyse_python
 from otel_gpu.discovery.libraries import LibraryKind, class_of, exports
 from otel_gpu.eh_frame.cfa_expression import is_at_rbp, recognise
@@ -106,15 +107,22 @@ def everything() -> bytes:
     return image(pieces)
 
 
-def python() -> bytes:
-    """Return a file that looks like a CPython."""
-    pieces = [Piece(".text", _CODE * 64), Piece(".data", _VERSION_311 + bytes(64)), Piece(".eh_frame", b"")]
+def python(table: str = ".dynsym") -> bytes:
+    """Return a file that looks like a CPython, with its symbols in a table, or in none."""
+    runtime = b"xdebugpy" + struct.pack("<Q", 0x030D00F0) + bytes(DEBUG_OFFSETS_SIZE) if not table else bytes(64)
+    pieces = [
+        Piece(".text", _CODE * 64), Piece(".data", _VERSION_311 + bytes(64)), Piece(".eh_frame", b""),
+        Piece(".PyRuntime", runtime), Piece(".rodata", b"Python import machinery not initialized"),
+    ]  # fmt: skip
     at = offsets(pieces)
-    names = [("_PyRuntime", at[1] + 8, 64, _OBJECT), ("_PyEval_EvalFrameDefault", at[0], 1024, _FUNCTION)]
+    names = [("_PyRuntime", at[3], 64, _OBJECT), ("_PyEval_EvalFrameDefault", at[0], 1024, _FUNCTION)]
     names += [("PyGILState_GetThisThreadState", at[0] + 1024, 32, _FUNCTION), ("Py_Version", at[1], 4, _OBJECT)]
-    dynsym, dynstr = symbol_table([*names, ("PyCode_Type", at[1] + 16, 8, _OBJECT)])
+    names += [("Py_GetVersion", at[0], 64, _FUNCTION)]
+    symbols, strings = symbol_table([*names, ("PyCode_Type", at[1] + 16, 8, _OBJECT)])
     pieces[2] = Piece(".eh_frame", frames(_PROGRAMS, at[0], at[2]))
-    pieces += [Piece(".dynsym", dynsym, DYNSYM, ".dynstr"), Piece(".dynstr", dynstr, STRTAB)]
+    if table:
+        pieces += [Piece(table, symbols, DYNSYM if table == ".dynsym" else SYMTAB, ".strings")]
+        pieces += [Piece(".strings", strings, STRTAB)]
     return image(pieces)
 
 
@@ -284,7 +292,13 @@ TARGETS = (
     Target("frame_parts", _frame_parts, _files, (OtelGpuError,), 8192),
     Target("cfa_expression", _cfa_expression, lambda: [b"\x76\x78\x06", b"\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22"], (), 64),
     Target("file_frames", _file_frames, _files, (OtelGpuError,), 8192),
-    Target("python_text", _python_text, lambda: [python(), everything()], (OtelGpuError,), 8192),
+    Target(
+        "python_text",
+        _python_text,
+        lambda: [python(), python(".symtab"), python(""), everything()],
+        (OtelGpuError,),
+        8192,
+    ),
     Target("native_symbols", _native_symbols, _files, _READ, 8192),
     Target("debug_link", _debug_link, _files, _READ, 8192),
     Target("fatbin", _fatbin, lambda: [fatbin(), fatbin(cubin()), cubin(), b".entry one() .entry two()"]),
