@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench.results import Result, shown, table, unmeasured
+from bench.verbs import Slice, slowed, undisturbed
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,16 @@ def test_a_row_is_said_before_the_next_one_is_measured(capsys):
         yield unmeasured("export", "no SDK")
 
     assert [result.what for result in shown(measured())] == ["launch", "export"]
+
+
+def test_a_loop_is_slowed_in_windows_and_evenly():
+    alone = [Slice(100.0 + n % 3, 0.02) for n in range(40)]
+    windows = [Slice(1.0, 0.02) if n in (7, 8) else one for n, one in enumerate(alone)]
+    evenly = [Slice(one.rate / 4, one.spent_s) for one in alone]
+
+    assert slowed(alone) == 0
+    assert slowed(windows) == pytest.approx(2 / 40, rel=0.02)
+    assert undisturbed(windows) == undisturbed(alone)
+    # No slice stands out, but none is as fast as those of the loop that nobody looks at.
+    assert slowed(evenly) == 0
+    assert undisturbed(evenly) == undisturbed(alone) / 4
