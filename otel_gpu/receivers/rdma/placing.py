@@ -66,6 +66,8 @@ _FIRST_POLLS = 10
 """So many times as often may a process ask in its first window: what it says first tells most of its queue pairs."""
 _STEP_S, _RETRY_S, _MOST_TRIES = 0.5, 1.0, 30
 _SCAN_S = 60.0
+_SCANS_AFTER_S = (1.0, 10.0)
+"""When a process's memory is scanned again: it may have been opening a device when the probes came, which takes a while."""
 _MOST_CLAIMS = 512
 """Functions that one process says a provider has."""
 _AT_ONCE, _MOST = 2, 4
@@ -106,7 +108,8 @@ class _Observed(Record):
     refused_claims: int = 0
     files: dict[tuple[tuple[int, int], int], int] = msgspec.field(default_factory=dict)
     """Descriptors of files with functions that are looked at in windows."""
-    is_scanned: bool = False
+    scans: int = 0
+    """Of its memory, since its opening of devices is seen."""
     has_library: bool = False
     sees_posts: bool = False
     refused: Counter[str] = msgspec.field(default_factory=Counter)
@@ -320,7 +323,8 @@ class VerbsProcesses:
         images = tuple(
             VerbsImage(f.start, f.end, f.offset, f.path, is_library(f.path), is_provider(f.path)) for f in files
         )
-        must_scan = not process.is_scanned and any(image.is_provider for image in images)
+        must_scan = process.scans < len(_SCANS_AFTER_S) and any(image.is_provider for image in images)
+        sees_opening = bool(process.placed)
         request = VerbsRequest(self._rules, images, claims, must_scan, version_of(library.path) or 0)
         shown = MemoryFiles.of(process.pid)
         with self._parsers.begin(look_for_verbs, [*shown, *files], request, limits=LOOKING, keep=True) as job:
@@ -336,10 +340,18 @@ class VerbsProcesses:
             with process.lock:
                 if not process.is_gone:
                     process.refused = Counter(dict(found.refused))
-                    process.is_scanned = process.is_scanned or must_scan
                     self._place(process, files, found.sites, kept)
+                    if must_scan:
+                        self._scanned(process, sees_opening=sees_opening)
                     if process.polls.sites and not process.polls.number:
                         self._open_window(process)
+
+    @staticmethod
+    def _scanned(process: _Observed, *, sees_opening: bool) -> None:
+        """Have the memory scanned again until that was done since opening is seen, and some time later."""
+        process.scans += sees_opening
+        if process.scans < len(_SCANS_AFTER_S):
+            process.due_at = time.monotonic() + _SCANS_AFTER_S[process.scans]
 
     def _place(
         self, process: _Observed, files: list[MappedFile], sites: Iterable[VerbsSite], kept: Mapping[int, int]
