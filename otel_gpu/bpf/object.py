@@ -177,7 +177,8 @@ class BpfObject:
             with self._heard():
                 opened = self._lib.bpf_object__open_file(path, None)
         if not opened:
-            raise LoadError(f"the BPF object {self._path.name} cannot be opened: {self._reason()}; reinstall otel-gpu")
+            advice = memory_advice() if has_few_addresses() else "reinstall otel-gpu"
+            raise LoadError(f"the BPF object {self._path.name} cannot be opened: {self._reason()}; {advice}")
         return int(opened)
 
     def _set(self, setting: Callable[[], None]) -> None:

@@ -236,7 +236,7 @@ HIP: tuple[Hook, ...] = (
         _hook(prototype, None, "memory_hidden")
         for prototype in (
             "hipGetSymbolAddress(void **out, const void *symbol)",
-            "hipIpcOpenMemHandle(void **out, unsigned flags)",
+            "hipIpcOpenMemHandle(void **out, hipIpcMemHandle_t handle, unsigned flags)",
             "hipMemPoolImportPointer(void **out, void *pool, void *data)",
             "hipExternalMemoryGetMappedBuffer(void **out, void *memory, const void *description)",
             "hipGraphicsResourceGetMappedPointer(void **out, size_t *size, void *resource)",

@@ -19,7 +19,7 @@ from ..abi import Family
 from ..elf import EM_AARCH64, EM_X86_64
 
 _MACHINE = EM_AARCH64 if platform.machine() == "aarch64" else EM_X86_64
-_BY_VALUE = ("hipPitchedPtr ", "hipExtent ")
+_BY_VALUE = ("hipPitchedPtr ", "hipExtent ", "hipIpcMemHandle_t ", "CUipcMemHandle ")
 _X86_64_REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _AARCH64_REGISTERS = tuple(f"x{n}" for n in range(8))
 

@@ -183,7 +183,7 @@ DRIVER: tuple[Hook, ...] = (
     *(
         Hook(prototype, None, "memory_hidden", variants=variants)
         for prototype, variants in (
-            ("cuIpcOpenMemHandle(u64 *out, unsigned flags)", ("", "_v2")),
+            ("cuIpcOpenMemHandle(u64 *out, CUipcMemHandle handle, unsigned flags)", ("", "_v2")),
             ("cuMemPoolImportPointer(u64 *out, void *pool, void *data)", ("",)),
             ("cuExternalMemoryGetMappedBuffer(u64 *out, void *memory, const void *description)", ("",)),
             ("cuGraphicsResourceGetMappedPointer(u64 *out, size_t *size, void *resource)", ("", "_v2")),

@@ -28,6 +28,7 @@ LATER = {
     "hipMemcpyHtoAAsync",
     *(f"hipMemsetD2D{bits}{is_async}" for bits in (8, 16, 32) for is_async in ("", "Async")),
     "hipDrvLaunchKernelEx",
+    "hipGraphAddMemAllocNode",
     "hipStreamBeginCaptureToGraph",
     "hipEventRecordWithFlags",
     "hipGraphInstantiateWithParams",

@@ -175,7 +175,7 @@ def test_inspect_shows_what_it_may_and_says_the_rest(place: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert "cuLaunchKernel" in done.stdout
         assert ("does not tell what is attached, which takes CAP_SYS_ADMIN" in done.stdout) == (left_out is _ADMIN)
-        assert (", 2 attached\n" in done.stdout) == (left_out is None)
+        assert (", 3 attached\n" in done.stdout) == (left_out is None)
         assert done.stderr == ""
 
 

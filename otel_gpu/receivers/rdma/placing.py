@@ -67,7 +67,7 @@ _FIRST_POLLS = 10
 _STEP_S, _RETRY_S, _MOST_TRIES = 0.5, 1.0, 30
 _SCAN_S = 60.0
 _SCANS_AFTER_S = (1.0, 10.0)
-"""When a process's memory is scanned again: it may have been opening a device when the probes came, which takes a while."""
+"""When a process is looked at again: it may have been opening a device when the probes came, which takes a while."""
 _MOST_CLAIMS = 512
 """Functions that one process says a provider has."""
 _AT_ONCE, _MOST = 2, 4
@@ -109,7 +109,7 @@ class _Observed(Record):
     files: dict[tuple[tuple[int, int], int], int] = msgspec.field(default_factory=dict)
     """Descriptors of files with functions that are looked at in windows."""
     scans: int = 0
-    """Of its memory, since its opening of devices is seen."""
+    """How often it was looked at, and its memory scanned if it had a provider, since its opening of devices is seen."""
     has_library: bool = False
     sees_posts: bool = False
     refused: Counter[str] = msgspec.field(default_factory=Counter)
@@ -323,8 +323,8 @@ class VerbsProcesses:
         images = tuple(
             VerbsImage(f.start, f.end, f.offset, f.path, is_library(f.path), is_provider(f.path)) for f in files
         )
-        must_scan = process.scans < len(_SCANS_AFTER_S) and any(image.is_provider for image in images)
-        sees_opening = bool(process.placed)
+        is_due, sees_opening = process.scans < len(_SCANS_AFTER_S), bool(process.placed)
+        must_scan = is_due and any(image.is_provider for image in images)
         request = VerbsRequest(self._rules, images, claims, must_scan, version_of(library.path) or 0)
         shown = MemoryFiles.of(process.pid)
         with self._parsers.begin(look_for_verbs, [*shown, *files], request, limits=LOOKING, keep=True) as job:
@@ -341,14 +341,14 @@ class VerbsProcesses:
                 if not process.is_gone:
                     process.refused = Counter(dict(found.refused))
                     self._place(process, files, found.sites, kept)
-                    if must_scan:
+                    if is_due:
                         self._scanned(process, sees_opening=sees_opening)
                     if process.polls.sites and not process.polls.number:
                         self._open_window(process)
 
     @staticmethod
     def _scanned(process: _Observed, *, sees_opening: bool) -> None:
-        """Have the memory scanned again until that was done since opening is seen, and some time later."""
+        """Have it looked at again until that was done since opening is seen, and some time later."""
         process.scans += sees_opening
         if process.scans < len(_SCANS_AFTER_S):
             process.due_at = time.monotonic() + _SCANS_AFTER_S[process.scans]
