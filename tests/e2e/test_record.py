@@ -203,7 +203,7 @@ def test_all_that_come_of_a_command_are_recorded_each_for_itself(tmp_path: Path)
     assert "the command has ended; recording goes on" in done.stderr
 
 
-@pytest.mark.parametrize("words", [[], ["--subprocesses"], ["--no-children"]], ids=["usual", "asked", "without"])
+@pytest.mark.parametrize("words", [[], ["--no-children"]], ids=["usual", "without"])
 def test_descendants_of_a_process_are_recorded_unless_they_are_left_out(words: list[str], tmp_path: Path) -> None:
     program = Path(__file__).parents[1] / "programs" / "parent.py"
     environment = {

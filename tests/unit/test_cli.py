@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu import __version__
-from otel_gpu.cli import VERBS, main
+from otel_gpu.cli import VERBS, main, whole_parser
 from otel_gpu.cli.inspect import render, summary
 from otel_gpu.cli.signals import stop_signals
 from otel_gpu.config.model import Config
@@ -37,6 +37,12 @@ class TestUsage:
         text = capsys.readouterr().out
         assert exit_.value.code == 0
         assert all(re.search(rf"\n    {verb}\s", text) for verb in VERBS)
+
+    @pytest.mark.parametrize(
+        ("words", "children"), [([], True), (["--subprocesses"], True), (["-s"], True), (["--no-children"], False)]
+    )
+    def test_descendants_are_recorded_unless_they_are_left_out(self, words: list[str], children: bool) -> None:
+        assert whole_parser().parse_args(["record", "-o", "a.html", *words, "4711"]).children is children
 
     def test_the_version_is_the_packages(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
