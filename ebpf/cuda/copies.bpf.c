@@ -23,22 +23,40 @@ static __always_inline u64 host_side(u8 kind, u64 from, u64 to)
 	return kind == COPY_DEVICE_TO_HOST ? to : 0;
 }
 
-static __always_inline u32 where_is(const struct side *side, u32 library)
+#define HOST_SHIFT 8
+#define WHERE_BITS 16
+#define WHERE_MASK ((1 << WHERE_BITS) - 1)
+
+/* What a copy is that leaves it to the driver to find out, by its two pointers and by where these lie, as far as the call says that:
+ * its kind, and behind it the host's memory. In numbers, so that the verifier looks at it once. */
+RARE int find_out_kind(u64 from, u64 to, u32 wheres, u32 hip, u32 library)
 {
-	return side->where != LIES_NOWHERE ? side->where : lies_at(side->pointer, library);
+	u32 from_where = wheres & WHERE_MASK, to_where = wheres >> WHERE_BITS;
+	struct caller who;
+	u8 kind;
+
+	meet();
+	if (!identify(&who))
+		return COPY_DEFAULT;
+	if (from_where == LIES_NOWHERE)
+		from_where = lies_at(from, library);
+	if (to_where == LIES_NOWHERE)
+		to_where = lies_at(to, library);
+	kind = kind_between(from_where, to_where);
+	return kind | hip | host_memory(&who, host_side(kind, from, to)) << HOST_SHIFT;
 }
 
-/* Finds out what a copy is that leaves it to the driver to do so. Returns the pointer on the host's side, 0 where none is. */
-static __always_inline u64 find_out_kind(struct copy *copy, u64 cookie)
+/* Settles a copy's kind, and returns the host's memory. */
+static __always_inline u8 settle_kind(const struct caller *who, struct copy *copy, u64 cookie)
 {
-	u32 library = COOKIE_LIBRARY(cookie);
+	u32 hip = copy->kind & KIND_HIP, found;
 
-	if ((copy->kind & ~KIND_HIP) == COPY_DEFAULT) {
-		meet();
-		copy->kind = (copy->kind & KIND_HIP) |
-			     kind_between(where_is(&copy->from, library), where_is(&copy->to, library));
-	}
-	return host_side(copy->kind, copy->from.pointer, copy->to.pointer);
+	if ((copy->kind & ~KIND_HIP) != COPY_DEFAULT)
+		return host_memory(who, host_side(copy->kind, copy->from.pointer, copy->to.pointer));
+	found = find_out_kind(copy->from.pointer, copy->to.pointer, copy->from.where | copy->to.where << WHERE_BITS, hip,
+			      COOKIE_LIBRARY(cookie));
+	copy->kind = found;
+	return found >> HOST_SHIFT;
 }
 
 static __always_inline void count_copy(const struct caller *who, const struct thread *t, u8 kind, u8 host, u64 bytes)
@@ -66,7 +84,7 @@ static __always_inline int copy_now(struct pt_regs *ctx, const struct caller *wh
 	u64 capture = capturing_call(ctx, who, cookie);
 	struct thread *t = thread_of(who);
 	struct call *outer = outer_call(t, cookie);
-	u8 host = host_memory(who, find_out_kind(copy, cookie));
+	u8 host = settle_kind(who, copy, cookie);
 
 	if (outer) {
 		outer->function = 0;
@@ -95,7 +113,7 @@ static __always_inline int copy_begin(struct pt_regs *ctx, const struct caller *
 	if (!call)
 		return 1;
 	call->size = copy->bytes;
-	call->host = host_memory(who, find_out_kind(copy, cookie));
+	call->host = settle_kind(who, copy, cookie);
 	call->kind = copy->kind;
 	read_thread_state(&call->thread);
 	return 1;
