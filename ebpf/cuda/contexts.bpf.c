@@ -49,7 +49,9 @@ int context_made(struct pt_regs *ctx)
 	learn_context(made, ordinal(device));
 	if (COOKIE_FLAGS(cookie) & FLAG_PUSH)
 		set_context(&back.who, made, ordinal(device), 1);
-	else if (is_retaining(cookie))
+	else if (back.thread)
+		find_device(back.thread, made, ordinal(device));
+	if (is_retaining(cookie))
 		learn_primary(&back.who, made, device);
 	return 0;
 }

@@ -192,6 +192,14 @@ static __always_inline void set_context(const struct caller *who, u64 context, u
 	t->devices[top_of(t)] = device;
 }
 
+/* The device of the thread's current context has become known: CUDA's runtime makes a primary context current before it
+ * retains it. */
+static __always_inline void find_device(struct thread *t, u64 context, u8 device)
+{
+	if (context_of_thread(t) == context)
+		t->devices[top_of(t)] = device;
+}
+
 static __always_inline void pop_context(const struct caller *who)
 {
 	struct thread *t = thread_of(who);
