@@ -307,6 +307,10 @@ class NodeType(enum.IntEnum):
     MEMSET = 2
     GRAPH = 4
     """Launched while its stream was captured; its value is a version of an executable graph."""
+    CONDITIONAL = 13
+    """Has bodies, of which the device alone knows which it executes, and how often."""
+    UNKNOWN = 255
+    """Of a type that executes what the agent cannot tell."""
 
 
 EVENT = struct.Struct("<IIIIQQQQQ")

@@ -263,7 +263,7 @@ DRIVER: tuple[Hook, ...] = (
     shapes.call("cuGraphNodeSetParams(void *node, const void *params)", variants=("", "_v2"), data="params"),
     shapes.call("cuGraphInstantiate(void **out, void *graph, void *failed, void *log, size_t size)", variants=("", "_v2"), flags=abi.FLAG_EXEC),
     shapes.call("cuGraphInstantiateWithFlags(void **out, void *graph, u64 flags)", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphInstantiateWithParams(void **out, void *graph, void *params)", variants=_STREAM, flags=abi.FLAG_EXEC),
+    shapes.call("cuGraphInstantiateWithParams(void **out, void *graph, void *params)", data="params", variants=_STREAM, flags=abi.FLAG_EXEC),
     shapes.call("cuGraphExecUpdate(void *exec, void *graph, void *failed, void *result)", flags=abi.FLAG_EXEC),
     shapes.call("cuGraphExecUpdate_v2(void *exec, void *graph, void *result)", flags=abi.FLAG_EXEC),
     shapes.call("cuGraphExecKernelNodeSetParams(void *exec, void *node, const void *params)", variants=("", "_v2"), data="params", flags=abi.FLAG_EXEC),

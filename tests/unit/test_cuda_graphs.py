@@ -164,6 +164,35 @@ def test_generic_nodes_are_told_by_their_type(calls: Calls) -> None:
     assert handles(calls.instantiate(GRAPH)) == {0xA1: 1, 5: 1, 9: 1}
 
 
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        (13, {Node(NodeType.CONDITIONAL, 0, 0): 1}), (14, {Node(NodeType.UNKNOWN, 0, 0): 1}),
+        (999, {Node(NodeType.UNKNOWN, 0, 0): 1}), (-1, {Node(NodeType.UNKNOWN, 0, 0): 1}), (5, {}), (12, {}),
+    ],
+)  # fmt: skip
+def test_nodes_that_execute_what_nobody_can_tell_are_marked(calls: Calls, kind: int, found: dict[Node, int]) -> None:
+    calls.call("cuGraphAddNode", 0, GRAPH, out=NODE, data=struct.pack("<4i", kind, 0, 0, 0).ljust(256, b"\0"))
+
+    assert calls.instantiate(GRAPH) == found
+
+
+@pytest.mark.parametrize(
+    ("function", "third", "data", "may"),
+    [
+        ("cuGraphInstantiateWithFlags", 4, b"", True), ("cuGraphInstantiateWithFlags", 8, b"", False),
+        ("cuGraphInstantiateWithParams", 0x7000, b"\x06", True), ("cuGraphInstantiateWithParams", 0x7004, b"\x02", False),
+        ("cuGraphInstantiate", 0x7004, b"", False),
+    ],
+)  # fmt: skip
+def test_a_graph_that_the_device_may_launch_is_known_by_its_flags(
+    calls: Calls, function: str, third: int, data: bytes, may: bool
+) -> None:
+    calls.call(function, 0, GRAPH, third, out=EXEC, data=data.ljust(256, b"\0"))
+
+    assert calls.graphs.may_launch_on_device is may
+
+
 def test_a_child_is_what_it_was_when_it_was_added(calls: Calls) -> None:
     calls.add(CHILD, NODE, kernel(0xA1))
     calls.call("cuGraphAddChildGraphNode", 0, GRAPH, 0, 0, CHILD, out=NODE2)

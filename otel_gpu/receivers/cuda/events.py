@@ -134,6 +134,11 @@ class CudaEvents:
         graphs = self._graphs.get(process.program)
         return None if graphs is None else graphs.contents(version)
 
+    def may_launch_on_device(self, process: Process) -> bool:
+        """Say whether a process's kernels can launch graphs."""
+        graphs = self._graphs.get(process.program)
+        return graphs is not None and graphs.may_launch_on_device
+
     def device_uuids(self, process: Process) -> Mapping[int, str]:
         """Return the UUIDs that a process was told, in hexadecimal digits, by ordinal."""
         with self.lock:

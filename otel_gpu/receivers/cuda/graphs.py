@@ -86,6 +86,8 @@ class Graphs:
         self._execs: dict[int, _Graph] = {}
         self._latest: dict[int, int] = {}
         self._versions: OrderedDict[int, Contents] = OrderedDict()
+        self.may_launch_on_device = False
+        """Can kernels launch graphs, of which the host knows nothing?"""
         self.unknown_nodes = 0
         """Changes to nodes that were captured, and cannot be told apart."""
 
@@ -140,6 +142,8 @@ class Graphs:
             case "cuGraphInstantiate" | "cuGraphInstantiateWithFlags" | "cuGraphInstantiateWithParams":
                 self._keep_exec(out, self._graph(arguments[1]).copy())
                 self._publish(out, ident)
+                if _instantiation_flags(function, arguments, data) & _DEVICE_LAUNCH:
+                    self.may_launch_on_device = True
             case "cuGraphExecUpdate":
                 before = self._execs.get(arguments[0], _Graph())
                 self._keep_exec(arguments[0], before.updated(self._graph(arguments[1])))
@@ -249,6 +253,20 @@ def copies(contents: Contents) -> Iterator[tuple[CopyKind, HostMemory, int, int]
             yield CopyKind(node.detail & 0xFF), HostMemory(node.detail >> 8), node.value, count
 
 
+_DEVICE_LAUNCH = 4  # of CUgraphInstantiate_flags
+_EXECUTE_NOTHING = frozenset(range(3, 13))
+"""Of CUgraphNodeType: host functions, children, events, semaphores, memory; a child is a graph of its own."""
+
+
+def _instantiation_flags(function: str, arguments: tuple[int, ...], data: bytes) -> int:
+    match function:
+        case "cuGraphInstantiateWithFlags":
+            return arguments[2]
+        case "cuGraphInstantiateWithParams":
+            return int(struct.unpack_from("<Q", data)[0])  # CUDA_GRAPH_INSTANTIATE_PARAMS
+    return 0
+
+
 # CUgraphNodeParams: type at 0, the parameters from 16 on; CUgraphNodeType 4 is a child graph.
 _CHILD = 4
 _PARAMETERS = 16
@@ -282,6 +300,10 @@ def _parse(function: str, data: bytes) -> Node | None:
             return _copy(data, _PARAMETERS + 16)
         case NodeType.MEMSET:
             return _memset(data, _PARAMETERS)
+        case NodeType.CONDITIONAL:
+            return Node(NodeType.CONDITIONAL, 0, 0)
+        case other if other not in _EXECUTE_NOTHING:
+            return Node(NodeType.UNKNOWN, 0, 0)
     return None
 
 
