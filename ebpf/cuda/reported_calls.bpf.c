@@ -20,7 +20,8 @@ static __always_inline int may_hold(u32 type)
 
 static __always_inline int unloads_kernels(u8 kind)
 {
-	return kind == CALL_UNLOADS || kind == CALL_RESETS_PRIMARY || kind == CALL_RELEASES_PRIMARY;
+	return kind == CALL_UNLOADS || kind == CALL_RESETS_PRIMARY || kind == CALL_RELEASES_PRIMARY ||
+	       kind == CALL_DESTROYS_GREEN;
 }
 
 SEC("uprobe")
@@ -59,6 +60,10 @@ int call(struct pt_regs *ctx)
 	/* At the call: once the driver has the handle back, another thread may be given it before this one returns. */
 	if (kind == CALL_UNLOADS)
 		forget_context(&who, argument(ctx, 0));
+	if (kind == CALL_DESTROYS_GREEN && call) {
+		call->device = device_of_context(&who, argument(ctx, 0));
+		forget_context(&who, argument(ctx, 0));
+	}
 	if (kind == CALL_DESTROYS_EXEC)
 		forget_version(&who, argument(ctx, 0));
 	if (kind == CALL_ENDS_CAPTURE)
@@ -99,6 +104,10 @@ static __always_inline u64 ident_of(const struct returning *back, u64 cookie, u6
 		break;
 	case CALL_RELEASES_PRIMARY:
 		id = release_primary(who, call->arguments[0]);
+		*tell = id != 0;
+		break;
+	case CALL_DESTROYS_GREEN:
+		id = release_primary(who, call->device);
 		*tell = id != 0;
 		break;
 	}

@@ -210,6 +210,7 @@ DRIVER: tuple[Hook, ...] = (
             ("cuStreamBatchMemOp(void *stream, unsigned n, void *operations, unsigned flags)", ("", "_ptsz", "_v2", "_v2_ptsz")),
             ("cuWaitExternalSemaphoresAsync(void *semaphores, void *params, unsigned n, void *stream)", _STREAM),
             ("cuCtxWaitEvent(void *context, void *event)", ("",)),
+            ("cuGreenCtxWaitEvent(void *context, void *event)", ("",)),
             ("cuGraphAddHostNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", ("",)),
             ("cuGraphAddEventWaitNode(void **out, void *graph, void *dependencies, size_t n, void *event)", ("",)),
             ("cuGraphAddExternalSemaphoresWaitNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", ("",)),
@@ -283,6 +284,12 @@ DRIVER: tuple[Hook, ...] = (
             ("cuDevicePrimaryCtxRetain(void **out, int device)", ("",), 0),
         )
     ),
+    Hook(
+        "cuGreenCtxCreate(void **out, void *resources, int device, unsigned flags)",
+        None, "context", "context_made", kind=abi.CONTEXT_GREEN, out="out", size="device",
+    ),
+    Hook("cuCtxFromGreenCtx(void **out, void *green)", None, "green_context", "green_context_made", out="out", size="green"),
+    shapes.call("cuGreenCtxDestroy(void *green)", kind=abi.CALL_DESTROYS_GREEN),
     Hook("cuCtxSetCurrent(void *context)", None, "context_set"),
     Hook("cuCtxPushCurrent(void *context)", None, "context_set", flags=abi.FLAG_PUSH, variants=("_v2",)),
     Hook("cuCtxPopCurrent(void **context)", None, "context_pop", variants=("_v2",)),

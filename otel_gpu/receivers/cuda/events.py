@@ -210,7 +210,7 @@ class CudaEvents:
             case "cuCtxDestroy":
                 self._forget_functions(program)
                 self._allocations.context_ended(program, context=arguments[0], device=None, when_ns=when)
-            case "cuDevicePrimaryCtxReset" | "cuDevicePrimaryCtxRelease":
+            case "cuDevicePrimaryCtxReset" | "cuDevicePrimaryCtxRelease" | "cuGreenCtxDestroy":
                 self._forget_functions(program)
                 # Memory whose device is known is of contexts that were seen being made, and so is the primary one.
                 if ident:
