@@ -89,6 +89,7 @@ def test_every_copy_and_memset_of_graphs_is_counted(mix: tuple[Metrics, Truth]) 
         ("flags", {"outside": 3}, "device_launch"),
         ("params", {"outside": 3}, "device_launch"),
         ("plain", {"outside": 3}, None),
+        ("reused", {"outside": 3}, None),
     ],
 )
 def test_what_the_device_decides_is_not_counted_and_said(

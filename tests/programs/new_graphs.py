@@ -76,6 +76,12 @@ def add_condition(graph: c_void_p, kind: str, value: int, size: int, context: c_
     return [c_void_p(node.of.condition.bodies[i]) for i in range(size)]
 
 
+def create() -> c_void_p:
+    graph = c_void_p()
+    check(cu.cuGraphCreate(byref(graph), 0))
+    return graph
+
+
 def instantiate(graph: c_void_p, how: str, flags: int) -> c_void_p:
     made = c_void_p()
     if how == "params":
@@ -87,7 +93,7 @@ def instantiate(graph: c_void_p, how: str, flags: int) -> c_void_p:
 
 def main() -> None:
     what = sys.argv[1]
-    context, module, stream, graph = (c_void_p() for _ in range(4))
+    context, module, stream = (c_void_p() for _ in range(3))
     functions = [c_void_p() for _ in NAMES]
     check(cu.cuInit(0))
     check(cu.cuDevicePrimaryCtxRetain(byref(context), 0))
@@ -99,7 +105,7 @@ def main() -> None:
     for function, name in zip(functions, NAMES, strict=True):
         check(cu.cuModuleGetFunction(byref(function), module, name.encode()))
     outside, inside, otherwise = functions
-    check(cu.cuGraphCreate(byref(graph), 0))
+    graph = create()
     add_kernel(graph, outside)
     match what:
         case "if":
@@ -121,6 +127,15 @@ def main() -> None:
     if what in ("flags", "params"):
         # Never launched by the host.
         instantiate(graph, what, DEVICE_LAUNCH)
+    if what == "reused":
+        (body,) = add_condition(graph, "if", 1, 1, context)
+        add_kernel(body, inside)
+        # What an allocator keeps for itself first is others'; then it gives the body's handle to a graph.
+        for other in [create() for _ in range(16)]:
+            check(cu.cuGraphDestroy(other))
+        check(cu.cuGraphDestroy(graph))
+        graph = next(g for g in (create() for _ in range(1000)) if g.value == body.value)
+        add_kernel(graph, outside)
     made = instantiate(graph, what, 0)
     for _ in range(3):
         check(cu.cuGraphLaunch(made, stream))
