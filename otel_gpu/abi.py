@@ -307,6 +307,10 @@ class NodeType(enum.IntEnum):
     MEMSET = 2
     GRAPH = 4
     """Launched while its stream was captured; its value is a version of an executable graph."""
+    CONDITIONAL = 13
+    """Has bodies, of which the device alone knows which it executes, and how often."""
+    UNKNOWN = 255
+    """Of a type that executes what the agent cannot tell."""
 
 
 EVENT = struct.Struct("<IIIIQQQQQ")
@@ -436,7 +440,8 @@ FLAG_PER_THREAD, FLAG_DIRECT, FLAG_PITCHED, FLAG_RESULT, FLAG_EXEC, FLAG_PUSH = 
 FLAG_INNER = 128
 """Another function of the same number may be the caller, and counts the call."""
 CALL_ENDS_CAPTURE, CALL_ADDS_NODE, CALL_RESETS_PRIMARY, CALL_RELEASES_PRIMARY = 1, 2, 3, 4
-CALL_ALIASES, CALL_UNLOADS, CALL_DESTROYS_EXEC = 5, 6, 7
+CALL_ALIASES, CALL_UNLOADS, CALL_DESTROYS_EXEC, CALL_DESTROYS_GREEN = 5, 6, 7, 8
+CONTEXT_GREEN = 1
 WAIT_CONTEXT, WAIT_STREAM, WAIT_EVENT = 0, 1, 2
 COOKIE_PLACEHOLDER = 0x0C00C1E0C00C1E0C
 """Stands in the programs where kernels below 5.15 need the cookie as a number."""

@@ -35,6 +35,11 @@ enum wait_kind {
 #define CALL_ALIASES 5		/* kind of a recorded call: what it returns is the kernel in its second argument */
 #define CALL_DESTROYS_EXEC 7	/* kind of a recorded call: the executable graph in its first argument is no more */
 
+#define CALL_DESTROYS_GREEN                                                                                            \
+	8 /* the same as CALL_RELEASES_PRIMARY, of the device of the green context in its first argument */
+
+#define CONTEXT_GREEN 1 /* kind of a call that makes a context: a green one, which retains its device's primary one */
+
 #define FLAG_PER_THREAD 1 /* stream 0 means the thread's own (_ptsz, _ptds) */
 #define FLAG_DIRECT 2	  /* the address is an argument, not a result */
 #define FLAG_PITCHED 4	  /* the size is *pitch times a factor, known at return */

@@ -24,7 +24,9 @@ enum node_type {
 	NODE_KERNEL = 0,
 	NODE_COPY = 1,
 	NODE_MEMSET = 2,
-	NODE_GRAPH = 4, /* launched while its stream was captured: a child with what that version executes */
+	NODE_GRAPH = 4,	       /* launched while its stream was captured: a child with what that version executes */
+	NODE_CONDITIONAL = 13, /* has bodies, of which the device alone knows which it executes, and how often */
+	NODE_UNKNOWN = 255,    /* of a type that executes what the agent cannot tell */
 };
 
 /* EVENT_CAPTURED's d: a kernel's buckets (grid, block << 8), a copy's kind and host memory (kind, host << 8). */

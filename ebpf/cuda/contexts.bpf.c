@@ -11,7 +11,8 @@ static __always_inline int is_retaining(u64 cookie)
 	return !(COOKIE_FLAGS(cookie) & FLAG_PUSH) && !(COOKIE_KIND(cookie) & KIND_HIP);
 }
 
-/* cuCtxCreate(CUcontext *, ..., CUdevice) and cuDevicePrimaryCtxRetain(CUcontext *, CUdevice) */
+/* cuCtxCreate(CUcontext *, ..., CUdevice), cuDevicePrimaryCtxRetain(CUcontext *, CUdevice) and
+ * cuGreenCtxCreate(CUgreenCtx *, ..., CUdevice, ...), whose handle is no CUcontext. */
 SEC("uprobe")
 int context(struct pt_regs *ctx)
 {
@@ -49,8 +50,41 @@ int context_made(struct pt_regs *ctx)
 	learn_context(made, ordinal(device));
 	if (COOKIE_FLAGS(cookie) & FLAG_PUSH)
 		set_context(&back.who, made, ordinal(device), 1);
-	else if (is_retaining(cookie))
+	else if (back.thread)
+		find_device(back.thread, made, ordinal(device));
+	if (is_retaining(cookie) && COOKIE_KIND(cookie) != CONTEXT_GREEN)
 		learn_primary(&back.who, made, device);
+	return 0;
+}
+
+/* cuCtxFromGreenCtx(CUcontext *, CUgreenCtx) */
+SEC("uprobe")
+int green_context(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx);
+	struct caller who;
+	struct call *call;
+
+	if (!identify(&who))
+		return 0;
+	call = enter(&who, cookie);
+	if (!call)
+		return 0;
+	call->address = argument(ctx, COOKIE_OUT(cookie));
+	call->device = device_of_context(&who, argument(ctx, COOKIE_SIZE(cookie)));
+	return 0;
+}
+
+SEC("uretprobe")
+int green_context_made(struct pt_regs *ctx)
+{
+	u64 cookie = attach_cookie(ctx), made;
+	struct returning back;
+
+	if (!succeeded(ctx, cookie, &back) || back.call->device == DEVICE_UNKNOWN)
+		return 0;
+	if (read_user(&made, sizeof(made), back.call->address))
+		learn_context(made, back.call->device | OF_PRIMARY);
 	return 0;
 }
 

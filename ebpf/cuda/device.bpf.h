@@ -14,7 +14,10 @@ struct context_key {
 	u64 context;
 };
 
-/* Contexts -> device ordinal. */
+#define OF_PRIMARY 64 /* with a context's device: its memory is the primary context's, as that of green contexts is */
+_Static_assert(ORDINALS <= OF_PRIMARY, "a context's device has room for OF_PRIMARY");
+
+/* Contexts, and green ones -> device ordinal, with OF_PRIMARY. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -89,7 +92,7 @@ static __always_inline u8 device_of_context(const struct caller *who, u64 contex
 	struct context_key key = { who->tgid, who->exec_id, context };
 	u8 *device = bpf_map_lookup_elem(&contexts, &key);
 
-	return device ? *device : DEVICE_UNKNOWN;
+	return device && *device != DEVICE_UNKNOWN ? *device & ~OF_PRIMARY : DEVICE_UNKNOWN;
 }
 
 RARE int learn_context(u64 context, u32 device)
@@ -138,6 +141,18 @@ static __always_inline u64 primary_context(const struct caller *who, u32 device)
 	struct primary *p = primary_of(who, device);
 
 	return p ? p->context : 0;
+}
+
+/* The context that memory belongs to which is allocated in this one. */
+static __always_inline u64 context_of_memory(const struct caller *who, u64 context)
+{
+	struct context_key key = { who->tgid, who->exec_id, context };
+	u8 *device = bpf_map_lookup_elem(&contexts, &key);
+	u64 primary = 0;
+
+	if (device && *device != DEVICE_UNKNOWN && *device & OF_PRIMARY)
+		primary = primary_context(who, *device & ~OF_PRIMARY);
+	return primary ? primary : context;
 }
 
 /* A reference counts from the call that takes it to the return of the call that gives it back: never too low, whatever
@@ -190,6 +205,14 @@ static __always_inline void set_context(const struct caller *who, u64 context, u
 		t->depth++;
 	t->contexts[top_of(t)] = context;
 	t->devices[top_of(t)] = device;
+}
+
+/* The device of the thread's current context has become known: CUDA's runtime makes a primary context current before it
+ * retains it. */
+static __always_inline void find_device(struct thread *t, u64 context, u8 device)
+{
+	if (context_of_thread(t) == context)
+		t->devices[top_of(t)] = device;
 }
 
 static __always_inline void pop_context(const struct caller *who)

@@ -77,7 +77,7 @@ int alloc_done(struct pt_regs *ctx)
 	now.size = plausible(now.size);
 	now.type = back.call->kind;
 	now.device = back.call->device != DEVICE_UNKNOWN ? back.call->device : device_of_thread(back.thread);
-	now.context = context_of_thread(back.thread);
+	now.context = context_of_memory(&back.who, context_of_thread(back.thread));
 	now.refs = 1;
 	now.since_ns = bpf_ktime_get_ns();
 	before = bpf_map_lookup_elem(&live, &key);

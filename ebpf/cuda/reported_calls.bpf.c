@@ -11,6 +11,8 @@
 #include "lib/events.bpf.h"
 
 #define NODE_ALLOCATES 10 /* CUgraphNodeType */
+#define BODIES_AT 32	  /* where CUgraphNodeParams of a condition has the address of its bodies */
+#define BODIES_BEHIND 64  /* where the agent finds them: the words there are reserved */
 
 /* CUgraphNodeType: host functions, waits for events, for others' semaphores and for memory's values, conditions. */
 static __always_inline int may_hold(u32 type)
@@ -20,7 +22,8 @@ static __always_inline int may_hold(u32 type)
 
 static __always_inline int unloads_kernels(u8 kind)
 {
-	return kind == CALL_UNLOADS || kind == CALL_RESETS_PRIMARY || kind == CALL_RELEASES_PRIMARY;
+	return kind == CALL_UNLOADS || kind == CALL_RESETS_PRIMARY || kind == CALL_RELEASES_PRIMARY ||
+	       kind == CALL_DESTROYS_GREEN;
 }
 
 SEC("uprobe")
@@ -59,6 +62,10 @@ int call(struct pt_regs *ctx)
 	/* At the call: once the driver has the handle back, another thread may be given it before this one returns. */
 	if (kind == CALL_UNLOADS)
 		forget_context(&who, argument(ctx, 0));
+	if (kind == CALL_DESTROYS_GREEN && call) {
+		call->device = device_of_context(&who, argument(ctx, 0));
+		forget_context(&who, argument(ctx, 0));
+	}
 	if (kind == CALL_DESTROYS_EXEC)
 		forget_version(&who, argument(ctx, 0));
 	if (kind == CALL_ENDS_CAPTURE)
@@ -101,12 +108,25 @@ static __always_inline u64 ident_of(const struct returning *back, u64 cookie, u6
 		id = release_primary(who, call->arguments[0]);
 		*tell = id != 0;
 		break;
+	case CALL_DESTROYS_GREEN:
+		id = release_primary(who, call->device);
+		*tell = id != 0;
+		break;
 	}
 	if (COOKIE_FLAGS(cookie) & FLAG_EXEC) {
 		id = call->start_ns;
 		learn_version(out ? out : call->arguments[0], id);
 	}
 	return id;
+}
+
+/* Graphs that the driver made for a condition, as far as they find room behind its parameters. */
+static __always_inline void read_bodies(u8 *data)
+{
+	void *at = *(void **)(data + BODIES_AT);
+
+	if (bpf_probe_read_user(data + BODIES_BEHIND, RECORDED_BYTES - BODIES_BEHIND, at))
+		bpf_probe_read_user(data + BODIES_BEHIND, sizeof(u64), at); /* it may end there */
 }
 
 SEC("uretprobe")
@@ -137,6 +157,8 @@ int call_done(struct pt_regs *ctx)
 	if (at && bpf_probe_read_user(e->arguments.data, RECORDED_BYTES, (void *)at))
 		/* It may end before that: a quarter holds every structure's most important part. */
 		bpf_probe_read_user(e->arguments.data, RECORDED_BYTES / 4, (void *)at);
+	if (COOKIE_KIND(cookie) == CALL_ADDS_NODE && *(u32 *)e->arguments.data == NODE_CONDITIONAL)
+		read_bodies(e->arguments.data);
 	bpf_ringbuf_submit(e, 0);
 	return 0;
 }

@@ -33,8 +33,12 @@ GRAPH_UNEXPANDED_LAUNCHES = MetricSpec(
     "otel_gpu.graph.unexpanded.launches",
     "{call}",
     _COUNTER,
-    "Graph launches of a process of which nobody saw what is in the graph, because it was made before the agent came: they are "
-    "counted, what they execute is not. Their share of the graph launches is what is not known of them.",
+    "Graph launches of a process that are counted, but not all that they execute, by why: the graph was made before the agent "
+    "came (`older`), and nothing of it is known; it has conditional nodes, whose bodies run as often as the device decides "
+    "(`conditional`); it has nodes of a type that the agent cannot read (`unknown_node`); the process has instantiated graphs "
+    "for the device to launch (`device_launch`), and of those launches the host hears nothing. Of several reasons the first is "
+    "given. Their share of the graph launches is what is not known of them.",
+    ("otel_gpu.reason",),
 )
 MAP_ENTRIES = MetricSpec("otel_gpu.map.entries", "{entry}", _GAUGE, "Entries in a BPF map.", ("bpf.map.name",))
 MAP_CAPACITY = MetricSpec("otel_gpu.map.capacity", "{entry}", _GAUGE, "Entries a BPF map can hold.", ("bpf.map.name",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.service.agent import Agent
+from tests.e2e import ground
+from tests.e2e.processes import Program
 from tests.e2e.test_ledger import Script, observer, start, usage
 from tests.waiting import until
 
@@ -22,6 +25,23 @@ ODD = 10_007
 """Bytes of an allocation that ends in the middle of a page."""
 
 Copies = Counter[tuple[str, str]]
+
+_BY_THE_RUNTIME = """
+import ctypes, sys
+from ctypes import byref, c_int, c_size_t, c_void_p
+ctypes.CDLL("libcuda.so.1")
+print('{"event": "waiting"}', flush=True)
+sys.stdin.readline()
+rt = ctypes.CDLL(sys.argv[1])
+on = [c_void_p(), c_void_p()]
+for device, pointer in enumerate(on):
+    assert rt.cudaSetDevice(c_int(device)) == 0
+    assert rt.cudaMalloc(byref(pointer), c_size_t(4096)) == 0
+for to, from_, size in ((0, 1, 1), (1, 0, 2), (1, 1, 4)):
+    assert rt.cudaMemcpyAsync(on[to], c_void_p(on[from_].value + 2048), c_size_t(size), c_int(4), None) == 0
+print('{"event": "phase"}', flush=True)
+sys.stdin.readline()
+"""
 
 
 def counted(agent: Agent, pid: int) -> Copies:
@@ -88,6 +108,21 @@ def test_every_direction_is_what_the_driver_finds(tmp_path: Path, how: str) -> N
             assert set(truth) == {
                 f"Memcpy{kind}" for kind in ("HostToDevice", "DeviceToHost", "DeviceToDevice", "HostToHost", "Peer")
             }
+
+
+@pytest.mark.parametrize(
+    ("part", "below"), [("cuda12", "cuda_runtime/lib/libcudart.so.12"), ("cuda13", "lib/libcudart.so.13")]
+)
+def test_the_first_device_of_nvidias_runtimes_is_known(tmp_path: Path, part: str, below: str) -> None:
+    """They make a primary context current before they retain it."""
+    command = [sys.executable, "-S", "-c", _BY_THE_RUNTIME, ground.part(part) / below]
+    with Program(command, tmp_path, {"MOCKCUDA_DEVICES": "2"}) as program:
+        program.event("waiting")
+        with observer(program.pid) as agent:
+            program.run_phase()
+
+            assert sum_up(counted(agent, program.pid)) == {"MemcpyPeer": 3, "MemcpyDeviceToDevice": 4}
+            assert usage(agent, program.pid) == {("device", 0): 4096, ("device", 1): 4096}
 
 
 def test_memory_older_than_the_agent_leaves_the_direction_open(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 from tests.e2e import comparison, ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import Agent, Program
+from tests.e2e.test_ledger import observer, usage
+from tests.waiting import until
 
 UUIDS = {0: "5e1fca6d-0b6c-4a11-9d20-483230306d00", 1: "5e1fca6d-0b6c-4a11-9d20-483230306d01"}
 MODEL = "NVIDIA H200 (mock)"
@@ -274,3 +277,24 @@ def test_neither_exec_nor_fork_inherits_a_device(tmp_path: Path, hardware: dict[
     exported = _run_observed(_EXEC_AND_FORK, tmp_path, hardware)
 
     assert exported.by(comparison.LAUNCHES, "cuda.device.index") == {"1": 7, "None": 11 + 13}
+
+
+def test_a_green_context_is_on_its_device_and_its_memory_is_the_primary_ones(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", ground.PROGRAMS / "green_contexts.py"]
+    with observer() as agent, Program(command, tmp_path, {"MOCKCUDA_DEVICES": "2"}) as program:
+        program.ready()
+        program.run_phase()
+        launches: Counter[object] = Counter()
+        for point in agent.snapshot():
+            if point.name == comparison.LAUNCHES and ("process.pid", program.pid) in point.resource.attributes:
+                launches[dict(point.attributes).get("cuda.device.index")] += point.value
+        assert launches == {0: 1, 1: 9}
+        assert usage(agent, program.pid) == {("device", 0): 2000, ("device", 1): 5000}
+
+        program.run_phase()
+        assert usage(agent, program.pid) == {("device", 0): 2000, ("device", 1): 5000}
+        assert program.truth_now().live["device"] == 7000
+
+        program.run_phase()
+        assert program.truth_now().live["device"] == 6000
+        until(lambda: usage(agent, program.pid) == {("device", 0): 2000, ("device", 1): 4000})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.e2e import comparison, ground, naming
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import Agent, Program
+from tests.e2e.test_ledger import observer
 from tests.e2e.truth import Truth
 
 LAUNCHES = 10_000
@@ -75,3 +78,36 @@ def test_every_copy_and_memset_of_graphs_is_counted(mix: tuple[Metrics, Truth]) 
     kinds = {kind: h.count for kind, h in exported.histograms_by(COPIES, "cuda.memcpy.kind").items()}
     assert kinds["MemcpyHostToDevice"] == LAUNCHES
     assert exported.total(comparison.MEMSETS) == exported.histogram(comparison.COPIES).count == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "executed", "reason"),
+    [
+        ("if", {"outside": 3, "otherwise": 3}, "conditional"),
+        ("while", {"outside": 3, "inside": 15}, "conditional"),
+        ("switch", {"outside": 3, "otherwise": 3, "inside": 6}, "conditional"),
+        ("flags", {"outside": 3}, "device_launch"),
+        ("params", {"outside": 3}, "device_launch"),
+        ("plain", {"outside": 3}, None),
+        ("reused", {"outside": 3}, None),
+    ],
+)
+def test_what_the_device_decides_is_not_counted_and_said(
+    tmp_path: Path, what: str, executed: dict[str, int], reason: str | None
+) -> None:
+    with Program([sys.executable, "-S", ground.PROGRAMS / "new_graphs.py", what], tmp_path) as program:
+        program.ready()
+        with observer(program.pid) as agent:
+            program.run_phase()
+            assert program.truth_now().graphed == executed
+
+            counted: Counter[tuple[str, object]] = Counter()
+            for point in agent.snapshot():
+                if dict(point.resource.attributes).get("process.pid") == program.pid:
+                    known = dict(point.attributes)
+                    which = known.get("cuda.kernel.name") or known.get("otel_gpu.reason")
+                    counted[point.name, which] += point.value if isinstance(point.value, int) else 0
+            assert counted[comparison.GRAPHS, None] == 3
+            assert {k: n for (name, k), n in counted.items() if name == KERNELS} == {"outside": 3}
+            unexpanded = {k: n for (name, k), n in counted.items() if name == comparison.UNEXPANDED}
+            assert unexpanded == ({reason: 3} if reason else {})

@@ -164,6 +164,72 @@ def test_generic_nodes_are_told_by_their_type(calls: Calls) -> None:
     assert handles(calls.instantiate(GRAPH)) == {0xA1: 1, 5: 1, 9: 1}
 
 
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        (13, {Node(NodeType.CONDITIONAL, 0, 0): 1}), (14, {Node(NodeType.UNKNOWN, 0, 0): 1}),
+        (999, {Node(NodeType.UNKNOWN, 0, 0): 1}), (-1, {Node(NodeType.UNKNOWN, 0, 0): 1}), (5, {}), (12, {}),
+    ],
+)  # fmt: skip
+def test_nodes_that_execute_what_nobody_can_tell_are_marked(calls: Calls, kind: int, found: dict[Node, int]) -> None:
+    calls.call("cuGraphAddNode", 0, GRAPH, out=NODE, data=struct.pack("<4i", kind, 0, 0, 0).ljust(256, b"\0"))
+
+    assert calls.instantiate(GRAPH) == found
+
+
+@pytest.mark.parametrize(
+    ("function", "third", "data", "may"),
+    [
+        ("cuGraphInstantiateWithFlags", 4, b"", True), ("cuGraphInstantiateWithFlags", 8, b"", False),
+        ("cuGraphInstantiateWithParams", 0x7000, b"\x06", True), ("cuGraphInstantiateWithParams", 0x7004, b"\x02", False),
+        ("cuGraphInstantiate", 0x7004, b"", False),
+    ],
+)  # fmt: skip
+def test_a_graph_that_the_device_may_launch_is_known_by_its_flags(
+    calls: Calls, function: str, third: int, data: bytes, may: bool
+) -> None:
+    calls.call(function, 0, GRAPH, third, out=EXEC, data=data.ljust(256, b"\0"))
+
+    assert calls.graphs.may_launch_on_device is may
+
+
+def condition(*bodies: int, size: int | None = None) -> bytes:
+    """Return CUgraphNodeParams as the probes put the bodies behind them."""
+    head = struct.pack("<4iQiI", 13, 0, 0, 0, 1, 0, len(bodies) if size is None else size).ljust(64, b"\0")
+    return (head + struct.pack(f"<{len(bodies)}Q", *bodies)).ljust(256, b"\0")
+
+
+@pytest.mark.parametrize("end", ["cuGraphDestroy", "cuGraphDestroyNode"])
+def test_bodies_end_with_their_condition(calls: Calls, end: str) -> None:
+    """Their handles may be other graphs' from then on; a condition may be in a body."""
+    calls.call("cuGraphAddNode", 0, GRAPH, out=NODE, data=condition(OTHER))
+    calls.add(OTHER, NODE2, kernel(0xA1))
+    calls.call("cuGraphAddNode", 0, OTHER, out=0x7000, data=condition(CHILD))
+    calls.add(CHILD, 0x8000, kernel(0xA2))
+    assert calls.instantiate(GRAPH) == {Node(NodeType.CONDITIONAL, 0, 0): 1}
+
+    calls.call(end, GRAPH if end == "cuGraphDestroy" else NODE)
+
+    assert calls.instantiate(OTHER) == calls.instantiate(CHILD) == {}
+
+
+def test_a_new_body_has_nothing_of_an_older_graph(calls: Calls) -> None:
+    calls.add(OTHER, NODE2, kernel(0xA1))
+    calls.call("cuGraphAddNode", 0, GRAPH, out=NODE, data=condition(OTHER, size=1 << 31))
+
+    assert calls.instantiate(OTHER) == {}
+
+
+def test_bodies_in_bodies_end_without_end(calls: Calls) -> None:
+    for n in range(3000):
+        calls.call("cuGraphAddNode", 0, 1 + n, out=10_000 + n, data=condition(2 + n))
+    calls.call("cuGraphAddNode", 0, 3001, out=20_000, data=condition(1))
+
+    calls.call("cuGraphDestroy", 2)
+
+    assert calls.instantiate(3000) == {}
+
+
 def test_a_child_is_what_it_was_when_it_was_added(calls: Calls) -> None:
     calls.add(CHILD, NODE, kernel(0xA1))
     calls.call("cuGraphAddChildGraphNode", 0, GRAPH, 0, 0, CHILD, out=NODE2)

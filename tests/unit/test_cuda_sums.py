@@ -24,6 +24,8 @@ GRAPH: Contents = Contents(
         Node(NodeType.COPY, 0, CopyKind.DEVICE_TO_DEVICE): 1,
     }
 )
+LOOP: Contents = Contents({Node(NodeType.KERNEL, 0xA, 0): 1, Node(NodeType.CONDITIONAL, 0, 0): 2})
+FABRIC: Contents = Contents({Node(NodeType.KERNEL, 0xA, 0): 1, Node(NodeType.UNKNOWN, 0, 0): 2})
 NESTED: Contents = Contents({Node(NodeType.KERNEL, 0xA, 0): 1, Node(NodeType.GRAPH, 0x7000, 0): 2})
 
 
@@ -52,7 +54,8 @@ def sums() -> CudaSums:
     return CudaSums(
         lambda _, key: f"k{key:x}",
         _key,
-        lambda _, version: {7: GRAPH, 9: NESTED}.get(version),
+        lambda _, version: {7: GRAPH, 9: NESTED, 10: LOOP, 11: FABRIC}.get(version),
+        lambda process: process is LATE,
         ErrorTypes().of_cuda,
     )
 
@@ -65,6 +68,10 @@ def found(sums: CudaSums) -> dict[str, list[tuple[dict[str, object], object]]]:
         assert set(dict(m.attributes)) <= set(m.metric.attributes)
         assert telemetry.ALL[m.metric.name] is m.metric
     return series
+
+
+def unexpanded(sums: CudaSums) -> dict[object, object]:
+    return {dict(m.attributes)["otel_gpu.reason"]: m.value for m in sums.unexpanded()}
 
 
 def test_launches_are_counted_by_kernel_with_their_dimensions(sums: CudaSums) -> None:
@@ -103,14 +110,30 @@ def test_a_graph_launch_counts_what_the_graph_holds(sums: CudaSums) -> None:
         ),
         ({**device, "cuda.memcpy.kind": "MemcpyDeviceToDevice"}, Buckets(zero_count=10)),
     ]
-    assert [m.value for m in sums.unexpanded()] == []
+    assert unexpanded(sums) == {}
 
 
 def test_a_graph_that_nobody_saw_is_counted_and_said_to_be_unknown(sums: CudaSums) -> None:
     sums.add(PROCESS, row(Family.GRAPH_LAUNCH, 10, subject=8))
 
     assert found(sums) == {"gpu.cuda.graph.launch.calls": [({"cuda.device.index": 0}, 10)]}
-    assert [m.value for m in sums.unexpanded()] == [10]
+    assert unexpanded(sums) == {"older": 10}
+
+
+@pytest.mark.parametrize(
+    ("process", "graph", "reason"),
+    [
+        (PROCESS, 10, "conditional"), (PROCESS, 11, "unknown_node"), (LATE, 7, "device_launch"), (LATE, 8, "older"),
+        (LATE, 10, "conditional"),
+    ],
+)  # fmt: skip
+def test_a_launch_that_executes_more_than_is_known_is_counted_once_with_the_reason(
+    sums: CudaSums, process: Process, graph: int, reason: str
+) -> None:
+    sums.add(process, row(Family.GRAPH_LAUNCH, 10, subject=graph))
+
+    assert found(sums)["gpu.cuda.graph.launch.calls"] == [({"cuda.device.index": 0}, 10)]
+    assert unexpanded(sums) == {reason: 10}
 
 
 def test_children_that_nobody_saw_are_said_to_be_unknown(sums: CudaSums) -> None:
@@ -118,7 +141,7 @@ def test_children_that_nobody_saw_are_said_to_be_unknown(sums: CudaSums) -> None
 
     named = {"cuda.device.index": 0, "cuda.kernel.name": "ka"}
     assert found(sums)["gpu.cuda.graph.kernel.calls"] == [(named, 10)]
-    assert [m.value for m in sums.unexpanded()] == [20]
+    assert unexpanded(sums) == {"older": 20}
 
 
 @pytest.mark.parametrize(

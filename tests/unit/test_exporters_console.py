@@ -229,9 +229,9 @@ def test_graphs_that_nobody_saw_being_made_are_a_share() -> None:
     out = io.StringIO()
     counted = [
         Measurement(PROCESS, cuda.GRAPH_LAUNCH_CALLS, (), 40),
-        Measurement(PROCESS, self_metrics.GRAPH_UNEXPANDED_LAUNCHES, (), 10),
+        Measurement(PROCESS, self_metrics.GRAPH_UNEXPANDED_LAUNCHES, attributes({"otel_gpu.reason": "older"}), 10),
     ]
 
     ConsoleExporter(ConsoleSettings(), stream=out).export_metrics(store_of(*counted), SECOND)
 
-    assert "25.0% of graph launches" in out.getvalue()
+    assert "otel_gpu.reason=older 25.0% of graph launches" in out.getvalue()

@@ -140,7 +140,7 @@ class ConsoleExporter(PipelineExporter):
                 row = self._row(one, before, now_ns)
                 if one.metric is self_metrics.GRAPH_UNEXPANDED_LAUNCHES:
                     # As a share of what is known, which is what it says.
-                    row = replace(row, attributes=_share_of_graphs(owner, _total(one)))
+                    row = replace(row, attributes=f"{row.attributes} {_share_of_graphs(owner, _total(one))}")
                 yield row
             if (more := len(series) - self._rows_per_metric) > 0:
                 yield Row("", f"… {more:,} more", "", "")

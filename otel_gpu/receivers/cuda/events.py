@@ -134,6 +134,11 @@ class CudaEvents:
         graphs = self._graphs.get(process.program)
         return None if graphs is None else graphs.contents(version)
 
+    def may_launch_on_device(self, process: Process) -> bool:
+        """Say whether a process's kernels can launch graphs."""
+        graphs = self._graphs.get(process.program)
+        return graphs is not None and graphs.may_launch_on_device
+
     def device_uuids(self, process: Process) -> Mapping[int, str]:
         """Return the UUIDs that a process was told, in hexadecimal digits, by ordinal."""
         with self.lock:
@@ -205,7 +210,7 @@ class CudaEvents:
             case "cuCtxDestroy":
                 self._forget_functions(program)
                 self._allocations.context_ended(program, context=arguments[0], device=None, when_ns=when)
-            case "cuDevicePrimaryCtxReset" | "cuDevicePrimaryCtxRelease":
+            case "cuDevicePrimaryCtxReset" | "cuDevicePrimaryCtxRelease" | "cuGreenCtxDestroy":
                 self._forget_functions(program)
                 # Memory whose device is known is of contexts that were seen being made, and so is the primary one.
                 if ident:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -44,6 +45,8 @@ class _Graph(Record):
     nodes: dict[int, Node] = msgspec.field(default_factory=dict)
     children: dict[int, _Graph] = msgspec.field(default_factory=dict)
     disabled: set[int] = msgspec.field(default_factory=set)
+    bodies: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """The graphs that conditional nodes own, which go with them."""
 
     def copy(self) -> _Graph:
         return _Graph(
@@ -86,6 +89,8 @@ class Graphs:
         self._execs: dict[int, _Graph] = {}
         self._latest: dict[int, int] = {}
         self._versions: OrderedDict[int, Contents] = OrderedDict()
+        self.may_launch_on_device = False
+        """Can kernels launch graphs, of which the host knows nothing?"""
         self.unknown_nodes = 0
         """Changes to nodes that were captured, and cannot be told apart."""
 
@@ -113,6 +118,8 @@ class Graphs:
             case "cuGraphAddKernelNode" | "cuGraphAddMemcpyNode" | "cuGraphAddMemsetNode" | "cuGraphAddNode":
                 self._set(self._graph(arguments[1]), out, _parse(function, data))
                 self._owner[out] = arguments[1]
+                if bodies := _bodies(function, data):
+                    self._own(self._graph(arguments[1]), out, bodies)
                 if (child := _child(function, data)) is not None:
                     self._adopt(arguments[1], out, child)
             case "cuGraphAddChildGraphNode":
@@ -140,6 +147,8 @@ class Graphs:
             case "cuGraphInstantiate" | "cuGraphInstantiateWithFlags" | "cuGraphInstantiateWithParams":
                 self._keep_exec(out, self._graph(arguments[1]).copy())
                 self._publish(out, ident)
+                if _instantiation_flags(function, arguments, data) & _DEVICE_LAUNCH:
+                    self.may_launch_on_device = True
             case "cuGraphExecUpdate":
                 before = self._execs.get(arguments[0], _Graph())
                 self._keep_exec(arguments[0], before.updated(self._graph(arguments[1])))
@@ -214,6 +223,11 @@ class Graphs:
             parent.children[node] = part.copy()
             self._owner[node] = graph
 
+    def _own(self, graph: _Graph, node: int, bodies: tuple[int, ...]) -> None:
+        graph.bodies[node] = bodies
+        for body in bodies:
+            self._destroy(body)
+
     def _destroy_node(self, node: int) -> None:
         owner = self._owner.pop(node, None)
         if owner is None:
@@ -222,14 +236,21 @@ class Graphs:
         graph = self._graph(owner)
         graph.nodes.pop(node, None)
         graph.children.pop(node, None)
+        for body in graph.bodies.pop(node, ()):
+            self._destroy(body)
 
     def _destroy(self, handle: int) -> None:
-        graph = self._graphs.pop(handle, None)
-        if graph is not None:
+        doomed = [handle]
+        while doomed:
+            handle = doomed.pop()
+            graph = self._graphs.pop(handle, None)
+            if graph is None:
+                continue
             for node in (*graph.nodes, *graph.children):
                 # A clone's nodes have their originals' handles.
                 if self._owner.get(node) == handle:
                     del self._owner[node]
+            doomed += chain.from_iterable(graph.bodies.values())
 
     def _publish(self, exec_: int, version: int) -> None:
         contents, before = self._execs[exec_].contents(), self._latest.get(exec_)
@@ -249,9 +270,25 @@ def copies(contents: Contents) -> Iterator[tuple[CopyKind, HostMemory, int, int]
             yield CopyKind(node.detail & 0xFF), HostMemory(node.detail >> 8), node.value, count
 
 
+_DEVICE_LAUNCH = 4  # of CUgraphInstantiate_flags
+_EXECUTE_NOTHING = frozenset(range(3, 13))
+"""Of CUgraphNodeType: host functions, children, events, semaphores, memory; a child is a graph of its own."""
+
+
+def _instantiation_flags(function: str, arguments: tuple[int, ...], data: bytes) -> int:
+    match function:
+        case "cuGraphInstantiateWithFlags":
+            return arguments[2]
+        case "cuGraphInstantiateWithParams":
+            return int(struct.unpack_from("<Q", data)[0])  # CUDA_GRAPH_INSTANTIATE_PARAMS
+    return 0
+
+
 # CUgraphNodeParams: type at 0, the parameters from 16 on; CUgraphNodeType 4 is a child graph.
 _CHILD = 4
 _PARAMETERS = 16
+_BODIES_SIZE, _BODIES = _PARAMETERS + 12, 64
+"""CUDA_CONDITIONAL_NODE_PARAMS has the size; the probes put the bodies behind it, for it has their address alone."""
 _OF_ANY_TYPE = ("cuGraphAddNode", "cuGraphNodeSetParams", "cuGraphExecNodeSetParams")
 _HOST, _UNIFIED = 1, 4
 
@@ -265,6 +302,15 @@ def _child(function: str, data: bytes) -> int | None:
     if function not in _OF_ANY_TYPE or _node_type(data) != _CHILD:
         return None
     return int(struct.unpack_from("<Q", data, _PARAMETERS)[0])
+
+
+def _bodies(function: str, data: bytes) -> tuple[int, ...]:
+    """Return the graphs that a new conditional node has; a SWITCH may have more than there was room for."""
+    if function not in _OF_ANY_TYPE or _node_type(data) != NodeType.CONDITIONAL:
+        return ()
+    (size,) = struct.unpack_from("<I", data, _BODIES_SIZE)
+    room = (len(data) - _BODIES) // 8
+    return struct.unpack_from(f"<{min(size, room)}Q", data, _BODIES)
 
 
 def _parse(function: str, data: bytes) -> Node | None:
@@ -282,6 +328,10 @@ def _parse(function: str, data: bytes) -> Node | None:
             return _copy(data, _PARAMETERS + 16)
         case NodeType.MEMSET:
             return _memset(data, _PARAMETERS)
+        case NodeType.CONDITIONAL:
+            return Node(NodeType.CONDITIONAL, 0, 0)
+        case other if other not in _EXECUTE_NOTHING:
+            return Node(NodeType.UNKNOWN, 0, 0)
     return None
 
 

@@ -251,7 +251,7 @@ class CudaReceiver(LibraryReceiver, Counting):
         self._ring.drain()
         if self._waits_for_names:
             self._resolver.settle(names_s)
-        naming = (self._name, self._events.key_of, self._events.graph_contents)
+        naming = (self._name, self._events.key_of, self._events.graph_contents, self._events.may_launch_on_device)
         sums, of_hip = CudaSums(*naming, self._errors.of_cuda), CudaSums(*naming, self._errors.of_hip)
 
         def count(row: RowDelta) -> None:

@@ -41,6 +41,7 @@ KernelName = Callable[[Process, int], str]
 KernelKey = Callable[[Process, int, int], int]
 """Which kernel a process's handle was at a generation, by the key under which it has its name."""
 GraphContents = Callable[[Process, int], Contents | None]
+MayLaunchOnDevice = Callable[[Process], bool]
 ErrorName = Callable[[Process, int], str]
 _Key = tuple[Resource, MetricSpec, Attributes]
 
@@ -53,16 +54,18 @@ class CudaSums:
         kernel_name: KernelName,
         kernel_key: KernelKey,
         graph_contents: GraphContents,
+        may_launch_on_device: MayLaunchOnDevice,
         error_name: ErrorName,
     ) -> None:
         self._kernel_name = kernel_name
         self._kernel_key = kernel_key
         self._graph_contents = graph_contents
+        self._may_launch_on_device = may_launch_on_device
         self._error_name = error_name
         self._numbers: dict[_Key, int] = defaultdict(int)
         self._seconds: dict[_Key, float] = defaultdict(float)
         self._histograms: dict[_Key, Buckets] = defaultdict(Buckets)
-        self._unexpanded: dict[Resource, int] = defaultdict(int)
+        self._unexpanded: dict[tuple[Resource, str], int] = defaultdict(int)
 
     def add(self, process: Process, row: RowDelta) -> None:
         """Add one row to the series it counts in."""
@@ -96,9 +99,10 @@ class CudaSums:
                 yield Measurement(resource, metric, attrs, value)
 
     def unexpanded(self) -> Iterator[Measurement]:
-        """Yield how many launches were of graphs whose contents nobody saw."""
-        for resource, count in self._unexpanded.items():
-            yield Measurement(resource, self_metrics.GRAPH_UNEXPANDED_LAUNCHES, (), count)
+        """Yield how many graph launches execute more than is counted, and why."""
+        for (resource, reason), count in self._unexpanded.items():
+            attrs = attributes({"otel_gpu.reason": reason})
+            yield Measurement(resource, self_metrics.GRAPH_UNEXPANDED_LAUNCHES, attrs, count)
 
     def ended(self, process: Process, device: int, kind: MemoryType, size: int) -> None:
         """Count memory that went with its context: no longer in use, without having been freed."""
@@ -135,14 +139,16 @@ class CudaSums:
         self._numbers[resource, cuda.GRAPH_LAUNCH_CALLS, _attributes(row.device)] += row.count
         contents = self._graph_contents(process, row.subject)
         if contents is None:
-            self._unexpanded[resource] += row.count
+            self._unexpanded[resource, "older"] += row.count
             return
+        if reason := self._more_than(contents, process):
+            self._unexpanded[resource, reason] += row.count
         for node, count in contents.items():
             if node.type is NodeType.KERNEL:
                 attrs = _attributes(row.device, {"cuda.kernel.name": self._kernel_name(process, node.value)})
                 self._numbers[resource, cuda.GRAPH_KERNEL_CALLS, attrs] += count * row.count
             elif node.type is NodeType.GRAPH:
-                self._unexpanded[resource] += count * row.count
+                self._unexpanded[resource, "older"] += count * row.count
             elif node.type is NodeType.MEMSET:
                 attrs = _attributes(row.device)
                 self._numbers[resource, cuda.GRAPH_MEMSET_BYTES, attrs] += node.value * count * row.count
@@ -151,6 +157,15 @@ class CudaSums:
             times = count * row.count
             histogram = self._histograms[key]
             histogram.add(Buckets({bucket_index(size): times}, size * times) if size else Buckets(zero_count=times))
+
+    def _more_than(self, contents: Contents, process: Process) -> str | None:
+        """Return why a launch may execute more than a graph's contents; the first of several reasons."""
+        types = {node.type for node in contents}
+        if NodeType.CONDITIONAL in types:
+            return "conditional"
+        if NodeType.UNKNOWN in types:
+            return "unknown_node"
+        return "device_launch" if self._may_launch_on_device(process) else None
 
     def _copy(self, process: Process, row: RowDelta) -> None:
         attrs = _copy_attributes(row.device, CopyKind(row.what), HostMemory(row.detail), process)
