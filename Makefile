@@ -102,7 +102,7 @@ torch-ground: setup
 
 .PHONY: test
 test: ground bpf ## run the tests, on four of the CPythons; those of the kernel and end to end need root
-	$(Q)$(PYTEST) -m 'not torch and not machine and not every_python' tests
+	$(Q)$(PYTEST) -m 'not torch and not machine and not every_python and not alone' tests
 
 .PHONY: test-torch
 test-torch: torch-ground ## run the tests on PyTorch, which is fetched once (several GB)
@@ -133,7 +133,8 @@ fuzz: setup ## look for inputs that break parsers of what strangers say, for FUZ
 
 .PHONY: test-all
 test-all: torch-ground bpf ## run `test` on every CPython, `test-torch`, and what boots virtual machines, in one go
-	$(Q)$(PYTEST) tests
+	$(Q)$(PYTEST) -m 'not alone' tests
+	$(Q)$(BIN)/python -m pytest -m alone tests/unit
 
 .PHONY: check
 check: setup bpf ## lint, types, unit tests; without root
@@ -141,7 +142,7 @@ check: setup bpf ## lint, types, unit tests; without root
 	$(Q)$(BIN)/ruff format --check $(wildcard $(PYTHON_CODE))
 	$(Q)$(BIN)/mypy
 	$(Q)$(if $(C_FORMATTED),$(BIN)/clang-format --dry-run --Werror $(C_FORMATTED))
-	$(Q)$(PYTEST) -q tests/unit
+	$(Q)$(PYTEST) -q -m 'not alone' tests/unit
 
 .PHONY: format
 format: setup ## put code into the house's shape

@@ -48,6 +48,7 @@ def _compile(hook: Hook, parameters: Iterable[str], target: str, directory: Path
         "typedef struct { unsigned x, y, z; } dim3;",
         "typedef struct { void *ptr; size_t pitch, xsize, ysize; } hipPitchedPtr;",
         "typedef struct { size_t width, height, depth; } hipExtent;",
+        "typedef struct { char bytes[64]; } hipIpcMemHandle_t, CUipcMemHandle;",
     ]
     for parameter in parameters:
         name, _, member = parameter.partition(".")

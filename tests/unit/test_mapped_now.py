@@ -66,6 +66,7 @@ def _answers(pid: int) -> bool:
 
 
 @pytest.mark.root
+@pytest.mark.alone
 @pytest.mark.timeout(60)
 def test_processes_that_do_not_answer_hold_up_none_of_another_user_and_are_read_once_they_do(
     parsers: Parsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -111,6 +112,7 @@ def test_processes_that_do_not_answer_hold_up_none_of_another_user_and_are_read_
 
 
 @pytest.mark.root
+@pytest.mark.alone
 def test_a_process_that_is_gone_is_not_read_again(
     parsers: Parsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
