@@ -226,9 +226,11 @@ class BpfObject:
     def _on_print(self, level: int, text: bytes, arguments: int) -> int:
         if level > _WARNING:
             return 0
-        buffer = ctypes.create_string_buffer(_LOG_LIMIT)
-        ctypes.CDLL(None).vsnprintf(buffer, _LOG_LIMIT, text, ctypes.c_void_p(arguments))
-        self._messages.append(buffer.value.decode("utf-8", "replace"))
+        # ctypes can only print what a callback raises. libbpf reports the lack of memory as well.
+        with contextlib.suppress(MemoryError):
+            buffer = ctypes.create_string_buffer(_LOG_LIMIT)
+            ctypes.CDLL(None).vsnprintf(buffer, _LOG_LIMIT, text, ctypes.c_void_p(arguments))
+            self._messages.append(buffer.value.decode("utf-8", "replace"))
         return 0
 
     def _reason(self) -> str:
