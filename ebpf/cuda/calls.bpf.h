@@ -31,6 +31,12 @@ static __always_inline struct call *enter(const struct caller *who, u64 cookie)
 	return call;
 }
 
+/* A call of the process that runs has begun. NULL when nothing can be remembered, or the process is not to be observed. */
+static __always_inline struct call *call_begun(struct caller *who, u64 cookie)
+{
+	return identify(who) ? enter(who, cookie) : NULL;
+}
+
 /* A thread's call returns: what its entry remembered, to be used at once; NULL when that was not seen. */
 static __always_inline struct call *leave(struct thread *t, u64 cookie)
 {

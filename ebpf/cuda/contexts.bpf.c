@@ -20,9 +20,7 @@ int context(struct pt_regs *ctx)
 	struct caller who;
 	struct call *call;
 
-	if (!identify(&who))
-		return 0;
-	call = enter(&who, cookie);
+	call = call_begun(&who, cookie);
 	if (!call)
 		return 0;
 	call->address = argument(ctx, COOKIE_OUT(cookie));
@@ -65,9 +63,7 @@ int green_context(struct pt_regs *ctx)
 	struct caller who;
 	struct call *call;
 
-	if (!identify(&who))
-		return 0;
-	call = enter(&who, cookie);
+	call = call_begun(&who, cookie);
 	if (!call)
 		return 0;
 	call->address = argument(ctx, COOKIE_OUT(cookie));
@@ -112,9 +108,7 @@ int device_set(struct pt_regs *ctx)
 	struct caller who;
 	struct call *call;
 
-	if (!identify(&who))
-		return 0;
-	call = enter(&who, cookie);
+	call = call_begun(&who, cookie);
 	if (call)
 		call->size = (u32)argument(ctx, 0);
 	return 0;

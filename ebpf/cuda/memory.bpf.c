@@ -44,9 +44,7 @@ int alloc_extent(struct pt_regs *ctx)
 	struct caller who;
 	struct call *call;
 
-	if (!identify(&who))
-		return 0;
-	call = enter(&who, cookie);
+	call = call_begun(&who, cookie);
 	if (!call)
 		return 0;
 	call->kind = COOKIE_KIND(cookie);
@@ -193,11 +191,8 @@ int global_found(struct pt_regs *ctx)
 SEC("uprobe")
 int initialized(struct pt_regs *ctx)
 {
-	struct program *program;
-	struct caller who;
+	struct program *program = met_program();
 
-	meet();
-	program = identify(&who) ? program_of(&who) : NULL;
 	if (program && !program->used[TABLE_ROWS] && !program->used[TABLE_THREADS] && !program->used[TABLE_LIVE] &&
 	    !has_device_open())
 		program->seen_whole = 1;

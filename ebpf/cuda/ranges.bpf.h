@@ -177,14 +177,20 @@ static __always_inline void forget_where(const struct caller *who, u64 address, 
 		forget_range(address, what->size);
 }
 
-/* The program has memory of which the agent does not know where it lies. */
-RARE int hide_memory(void)
+/* The program that runs, which is observed from now on; NULL when it is not to be observed. */
+static __always_inline struct program *met_program(void)
 {
-	struct program *program;
 	struct caller who;
 
 	meet();
-	program = identify(&who) ? program_of(&who) : NULL;
+	return identify(&who) ? program_of(&who) : NULL;
+}
+
+/* The program has memory of which the agent does not know where it lies. */
+RARE int hide_memory(void)
+{
+	struct program *program = met_program();
+
 	if (program)
 		program->hides_memory = 1;
 	return 0;
@@ -204,12 +210,10 @@ RARE int place_memory(u64 at)
 {
 	struct location location;
 	struct program *program;
-	struct caller who;
 
 	if (read_user(&location, sizeof(location), at) && location.type == MEMORY_ON_DEVICE)
 		return ordinal(location.id);
-	meet();
-	program = identify(&who) ? program_of(&who) : NULL;
+	program = met_program();
 	if (program)
 		program->places_memory = 1;
 	return DEVICE_UNKNOWN;

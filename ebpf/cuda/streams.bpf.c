@@ -12,9 +12,7 @@ int capture_begin(struct pt_regs *ctx)
 	struct caller who;
 	struct call *call;
 
-	if (!identify(&who))
-		return 0;
-	call = enter(&who, cookie);
+	call = call_begun(&who, cookie);
 	if (call)
 		call->stream = argument(ctx, 0);
 	return 0;

@@ -53,9 +53,7 @@ int handle_call(struct pt_regs *ctx)
 	struct caller who;
 	struct call *call;
 
-	if (!identify(&who))
-		return 0;
-	call = enter(&who, cookie);
+	call = call_begun(&who, cookie);
 	if (!call)
 		return 0;
 	call->address = argument(ctx, COOKIE_OUT(cookie));
