@@ -128,7 +128,7 @@ struct program {
 	u32 captures; /* that go on */
 	u32 reused;   /* handles that became other kernels' */
 	u8 is_announced;
-	u8 holds_graphs; /* it built graphs in which work waits for the host */
+	u8 holds_graphs;  /* it built graphs in which work waits for the host */
 	u8 hides_memory;  /* it has some of which it is not known where it lies */
 	u8 places_memory; /* virtual memory or pools of it may lie elsewhere than on a device */
 	u8 seen_whole;	  /* the first that was seen of it is its first call of the driver */

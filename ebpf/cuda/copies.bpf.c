@@ -53,8 +53,8 @@ static __always_inline u8 settle_kind(const struct caller *who, struct copy *cop
 
 	if ((copy->kind & ~KIND_HIP) != COPY_DEFAULT)
 		return host_memory(who, host_side(copy->kind, copy->from.pointer, copy->to.pointer));
-	found = find_out_kind(copy->from.pointer, copy->to.pointer, copy->from.where | copy->to.where << WHERE_BITS, hip,
-			      COOKIE_LIBRARY(cookie));
+	found = find_out_kind(copy->from.pointer, copy->to.pointer, copy->from.where | copy->to.where << WHERE_BITS,
+			      hip, COOKIE_LIBRARY(cookie));
 	copy->kind = found;
 	return found >> HOST_SHIFT;
 }

@@ -148,7 +148,8 @@ int handle_mapped(struct pt_regs *ctx)
 	} else if (!PUT_IN(mapped, TABLE_MAPPED, &back.who, &key, &mapping))
 		return lose(LOSS_LIVE_FULL);
 	learn_range(key.address, mapping.size,
-		    program && program->places_memory ? LIES_UNKNOWN : LIES_ON(handle ? handle->device : DEVICE_UNKNOWN));
+		    program && program->places_memory ? LIES_UNKNOWN
+						      : LIES_ON(handle ? handle->device : DEVICE_UNKNOWN));
 	if (handle)
 		handle->maps++;
 	return 0;
