@@ -42,3 +42,29 @@ assert gc.get_threshold()[0] > 700
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert 1 <= done.stderr.count("Arena ") <= 2
+
+
+def test_a_command_gives_back_large_blocks_as_soon_as_they_are_free() -> None:
+    program = """
+import ctypes
+from otel_gpu import heap
+heap.share()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes, libc.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+def resident(): return int(open("/proc/self/statm").read().split()[1]) * 4096
+def fill(size):
+    block = libc.malloc(size)
+    ctypes.memset(block, 1, size)
+    return block
+# Of a large block that is freed glibc concludes that blocks of its size are better kept.
+libc.free(fill(16 << 20))
+before = resident()
+blocks = [fill(4 << 20) for _ in range(2)]
+kept = fill(4_000)
+for block in blocks: libc.free(block)
+print(resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert int(done.stdout) < 1 << 20
