@@ -29,7 +29,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends libcap2-bin pyt
     && useradd --system --uid 65532 --home-dir /nonexistent --shell /usr/sbin/nologin otel-gpu \
     && install -d -o otel-gpu -g otel-gpu -m 0700 /var/cache/otel-gpu /var/lib/otel-gpu
 COPY --from=build /opt/otel-gpu /opt/otel-gpu
-# For engines that let programs gain rights; Kubernetes gives them to root instead (examples/kubernetes). The command takes up
+# For engines that let programs gain rights; Kubernetes gives them to root instead (deploy/helm). The command takes up
 # those of them that it is granted.
 RUN setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_checkpoint_restore=p /opt/otel-gpu/bin/python3
 ENV PATH=/opt/otel-gpu/bin:$PATH XDG_CACHE_HOME=/var/cache PYTHONDONTWRITEBYTECODE=1

@@ -157,7 +157,7 @@ docs: $(VENV)/.complete ## write from what is declared: references of telemetry,
 	$(Q)$(BIN)/python -c "import sys; from otel_gpu.config.reference import render; sys.stdout.write(render())" > docs/reference.new && mv docs/reference.new docs/configuration-reference.md
 	$(Q)COLUMNS=100 $(BIN)/python scripts/command_files.py
 	$(Q)if $(BIN)/python -c 'import grafana_foundation_sdk' 2>/dev/null; then $(BIN)/python -m scripts.dashboards >/dev/null; \
-	else echo "collector-config/dashboards is left as it is: grafana-foundation-sdk, which writes it, needs Python 3.11" >&2; fi
+	else echo "deploy/grafana/ is left as it is: grafana-foundation-sdk, which writes it, needs Python 3.11" >&2; fi
 
 .PHONY: site
 site: $(VENV)/.complete ## write the documentation as a site into build/site

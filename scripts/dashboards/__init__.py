@@ -1,1 +1,1 @@
-"""Which dashboards does Grafana get? One module each; `python -m scripts.dashboards` writes collector-config/dashboards/*.json."""
+"""Which dashboards does Grafana get? One module each; `python -m scripts.dashboards` writes deploy/grafana/*.json."""

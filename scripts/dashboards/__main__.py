@@ -1,4 +1,4 @@
-"""What are Grafana's dashboards? Written as JSON into the directory that is named, or collector-config/dashboards/."""
+"""What are Grafana's dashboards? Written as JSON into the directory that is named, or deploy/grafana/."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .board import Board
 BOARDS: tuple[Board, ...] = tuple(
     module.BOARD for module in (fleet, node, process, memory, inference, communication, agent)
 )
-DIRECTORY = Path(__file__).parents[2] / "collector-config" / "dashboards"
+DIRECTORY = Path(__file__).parents[2] / "deploy" / "grafana"
 
 
 def text(board: Board) -> str:

@@ -17,7 +17,8 @@ from tests.e2e import ground
 from tests.waiting import until
 
 NODE = "node-a"
-_ADMIN = "the-operator"
+ADMIN = "the-operator"
+"""The token of one who may do everything."""
 
 
 class ApiError(Exception):
@@ -86,7 +87,7 @@ class Cluster:
         self._processes.clear()
 
     def ask(
-        self, method: str, path: str, body: object = None, *, token: str = _ADMIN, kind: str = "application/json"
+        self, method: str, path: str, body: object = None, *, token: str = ADMIN, kind: str = "application/json"
     ) -> dict[str, object]:
         """Ask as the operator, or with another token; ApiError where it is refused."""
         connection = http.client.HTTPSConnection(
@@ -149,7 +150,7 @@ class Cluster:
 
     def _make_keys(self) -> None:
         d = self.directory
-        (d / "tokens.csv").write_text(f'{_ADMIN},operator,operator,"system:masters"\n')
+        (d / "tokens.csv").write_text(f'{ADMIN},operator,operator,"system:masters"\n')
         (d / "san").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost")
         ec = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
         for command in (

@@ -1,4 +1,4 @@
-"""Run a command as examples/otel-gpu.service says, where systemd does not run: by the same means of the kernel's.
+"""Run a command as deploy/systemd/otel-gpu.service says, where systemd does not run: by the same means of the kernel's.
 
     sandbox.py USER CACHE STATE [SHOWN ...] -- COMMAND [ARGUMENT ...]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-UNIT = Path(__file__).parent.parent.parent / "examples" / "otel-gpu.service"
+UNIT = Path(__file__).parent.parent.parent / "deploy" / "systemd" / "otel-gpu.service"
 
 # systemd.exec(5), SystemCallFilter=: what an allow list always allows.
 _ALWAYS = ("execve", "exit", "exit_group", "getrlimit", "rt_sigreturn", "sigreturn", "@default")

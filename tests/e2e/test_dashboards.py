@@ -27,9 +27,9 @@ from tests.e2e.processes import DEADLINE_S
 from tests.e2e.scraping import Prometheus, names_in
 from tests.e2e.test_hip import built  # noqa: F401
 
-_ROOT = Path(__file__).parents[2] / "collector-config"
-DASHBOARDS = sorted((_ROOT / "dashboards").glob("*.json"))
-RULES = _ROOT / "rules.yaml"
+_ROOT = Path(__file__).parents[2]
+DASHBOARDS = sorted((_ROOT / "deploy" / "grafana").glob("*.json"))
+RULES = _ROOT / "collector-config" / "rules.yaml"
 pytestmark = pytest.mark.timeout(600)
 BACKENDS = ("classic", "native")
 _VARIABLES = {"$__rate_interval": "1m", "$quantile": "0.95"}

@@ -28,7 +28,7 @@ RUN_ELSEWHERE = {
     '/opt/otel-gpu/bin/pip install "$(echo otel_gpu-*.whl)[view]"': "scripts/check_wheel.py",
     "/opt/otel-gpu/bin/otel-gpu doctor": "here, without the directory",
     "pip install 'otel-gpu[view]'": "tests/unit/test_view_server.py, where the extra is installed; pyproject.toml declares it",
-    "cp examples/otel-gpu.service /etc/systemd/system/": "tests/e2e/test_service.py runs the service as its unit says",
+    "cp deploy/systemd/otel-gpu.service /etc/systemd/system/": "tests/e2e/test_service.py runs the service as its unit says",
     "systemctl enable --now otel-gpu": "tests/e2e/test_service.py",
 }
 """What is not ours to type on the machine of whoever runs the tests, and what shows it instead."""

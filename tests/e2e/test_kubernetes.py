@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,13 +23,13 @@ from otel_gpu.pods.settings import KubernetesSettings
 from otel_gpu.pods.watch import Outcome, Waits
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
-from tests.e2e.kubernetes import NODE, ApiError, Cluster, Pod, control_group, new_id
+from tests.e2e.kubernetes import ADMIN, NODE, ApiError, Cluster, Pod, control_group, new_id
 from tests.e2e.processes import Agent, Program
 from tests.waiting import until
 
 _ROOT = Path(__file__).parent.parent.parent
-_EXAMPLES = _ROOT / "examples" / "kubernetes"
-_CHART = _EXAMPLES / "helm" / "otel-gpu"
+_DEPLOY = _ROOT / "deploy"
+_CHART = _DEPLOY / "helm" / "otel-gpu"
 _NAMESPACE = "otel-gpu"
 _SOON = Waits(0.05, 0.2)
 _PHASES = 200
@@ -152,7 +153,7 @@ def test_the_server_takes_every_manifest_of_the_chart(cluster: Cluster, argument
 
 @pytest.mark.parametrize("folder", ["daemonset", "sidecar"])
 def test_the_server_takes_every_kustomization(cluster: Cluster, folder: str, tmp_path: Path) -> None:
-    built = _EXAMPLES / "kustomize" / folder
+    built = _DEPLOY / "kustomize" / folder
     if folder == "sidecar":
         built = _application(tmp_path, built)
     command = [cluster.parts / "bin" / "kustomize", "build", "--load-restrictor", "LoadRestrictionsNone", built]
@@ -196,7 +197,7 @@ def test_the_kustomization_is_what_the_chart_says(cluster: Cluster) -> None:
     command = [_ROOT / "scripts" / "render_kustomization.sh", cluster.parts / "bin" / "helm"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
-    assert done.stdout == (_EXAMPLES / "kustomize" / "daemonset" / "otel-gpu.yaml").read_text()
+    assert done.stdout == (_DEPLOY / "kustomize" / "daemonset" / "otel-gpu.yaml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -208,6 +209,71 @@ def test_values_that_cannot_be_are_refused(cluster: Cluster, value: str) -> None
 
     assert done.returncode != 0
     assert "values don't meet the specifications of the schema" in done.stderr
+
+
+def test_the_chart_brings_what_prometheus_and_grafana_read(cluster: Cluster) -> None:
+    enabled = ("prometheus", "serviceMonitor", "prometheusRule", "dashboards")
+    made = _rendered(cluster, "--set", ",".join(f"{part}.enabled=true" for part in enabled))
+    of_kind = {kind: [m for m in made if m["kind"] == kind] for kind in {m["kind"] for m in made}}
+
+    boards = {file: text for m in of_kind["ConfigMap"] for file, text in m["data"].items() if file != "agent.yaml"}
+    # YAML ends a text with one newline.
+    assert boards == {f"otel-gpu-{file.name}": file.read_text() for file in (_DEPLOY / "grafana").glob("*.json")}
+    assert sum(m["metadata"]["labels"].get("grafana_dashboard") == "1" for m in of_kind["ConfigMap"]) == len(boards)
+    (rules,) = of_kind["PrometheusRule"]
+    assert rules["spec"] == yaml.safe_load((_ROOT / "collector-config" / "rules.yaml").read_text())
+    (service,), (monitor,), (daemons,) = (of_kind[kind] for kind in ("Service", "ServiceMonitor", "DaemonSet"))
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert service["spec"]["selector"] == daemons["spec"]["selector"]["matchLabels"]
+    (endpoint,), (port,) = monitor["spec"]["endpoints"], service["spec"]["ports"]
+    (container,) = daemons["spec"]["template"]["spec"]["containers"]
+    assert endpoint["port"] == port["name"]
+    assert port["targetPort"] in {p["name"] for p in container["ports"]}
+    for manifest in made:
+        # The operator's own kinds are not known to this server.
+        if not str(manifest["apiVersion"]).startswith("monitoring."):
+            cluster.apply(manifest, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ("serviceMonitor.enabled=true", "nothing to scrape"),
+        ("prometheus.enabled=true,serviceMonitor.enabled=true,podMonitor.enabled=true", "scraped twice"),
+    ],
+)
+def test_monitors_that_cannot_be_are_refused(cluster: Cluster, values: str, reason: str) -> None:
+    command = [cluster.parts / "bin" / "helm", "template", _CHART, "--kube-version", "1.36.3", "--set", values]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode != 0
+    assert reason in done.stderr
+
+
+def test_helm_installs_the_chart_says_how_to_go_on_and_takes_it_away(cluster: Cluster, tmp_path: Path) -> None:
+    namespace = "installed"
+    chart = shutil.copytree(_CHART, tmp_path / "chart")
+    # A server that is built from its module has no version to compare with.
+    about = chart / "Chart.yaml"
+    about.write_text(re.sub("^kubeVersion.*\n", "", about.read_text(), flags=re.MULTILINE))
+    helm = [cluster.parts / "bin" / "helm", "-n", namespace, "--kube-apiserver", cluster.endpoint]
+    helm += ["--kube-ca-file", cluster.ca, "--kube-token", ADMIN]
+    install = [*helm, "install", "seen", chart, "--create-namespace"]
+    done = subprocess.run(
+        [*install, "--set", "traces=true,dashboards.enabled=true"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout[done.stdout.index("NOTES:") :]
+
+    assert "Metrics, traces go by OTLP to http://${env:HOST_IP}:4317" in notes
+    assert f"kubectl -n {namespace} exec daemonset/seen-otel-gpu -- otel-gpu doctor" in notes
+    assert "set runtimeClassName" in notes
+    (daemons,) = cluster.ask("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets")["items"]
+    assert daemons["metadata"]["name"] == "seen-otel-gpu"
+    path = f"/api/v1/namespaces/{namespace}/configmaps?labelSelector=grafana_dashboard%3D1"
+    assert len(cluster.ask("GET", path)["items"]) == len(list((_DEPLOY / "grafana").glob("*.json")))
+    subprocess.run([*helm, "uninstall", "seen"], capture_output=True, check=True)
+    assert not cluster.ask("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets")["items"]
 
 
 def test_what_the_chart_says_is_a_configuration(cluster: Cluster, tmp_path: Path) -> None:

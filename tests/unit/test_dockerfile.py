@@ -16,7 +16,7 @@ from tests.image.build import instructions, is_ignored
 
 _TREE = Path(__file__).parent.parent.parent
 _STEPS = list(instructions((_TREE / "Dockerfile").read_text()))
-_EXAMPLES = _TREE / "examples" / "kubernetes"
+_DEPLOY = _TREE / "deploy"
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -39,7 +39,7 @@ def test_it_runs_as_nobody_with_the_rights_of_a_service() -> None:
 
 @pytest.mark.parametrize("folder", ["daemonset/otel-gpu.yaml", "sidecar/sidecar.yaml"])
 def test_manifests_name_the_rights_one_by_one(folder: str) -> None:
-    manifests = yaml.safe_load_all((_EXAMPLES / "kustomize" / folder).read_text())
+    manifests = yaml.safe_load_all((_DEPLOY / "kustomize" / folder).read_text())
     (spec,) = (m["spec"]["template"]["spec"] for m in manifests if m["kind"] in ("DaemonSet", "Deployment"))
     (container,) = spec["containers"]
     security = container["securityContext"]
@@ -55,7 +55,7 @@ def test_manifests_name_the_rights_one_by_one(folder: str) -> None:
 
 
 def test_the_account_may_list_and_watch_pods_alone() -> None:
-    manifests = yaml.safe_load_all((_EXAMPLES / "kustomize" / "daemonset" / "otel-gpu.yaml").read_text())
+    manifests = yaml.safe_load_all((_DEPLOY / "kustomize" / "daemonset" / "otel-gpu.yaml").read_text())
     (role,) = (m for m in manifests if m["kind"] == "ClusterRole")
 
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]

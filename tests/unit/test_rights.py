@@ -68,7 +68,7 @@ def test_a_way_that_is_closed_says_what_opens_it(asked: LinkMode, features: Feat
 
 @pytest.mark.parametrize("key", ["AmbientCapabilities", "CapabilityBoundingSet"])
 def test_the_service_has_what_is_needed_and_no_more(key: str) -> None:
-    (given,) = re.findall(rf"^{key}=(.*)$", (ROOT / "examples/otel-gpu.service").read_text(), re.MULTILINE)
+    (given,) = re.findall(rf"^{key}=(.*)$", (ROOT / "deploy/systemd/otel-gpu.service").read_text(), re.MULTILINE)
 
     assert set(given.split()) == {c.name for c in SERVICE}
 
