@@ -124,6 +124,10 @@ test-image: setup ## carry out the Dockerfile without an engine, below a tempora
 test-quick-start: wheel ## type the README's quick start on a fresh Debian 12 and Ubuntu 24.04, below a temporary directory (needs root, debootstrap; some minutes)
 	$(Q)directory=$$(mktemp -d) && $(BIN)/python -m tests.image.quick_start $$directory; status=$$?; rm -rf --one-file-system $$directory; exit $$status
 
+.PHONY: test-deb
+test-deb: wheel ## build, install, remove and purge the Debian package on a fresh Debian 12 and Ubuntu 24.04 (needs root, debootstrap; some minutes)
+	$(Q)directory=$$(mktemp -d) && $(BIN)/python -m tests.image.package $$directory; status=$$?; rm -rf --one-file-system $$directory; exit $$status
+
 FUZZ_MINUTES ?= 60
 
 .PHONY: fuzz
@@ -173,6 +177,10 @@ wheel: setup bpf ## build dist/*.whl and the source distribution
 	$(Q)mkdir dist && OTEL_GPU_RELEASE=1 $(BIN)/python -m build -o dist >dist/build.log 2>&1 || { cat dist/build.log; exit 1; }
 	$(Q)rm dist/build.log
 	$(Q)$(BIN)/python scripts/check_wheel.py dist/*.whl dist/*.tar.gz
+
+.PHONY: deb
+deb: wheel ## build dist/*.deb for the release of Debian or Ubuntu that this is
+	$(Q)scripts/build_deb.sh
 
 .PHONY: clean
 clean: ## remove what was built here; downloads in the cache stay

@@ -30,6 +30,8 @@ RUN_ELSEWHERE = {
     "pip install 'otel-gpu[view]'": "tests/unit/test_view_server.py, where the extra is installed; pyproject.toml declares it",
     "cp deploy/systemd/otel-gpu.service /etc/systemd/system/": "tests/e2e/test_service.py runs the service as its unit says",
     "systemctl enable --now otel-gpu": "tests/e2e/test_service.py",
+    "make deb": "tests/image/package.py",
+    "apt install ./dist/otel-gpu_*.deb": "tests/image/package.py",
 }
 """What is not ours to type on the machine of whoever runs the tests, and what shows it instead."""
 

@@ -48,7 +48,7 @@ RELEASES = (
 def quick_start(release: Release, directory: Path) -> None:
     """Type the quick start's lines there, and see that the command is there and serves its page."""
     root = directory / release.name
-    _debootstrap(release, directory, root)
+    debootstrap(release, directory, root)
     stage = Stage(root, {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, directory="/root")
     run(stage, ["sh", "-c", "apt-get update -q >&2; apt-get install -qy --no-install-recommends sudo python3-venv >&2"])
     # An installer writes this; debootstrap does not.
@@ -76,7 +76,8 @@ def quick_start_lines() -> list[str]:
     return [line for line in lines[: lines.index("sudo otel-gpu run")] if line not in _EXISTS]
 
 
-def _debootstrap(release: Release, directory: Path, root: Path) -> None:
+def debootstrap(release: Release, directory: Path, root: Path) -> None:
+    """Make a fresh system at `root`; what that needs besides goes to `directory`."""
     options = ["--variant=minbase", f"--components={release.components}"]
     # Ubuntu's releases share a script, which Debian's debootstrap may lack the newest name of.
     script = []
