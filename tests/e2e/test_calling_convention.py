@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,35 +36,66 @@ def _aarch64(code: str) -> str:
     return "x" + re.search(r"str[bh]?\s+[xw](\d+), \[", code)[1]
 
 
-def _compile(hook: Hook, parameters: Iterable[str], target: str, directory: Path) -> dict[str, str]:
-    """Return the code of one function for each parameter, which stores that parameter."""
+_TYPES = [
+    "typedef unsigned long long u64;",
+    "typedef __SIZE_TYPE__ size_t;",
+    "typedef struct { unsigned x, y, z; } dim3;",
+    "typedef struct { void *ptr; size_t pitch, xsize, ysize; } hipPitchedPtr;",
+    "typedef struct { size_t width, height, depth; } hipExtent;",
+    "typedef struct { char bytes[64]; } hipIpcMemHandle_t, CUipcMemHandle;",
+]
+_EXTENTS = {"hipMemset3D": (4, 2), "hipMemset3DAsync": (4, 2), "hipMalloc3D": (0, 1)}
+"""Words of the stack before an extent, and the position of the pointer to it."""
+_MEMBERS = {"extent.width": 0, "extent.height": 1, "extent.depth": 2}
+Stores = dict[tuple[str, str], str]
+"""The code of a function that stores one parameter, by the function of the table and the parameter."""
+
+
+def _compile(target: str, directory: Path) -> Stores:
+    """Return the code for every parameter of every row: a compiler's start takes longer than all of them."""
     clang = shutil.which("clang-14") or shutil.which("clang")
     if clang is None:
         pytest.skip("clang is not installed")
-    declared = hook.prototype[hook.prototype.index("(") + 1 : hook.prototype.rindex(")")]
-    functions = [
-        "typedef unsigned long long u64;",
-        "typedef __SIZE_TYPE__ size_t;",
-        "typedef struct { unsigned x, y, z; } dim3;",
-        "typedef struct { void *ptr; size_t pitch, xsize, ysize; } hipPitchedPtr;",
-        "typedef struct { size_t width, height, depth; } hipExtent;",
-        "typedef struct { char bytes[64]; } hipIpcMemHandle_t, CUipcMemHandle;",
-    ]
-    for parameter in parameters:
-        name, _, member = parameter.partition(".")
-        kind = _type(hook, name)
-        if kind.strip() == "dim3":
-            kind, member = "unsigned ", f".{member or 'x'}"
-        elif member:
-            kind, member = "size_t ", f".{member}"
-        symbol = parameter.replace(".", "_")
-        functions += [f"__typeof__({kind}) sink_{symbol};"]
-        functions += [f"void store_{symbol}({declared}) {{ sink_{symbol} = {name}{member}; }}"]
+    lines, names = list(_TYPES), {}
+    for hook in HOOKS:
+        for parameter in [*_plain(hook, EM_X86_64), *(_MEMBERS if hook.name in _EXTENTS else ())]:
+            symbol = f"store_{len(names)}"
+            lines += _storing(hook, parameter, symbol)
+            names[symbol] = hook.name, parameter
     source = directory / "rows.c"
-    source.write_text("\n".join(functions))
+    source.write_text("\n".join(lines))
     command = [clang, f"--target={target}", "-O1", "-fomit-frame-pointer", "-w", "-S", "-o", "-", source]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return {p: text.split(f"\nstore_{p.replace('.', '_')}:")[1].split("ret")[0] for p in parameters}
+    bodies = re.findall(r"^(store_\d+):(.*?)\bret", text, re.DOTALL | re.MULTILINE)
+    return {names[symbol]: body for symbol, body in bodies}
+
+
+def _plain(hook: Hook, machine: int) -> list[str]:
+    """Return the parameters of a row that are no structures handed over by value."""
+    at = positions(hook.prototype, machine)
+    return [p for p in at if not is_by_value(_type(hook, p.partition(".")[0]))]
+
+
+def _storing(hook: Hook, parameter: str, symbol: str) -> list[str]:
+    """Return the lines of a function of the row's parameters that stores one of them."""
+    declared = hook.prototype[hook.prototype.index("(") + 1 : hook.prototype.rindex(")")]
+    name, _, member = parameter.partition(".")
+    kind = _type(hook, name)
+    if kind.strip() == "dim3":
+        kind, member = "unsigned ", f".{member or 'x'}"
+    elif member:
+        kind, member = "size_t ", f".{member}"
+    return [f"__typeof__({kind}) sink_{symbol};", f"void {symbol}({declared}) {{ sink_{symbol} = {name}{member}; }}"]
+
+
+@pytest.fixture(scope="module")
+def on_x86_64(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    return _compile("x86_64-linux-gnu", tmp_path_factory.mktemp("x86_64"))
+
+
+@pytest.fixture(scope="module")
+def on_aarch64(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    return _compile("aarch64-linux-gnu", tmp_path_factory.mktemp("aarch64"))
 
 
 def _type(hook: Hook, parameter: str) -> str:
@@ -73,34 +104,30 @@ def _type(hook: Hook, parameter: str) -> str:
     return declaration.removesuffix(parameter)
 
 
-@pytest.mark.parametrize(
-    "target, machine, source_of",
-    (("x86_64-linux-gnu", EM_X86_64, _x86_64), ("aarch64-linux-gnu", EM_AARCH64, _aarch64)),
-    ids=("x86_64", "aarch64"),
-)
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
-def test_arguments_lie_where_the_table_says(
-    hook: Hook, target: str, machine: int, source_of: Callable[[str], str], tmp_path: Path
-) -> None:
-    at = positions(hook.prototype, machine)
-    plain = [p for p in at if not is_by_value(_type(hook, p.partition(".")[0]))]
-    code = _compile(hook, plain, target, tmp_path)
+def test_arguments_lie_where_the_table_says_on_x86_64(hook: Hook, on_x86_64: Stores) -> None:
+    _assert_where_the_table_says(hook, EM_X86_64, on_x86_64, _x86_64)
 
-    found = {parameter: source_of(code[parameter]) for parameter in plain}
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
+def test_arguments_lie_where_the_table_says_on_aarch64(hook: Hook, on_aarch64: Stores) -> None:
+    _assert_where_the_table_says(hook, EM_AARCH64, on_aarch64, _aarch64)
+
+
+def _assert_where_the_table_says(hook: Hook, machine: int, stores: Stores, source_of: Callable[[str], str]) -> None:
+    at, plain = positions(hook.prototype, machine), _plain(hook, machine)
+
+    found = {parameter: source_of(stores[hook.name, parameter]) for parameter in plain}
 
     assert found == {p: argument_location(at.index(p), machine) for p in plain}
 
 
-@pytest.mark.parametrize(
-    ("name", "word", "position"), [("hipMemset3D", 4, 2), ("hipMemset3DAsync", 4, 2), ("hipMalloc3D", 0, 1)]
-)
-def test_an_extent_lies_where_the_programs_read_it(name: str, word: int, position: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", _EXTENTS)
+def test_an_extent_lies_where_the_programs_read_it(name: str, on_x86_64: Stores, on_aarch64: Stores) -> None:
     """As extent_of in ebpf/cuda/extents.bpf.h has it: words of the stack, or behind a pointer."""
-    hook = next(hook for hook in HIP if hook.name == name)
-    members = {"extent.width": 0, "extent.height": 1, "extent.depth": 2}
+    word, position = _EXTENTS[name]
 
-    for parameter, code in _compile(hook, members, "x86_64-linux-gnu", tmp_path).items():
-        assert _x86_64(code) == f"[sp+{8 * (1 + word + members[parameter])}]"
-    for parameter, code in _compile(hook, members, "aarch64-linux-gnu", tmp_path).items():
-        base, offset = re.search(r"ldr\s+x\d+, \[x(\d+)(?:, #(\d+))?\]", code).groups()
-        assert (int(base), int(offset or 0)) == (position, 8 * members[parameter])
+    for member, number in _MEMBERS.items():
+        assert _x86_64(on_x86_64[name, member]) == f"[sp+{8 * (1 + word + number)}]"
+        base, offset = re.search(r"ldr\s+x\d+, \[x(\d+)(?:, #(\d+))?\]", on_aarch64[name, member]).groups()
+        assert (int(base), int(offset or 0)) == (position, 8 * number)

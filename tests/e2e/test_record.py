@@ -39,13 +39,17 @@ def _storms(directory: Path, count: int, *words: str) -> Iterator[list[Program]]
 
 @contextmanager
 def _recording(
-    pids: Sequence[int], duration: str, out: Path, kind: str = "launch", words: Sequence[str] = ()
+    pids: Sequence[int],
+    duration: str,
+    out: Path,
+    kind: str = "launch",
+    words: Sequence[str] = (),
+    command: Sequence[str] = ("-m", "otel_gpu"),
 ) -> Iterator[subprocess.Popen[str]]:
     """Run `otel-gpu record`; yields it once it records."""
     command = [
         sys.executable,
-        "-m",
-        "otel_gpu",
+        *command,
         "record",
         "--duration",
         duration,
@@ -203,6 +207,17 @@ def test_all_that_come_of_a_command_are_recorded_each_for_itself(tmp_path: Path)
     assert "the command has ended; recording goes on" in done.stderr
 
 
+_WAITS_FOR_A_MOMENT = """
+from otel_gpu.cli import main
+from otel_gpu.cli.exit import leave
+from otel_gpu.service import awaited
+
+awaited._IDLE_S = 2.0
+leave(main())
+"""
+"""The command, but for how long it waits for processes that use no GPU: tests/unit/test_awaited.py has the time of the product."""
+
+
 @pytest.mark.parametrize("words", [[], ["--no-children"]], ids=["usual", "without"])
 def test_descendants_of_a_process_are_recorded_unless_they_are_left_out(words: list[str], tmp_path: Path) -> None:
     program = Path(__file__).parents[1] / "programs" / "parent.py"
@@ -216,7 +231,7 @@ def test_descendants_of_a_process_are_recorded_unless_they_are_left_out(words: l
     out = tmp_path / "a.otlp.json"
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         assert parent.stdout.readline() == "ready\n"
-        with _recording([parent.pid], "3600", out, words=words) as recording:
+        with _recording([parent.pid], "3600", out, words=words, command=("-c", _WAITS_FOR_A_MOMENT)) as recording:
             parent.stdin.write("\n")
             parent.stdin.close()
             sleeper = int(parent.stdout.readline())

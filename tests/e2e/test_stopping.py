@@ -46,7 +46,7 @@ _SHORT_S = 4.0
 _SLACK_S = 1.5
 """A busy host may be late to notice."""
 Method = tuple[type, str]
-_AT_START: set[Method] = {(NvmlReceiver, "__init__"), (UnwindLoader, "_load")}
+_AT_START: set[Method] = {(NvmlReceiver, "open"), (UnwindLoader, "_load")}
 
 
 class Hangs:
@@ -110,7 +110,7 @@ def _observed(directory: Path, during: Callable[[Program], None], timeout_s: flo
 _AT_WORK = (
     (UnwindLoader, "_load"),
     (RingReader, "_read"),
-    (NvmlReceiver, "__init__"),
+    (NvmlReceiver, "open"),
     (Sender, "_attempt"),
 )
 
