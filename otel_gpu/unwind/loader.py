@@ -12,7 +12,7 @@ import os
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 import msgspec
@@ -154,14 +154,19 @@ class UnwindLoader:
             process.looked_at = time.monotonic()
             self.watch(pid)
 
-    def need(self, pid: int, address: int) -> None:
-        """Say that a walk ended at an address for want of a table."""
+    def need(self, pid: int, addresses: Iterable[int]) -> bool:
+        """Say that a walk ended for want of a table, at the first of addresses that stand on the stack; True: parts will come."""
         process = self._processes.get(pid)
-        region = None if process is None else process.index.at(address)
-        if process is None or region is None or region not in process.biases or region.key is None:
-            return
-        if (file := self.tables.get(region.key)) is not None:
-            self.tables.need(file, pid, address - process.biases[region])
+        if process is None:
+            return False
+        needed: dict[FileKey, set[int]] = {}
+        for address in addresses:
+            region = process.index.at(address)
+            if region is not None and region.key is not None and region in process.biases:
+                needed.setdefault(region.key, set()).add(address - process.biases[region])
+        files = [(self.tables.get(key), places) for key, places in needed.items()]
+        come = [self.tables.need(file, pid, places) for file, places in files if file is not None]
+        return any(come)
 
     def is_ready(self, pid: int) -> bool:
         """Tell whether a process can be walked through what most stacks go through."""

@@ -73,7 +73,7 @@ def test_the_part_of_a_table_that_a_stack_needs_has_room_where_the_whole_has_not
             assert not file.parts
 
             address = (largest.start + largest.end) // 2
-            loader.need(program.pid, address)
+            loader.need(program.pid, [address])
             deadline = time.monotonic() + SETTLES_S
             while not _holds(file, address - process.biases[largest]):
                 assert time.monotonic() < deadline
@@ -93,7 +93,7 @@ def test_a_table_with_room_takes_the_place_of_its_parts(tmp_path: Path, *, is_fi
             for _ in range(1 if is_first else 2):
                 loader.watch(program.pid)
                 assert loader.settle(SETTLES_S)
-            loader.need(program.pid, (largest.start + largest.end) // 2)
+            loader.need(program.pid, [(largest.start + largest.end) // 2])
             assert loader.settle(SETTLES_S)
 
             assert largest.key is not None
