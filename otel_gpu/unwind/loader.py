@@ -381,13 +381,21 @@ class UnwindLoader:
             with self._lock:
                 process.python = found.python
                 self._publish(process)
-            self._on_python(process.pid, found.python)
+            self._tell(process.pid, found.python)
         elif not found.has_started:
             self._try_again(process, _RETRY_S)
         elif is_whole:
             process.has_no_python = True
             if found.reason:
                 self._say(found.reason)
+
+    def _tell(self, pid: int, python: PythonProcess) -> None:
+        """Tell of a process's Python beside its looks: who is told may wait for a child, even one of a program that has gone."""
+        with self._lock:
+            if self._looks.submit(
+                (pid, "python"), partial(self._look_at, pid, lambda pid: self._on_python(pid, python))
+            ):
+                self._unfinished[pid] += 1
 
     def _try_again(self, process: WalkedProcess, pause_s: float) -> None:
         process.pause_s = min(max(process.pause_s * _RETRY_GROWTH, pause_s), _MAX_RETRY_S)
