@@ -367,9 +367,9 @@ WORK_DEVICE_SHIFT = 56
 """A submission's sample has the device above these bits of its value, and below them the number."""
 
 
-SAMPLE = struct.Struct("<IIIIQQQQQQQ16s8sHHI")
+SAMPLE = struct.Struct("<IIIIQQQQQQQ16s8sHBBI")
 """type, tgid, exec_id, tid, time_ns, value, count, subject, latest; request, holder, trace id, span id of the owner;
-function, stop, frames; then the frames."""
+function, stop, addresses ahead, frames; then the frames, and the addresses as frames."""
 FRAME_SIZE = 16
 
 ASKED = struct.Struct("<II Q")

@@ -47,6 +47,7 @@ struct frame {
 #define FRAME_CHECKSUM_B 32
 
 #define WALK_WORDS 16
+#define MAX_AHEAD 128
 #define MAX_FRAMES 512 /* CPython up to 3.10 has four native frames for each Python frame */
 
 /* What is still to come of a thread state's Python frames. */
@@ -111,9 +112,12 @@ struct stack_sample {
 	u64 latest; /* what of the value is the last call's, whose the stack is: the rest is of those before it */
 	struct sample_owner owner; /* of the last call */
 	u16 function;
-	u16 stop; /* enum stop */
+	u8 stop; /* enum stop */
+	u8 ahead;
 	u32 frames;
-	struct frame frame[MAX_FRAMES]; /* leaf first */
+	/* Leaf first; behind them, of a stack that ends for want of a table, `ahead` further return addresses that lie on it
+	 * in code without one: b is 0. */
+	struct frame frame[MAX_FRAMES];
 	/* What only the walk needs. Here, because its own stack is small, and because the verifier follows what stands
 	 * there: it would look at a walk's code once for every combination of values. */
 	struct unwind_state at;

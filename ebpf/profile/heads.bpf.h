@@ -18,6 +18,7 @@ static __always_inline void fill_head(struct stack_sample *s, const struct calle
 	s->time_ns = time_ns;
 	s->function = function;
 	s->stop = STOP_NONE;
+	s->ahead = 0;
 	s->frames = 0;
 	s->value = 0;
 	s->count = 1;

@@ -99,6 +99,38 @@ static long step(u64 round, struct unwind *u)
 	return step_by_row(u, row);
 }
 
+#ifndef WALKS_OTHERS
+#define AHEAD_WORDS 1024 /* of the stack: what PyTorch has between a launch and its interpreter takes less */
+
+/* One word of the stack above where its walk ended for want of a table: if it may be a return address into code of which
+ * the agent has no table either, it is noted. So the agent has all of them read at once, where it would learn of each
+ * caller only once the one before it could be left. */
+static long look_ahead(u64 round, struct unwind *u)
+{
+	struct stack_sample *s = u->sample;
+	u32 ahead = s->ahead, n = s->frames + ahead;
+	struct unwind_mapping *m;
+	struct unwind_row *row;
+
+	if (ahead >= MAX_AHEAD || n >= MAX_FRAMES)
+		return 1;
+	if (READ_WALKED(u, &u->at->pc, sizeof(u->at->pc), (void *)(u->at->sp + round * 8)))
+		return 1;
+	m = find_mapping(u);
+	if (!m || m->flags)
+		return 0;
+	row = m->rows ? find_row(m, (u32)(u->at->pc - 1 - m->bias)) : NULL;
+	if (m->rows && (!row || row->kind != ROW_UNREAD))
+		return 0;
+	if (!follows_call(u, u->at->pc))
+		return 0;
+	s->frame[n].a = u->at->pc;
+	s->frame[n].b = 0;
+	s->ahead = ahead + 1;
+	return 0;
+}
+#endif
+
 /* Walks a thread's stack from the given registers into the sample. */
 static __always_inline void unwind(OF_TASK struct stack_sample *sample, struct unwind_process *process, u64 pc, u64 sp,
 				   u64 fp, int is_return)
@@ -129,6 +161,12 @@ static __always_inline void unwind(OF_TASK struct stack_sample *sample, struct u
 	bpf_loop(MAX_ROUNDS, step, &u, 0);
 	if (sample->stop == STOP_NONE)
 		sample->stop = STOP_FULL;
+#ifndef WALKS_OTHERS
+	if (sample->stop == STOP_NO_TABLE) {
+		u.at->is_return = 1;
+		bpf_loop(AHEAD_WORDS, look_ahead, &u, 0);
+	}
+#endif
 	/* Up to 3.10, an activation that is about to end may be without its frame: the others have each other's then. */
 	if (sample->stop == STOP_OUTERMOST && process->py.entry_rule == PY_EACH && has_frames_left(&u))
 		sample->stop = STOP_FRAMES_LEFT;

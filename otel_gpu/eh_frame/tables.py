@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -40,7 +41,20 @@ def compile_table(elf: ElfFile) -> UnwindTable:
 def compile_part(elf: ElfFile, section: FrameSection, functions: Ints) -> UnwindTable:
     """Compile some of a file's frame descriptions, by their offsets in the section."""
     base = _base(elf)
-    return _compile(elf, base, read_records(elf, section, functions), has_entry=False)
+    return _compile(elf, base, _side_by_side(read_records(elf, section, functions)), has_entry=False)
+
+
+def _side_by_side(records: FrameRecords) -> FrameRecords:
+    """Put programs side by side that lie scattered over the section: what lies between them would be looked at too."""
+    of_cies, cies = _gathered(records.data, records.cies)
+    of_functions, functions = _gathered(records.data, records.functions)
+    begin, end = functions.begin + of_cies.size, functions.end + of_cies.size
+    return dataclasses.replace(
+        records,
+        data=np.concatenate([of_cies, of_functions]),
+        cies=cies,
+        functions=Programs(begin, end, functions.code_align, functions.data_align),
+    )
 
 
 def _base(elf: ElfFile) -> int:
@@ -94,7 +108,9 @@ def _initial_rules(records: FrameRecords) -> tuple[Rules, Bools]:
     if not number:
         return Rules(zero, zero, zero, zero, zero, zero), np.zeros(0, bool)
     limit = np.ones(number, np.int64)
-    rules, bad = execute(*_gathered(records), Initial(zero, limit, zero + UNSET, zero, zero, zero + RETURN_SAVED))
+    rules, bad = execute(
+        *_gathered(records.data, records.cies), Initial(zero, limit, zero + UNSET, zero, zero, zero + RETURN_SAVED)
+    )
     bad = bad.copy()
     bad[np.setdiff1d(np.arange(number), rules.program)] = True
     columns = [zero.copy() for _ in range(4)]
@@ -104,15 +120,14 @@ def _initial_rules(records: FrameRecords) -> tuple[Rules, Bools]:
     return Rules(np.arange(number), zero, *columns), bad
 
 
-def _gathered(records: FrameRecords) -> tuple[Bytes, Programs]:
-    """Put the CIEs' programs side by side: they are few, but scattered over the whole section."""
-    cies = records.cies
-    parts: list[Bytes] = []
-    for begin, end in zip(cies.begin.tolist(), cies.end.tolist(), strict=True):
-        parts += [np.zeros(1, np.uint8), records.data[begin:end]]
-    size = cies.end - cies.begin
+def _gathered(data: Bytes, programs: Programs) -> tuple[Bytes, Programs]:
+    """Copy a few programs out of the section, one behind the other."""
+    parts = [data[:0]]
+    for begin, end in zip(programs.begin.tolist(), programs.end.tolist(), strict=True):
+        parts += [np.zeros(1, np.uint8), data[begin:end]]
+    size = programs.end - programs.begin
     end = np.cumsum(size + 1)
-    return np.concatenate(parts), Programs(end - size, end, cies.code_align, cies.data_align)
+    return np.concatenate(parts), Programs(end - size, end, programs.code_align, programs.data_align)
 
 
 def _rows_of_functions(records: FrameRecords, initial: Rules, limit: Ints, base: int, bad: Bools) -> list[Ints]:

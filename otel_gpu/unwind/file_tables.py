@@ -12,6 +12,7 @@ import logging
 import math
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
@@ -72,6 +73,13 @@ class FileTable(Record, eq=False):
     has_parts: bool = True
     compiler: Job[list[Part]] | None = None
     asked_at: float = 0.0
+
+    def missing_still(self) -> list[int]:
+        """Return which of the missing addresses are in no part that is there by now."""
+        base = 0 if self.shape is None else self.shape.base
+        parts = sorted((base + part.begin, base + part.end) for part in self.parts.values())
+        begins = [begin for begin, _ in parts]
+        return [a for a in sorted(self.missing) if not (at := bisect_right(begins, a)) or a >= parts[at - 1][1]]
 
     @property
     def frames_bytes(self) -> int:
@@ -156,17 +164,20 @@ class FileTables:
             for file in files:
                 self._enqueue(file, pid, _EARLY if file.is_early else _LATE)
 
-    def need(self, file: FileTable, pid: int, address: int) -> None:
-        """Have what a stack of a process needs at a link-time address read before anything else."""
+    def need(self, file: FileTable, pid: int, addresses: Collection[int]) -> bool:
+        """Have what stacks of a process need at link-time addresses read before anything else; True: in parts."""
+        comes_in_parts = False
         with self.lock:
             if file.is_whole and file.why_not != NO_ROOM:
-                return
+                return False
             if file.has_parts and file.frames_bytes > _SMALL_BYTES // 4 and len(file.missing) < _MAX_MISSING:
+                comes_in_parts = True
                 if not file.missing:
                     self._parts.submit(file.key, partial(self._read_parts, file))
-                file.missing.add(address)
+                file.missing.update(addresses)
         if not file.is_whole:
             self._enqueue(file, pid, _NEEDED)
+        return comes_in_parts
 
     def is_read(self, file: FileTable) -> bool:
         """Tell whether a file's whole table has been read, and told of."""
@@ -284,8 +295,10 @@ class FileTables:
 
     def _read_parts(self, file: FileTable) -> None:
         with self.lock:
-            addresses = sorted(file.missing)
+            addresses = file.missing_still()
             file.missing.clear()
+        if not addresses:
+            return
         try:
             self._read_parts_of(file, addresses)
         except WorkError as e:

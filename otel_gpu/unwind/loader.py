@@ -12,7 +12,7 @@ import os
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 import msgspec
@@ -154,14 +154,19 @@ class UnwindLoader:
             process.looked_at = time.monotonic()
             self.watch(pid)
 
-    def need(self, pid: int, address: int) -> None:
-        """Say that a walk ended at an address for want of a table."""
+    def need(self, pid: int, addresses: Iterable[int]) -> bool:
+        """Say that a walk ended for want of a table, at the first of addresses that stand on the stack; True: parts will come."""
         process = self._processes.get(pid)
-        region = None if process is None else process.index.at(address)
-        if process is None or region is None or region not in process.biases or region.key is None:
-            return
-        if (file := self.tables.get(region.key)) is not None:
-            self.tables.need(file, pid, address - process.biases[region])
+        if process is None:
+            return False
+        needed: dict[FileKey, set[int]] = {}
+        for address in addresses:
+            region = process.index.at(address)
+            if region is not None and region.key is not None and region in process.biases:
+                needed.setdefault(region.key, set()).add(address - process.biases[region])
+        files = [(self.tables.get(key), places) for key, places in needed.items()]
+        come = [self.tables.need(file, pid, places) for file, places in files if file is not None]
+        return any(come)
 
     def is_ready(self, pid: int) -> bool:
         """Tell whether a process can be walked through what most stacks go through."""
@@ -376,13 +381,21 @@ class UnwindLoader:
             with self._lock:
                 process.python = found.python
                 self._publish(process)
-            self._on_python(process.pid, found.python)
+            self._tell(process.pid, found.python)
         elif not found.has_started:
             self._try_again(process, _RETRY_S)
         elif is_whole:
             process.has_no_python = True
             if found.reason:
                 self._say(found.reason)
+
+    def _tell(self, pid: int, python: PythonProcess) -> None:
+        """Tell of a process's Python beside its looks: who is told may wait for a child, even one of a program that has gone."""
+        with self._lock:
+            if self._looks.submit(
+                (pid, "python"), partial(self._look_at, pid, lambda pid: self._on_python(pid, python))
+            ):
+                self._unfinished[pid] += 1
 
     def _try_again(self, process: WalkedProcess, pause_s: float) -> None:
         process.pause_s = min(max(process.pause_s * _RETRY_GROWTH, pause_s), _MAX_RETRY_S)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ..cpython.layout import UnsupportedPythonError
 from ..cpython.process import NotStartedError, PythonProcess
@@ -32,8 +33,8 @@ _MAX_LOADS = 128
 _MAX_PYTHON = 512 << 20
 """Bytes of an interpreter's file."""
 _BLOCK = 1 << 20
-_PART = 256
-"""Functions that are compiled together: a few milliseconds' worth."""
+_PART = 32
+"""Functions around an address that are compiled together: its neighbours are often needed next."""
 _MAX_PC = 1 << 32
 """Rows count in 32 bits."""
 _FAILURES = (OtelGpuError, OSError, struct.error, ValueError, IndexError)
@@ -197,19 +198,41 @@ def parts(files: Sequence[OpenFile], _: None) -> Callable[[list[int]], list[Part
     base = min((s.vaddr for s in elf.segments if s.type == PT_LOAD), default=0)
 
     def compile_around(addresses: list[int]) -> list[Part]:
-        found = []
-        chosen = {index.around(address, _PART) for address in addresses} if index is not None else set()
-        for first, last in sorted(chosen):
-            assert index is not None
-            table = compile_part(elf, section, index.offsets[first:last])
+        found: list[Part] = []
+        if index is None or not addresses:
+            return found
+        chosen = _united(index.around(address, _PART) for address in addresses)
+        # All at once: one part takes as long as hundreds.
+        numbers = np.concatenate([np.arange(first, last) for first, last in chosen])
+        table = compile_part(elf, section, index.offsets[numbers])
+        rows = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], ROW))
+        for first, last in chosen:
             begin = int(index.starts[first]) - base
             end = int(index.starts[last]) - base if last < index.starts.size else table.end_pc
-            rows = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], ROW))
             if 0 <= begin <= end < _MAX_PC:  # the table that says where functions begin may say anything
-                found.append(Part(begin, end, rows[(rows["pc"] >= begin) & (rows["pc"] < end)].tobytes()))
+                found.append(Part(begin, end, _between(rows, begin, end).tobytes()))
         return found
 
     return compile_around
+
+
+def _united(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges of numbers, in order, and those as one that meet."""
+    united: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if united and first <= united[-1][1]:
+            united[-1] = united[-1][0], max(united[-1][1], last)
+        else:
+            united.append((first, last))
+    return united
+
+
+def _between(rows: npt.NDArray[np.void], begin: int, end: int) -> npt.NDArray[np.void]:
+    """Return the rows that hold from one address up to another: of the first one the rule may stand before it."""
+    first = max(int(np.searchsorted(rows["pc"], begin, side="right")) - 1, 0)
+    mine: npt.NDArray[np.void] = rows[first : int(np.searchsorted(rows["pc"], end))].copy()
+    mine["pc"][:1] = np.maximum(mine["pc"][:1], begin)
+    return mine
 
 
 class Interpreter(Frozen):

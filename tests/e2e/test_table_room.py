@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_gpu.bpf.object import BpfObject
+from otel_gpu.cpython.process import PythonProcess
 from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.process.parsers import Parsers
@@ -25,12 +28,17 @@ from tests.e2e.processes import Program
 SETTLES_S = 120
 
 
-def _loader(parsers: Parsers, rows: int, cache: TableCache) -> tuple[BpfObject, UnwindLoader]:
+def _loader(
+    parsers: Parsers,
+    rows: int,
+    cache: TableCache,
+    on_python: Callable[[int, PythonProcess], None] = lambda _pid, _python: None,
+) -> tuple[BpfObject, UnwindLoader]:
     maps = BpfObject("profile")
     maps.configure_map("unwind_rows", max_entries=rows)
     maps.load(attach_type=lambda _: None, needed=())
     names = ("unwind_rows", "unwind_mappings", "unwind_processes")
-    return maps, UnwindLoader(parsers, *map(maps.map, names), cache)
+    return maps, UnwindLoader(parsers, *map(maps.map, names), cache, on_python)
 
 
 def _largest(parsers: Parsers, pid: int) -> tuple[Region, int]:
@@ -73,7 +81,7 @@ def test_the_part_of_a_table_that_a_stack_needs_has_room_where_the_whole_has_not
             assert not file.parts
 
             address = (largest.start + largest.end) // 2
-            loader.need(program.pid, address)
+            loader.need(program.pid, [address])
             deadline = time.monotonic() + SETTLES_S
             while not _holds(file, address - process.biases[largest]):
                 assert time.monotonic() < deadline
@@ -93,7 +101,7 @@ def test_a_table_with_room_takes_the_place_of_its_parts(tmp_path: Path, *, is_fi
             for _ in range(1 if is_first else 2):
                 loader.watch(program.pid)
                 assert loader.settle(SETTLES_S)
-            loader.need(program.pid, (largest.start + largest.end) // 2)
+            loader.need(program.pid, [(largest.start + largest.end) // 2])
             assert loader.settle(SETTLES_S)
 
             assert largest.key is not None
@@ -143,6 +151,45 @@ def test_what_all_stacks_need_is_read_before_large_libraries_that_were_mapped_la
 
     assert whole == [False] * len(libraries)
     assert all(file is not None and file.is_whole and file.rows for file in files)
+
+
+_MAPS_WHEN_ASKED = """
+import ctypes, json, os, sys
+print(json.dumps({"event": "ready", "pid": os.getpid()}), flush=True)
+sys.stdin.readline()
+ctypes.CDLL(sys.argv[1])
+print(json.dumps({"event": "ready", "pid": os.getpid()}), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_who_is_told_of_a_python_holds_up_no_look_at_its_process(tmp_path: Path) -> None:
+    library = tmp_path / "late.so"
+    shutil.copy(ground.part("mock") / "libcuda.so.1", library)
+    is_told, is_over = threading.Event(), threading.Event()
+
+    def tell(_pid: int, _python: PythonProcess) -> None:
+        # As one does that asks a child of the program before, which has gone.
+        is_told.set()
+        is_over.wait(SETTLES_S)
+
+    with Parsers() as parsers, Program(["python3", "-c", _MAPS_WHEN_ASKED, library], tmp_path) as program:
+        program.ready()
+        maps, loader = _loader(parsers, 1 << 20, TableCache(tmp_path / "tables"), tell)
+        with maps:
+            loader.watch(program.pid)
+            assert is_told.wait(SETTLES_S)
+            program.go()
+            program.ready()
+            loader.watch(program.pid)
+            deadline = time.monotonic() + SETTLES_S / 4
+            try:
+                while not any(r.path == str(library) for r in loader.process(program.pid).regions):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+            finally:
+                is_over.set()
+                loader.close()
 
 
 def test_a_program_above_the_vdso_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,7 @@ _OF_THE_KERNEL = {
     "ORIGIN_WORDS": "ORIGIN.size is compared",
     "WALK_WORDS": "how many words the walker reads at a time",
     "MAX_FRAMES": "a sample says how many frames it has",
+    "MAX_AHEAD": "a sample says how many addresses it has",
     "SAMPLED_CALLS": "struct sampled_thread is compared",
     "SAMPLED_DEVICES": "struct sampled_thread is compared",
     "SAMPLED_TYPES": "struct sampled_thread is compared",

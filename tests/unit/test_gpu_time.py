@@ -123,7 +123,23 @@ def test_sites_are_named_by_what_they_submit() -> None:
         (("cuLaunchKernel", 0xA), ("cuGraphLaunch", 0), ("cuMemcpyHtoDAsync", 0)), start=1
     ):
         sample = abi.SAMPLE.pack(
-            SampleType.SUBMISSION, 7, 1, 8, 100, number, 1, handle, 0, 0, 0, b"", b"", FUNCTIONS.index(function), 1, 0
+            SampleType.SUBMISSION,
+            7,
+            1,
+            8,
+            100,
+            number,
+            1,
+            handle,
+            0,
+            0,
+            0,
+            b"",
+            b"",
+            FUNCTIONS.index(function),
+            1,
+            0,
+            0,
         )
         gpu_time.add(process, StackSample.read(sample), stack)
     gpu_time.add_remainder(process, 0, 4)

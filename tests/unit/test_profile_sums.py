@@ -50,7 +50,9 @@ def process(pid: int = 7) -> Process:
 
 def sample(kind: SampleType, value: int, *, function: str = "cuLaunchKernel", subject: int = 0) -> StackSample:
     number = FUNCTIONS.index(function) if function else abi.TENSOR_FUNCTION
-    return StackSample.read(abi.SAMPLE.pack(kind, 7, 1, 8, 100, value, 1, subject, value, 0, 0, b"", b"", number, 1, 0))
+    return StackSample.read(
+        abi.SAMPLE.pack(kind, 7, 1, 8, 100, value, 1, subject, value, 0, 0, b"", b"", number, 1, 0, 0)
+    )
 
 
 def by_type(sums: ProfileSums) -> dict[str, Profile]:

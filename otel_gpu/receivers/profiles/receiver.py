@@ -68,6 +68,8 @@ _NAMES_S = 1.0
 _GATHER_S, _GATHER_NEW_S = 0.5, 0.05
 """How long stacks wait for their names: to look seldom is cheap, but of a new program all is new, and it may end soon."""
 _NEW_S = 5.0
+_TABLES_COME_S = 1.0
+"""How long the same is so after a stack ended for want of a table that could be asked for."""
 
 _SHORTEST_STAY_NS = 1_000_000
 """Off the CPU; shorter ones are not counted."""
@@ -441,8 +443,9 @@ class ProfileReceiver(LibraryReceiver):
         with self._lock:
             self._of(program)
             if sample.kind not in (SampleType.FREE, SampleType.BACKWARD_DONE):
-                frames = record[abi.SAMPLE.size : abi.SAMPLE.size + abi.FRAME_SIZE * sample.frames]
-                self._note_end(sample, frames)
+                end = abi.SAMPLE.size + abi.FRAME_SIZE * sample.frames
+                frames = record[abi.SAMPLE.size : end]
+                self._note_end(sample, frames, record[end:])
         self._queue.put(program, sample, frames)
 
     def _take_named(self, program: ProgramId, sample: StackSample, stack: Stack) -> None:
@@ -495,7 +498,7 @@ class ProfileReceiver(LibraryReceiver):
             return
         self._sums.add(observed.process, observed.held, sample, stack)
 
-    def _note_end(self, sample: StackSample, frames: bytes) -> None:
+    def _note_end(self, sample: StackSample, frames: bytes, ahead: bytes) -> None:
         """Count a stack, and have what it ended for want of read."""
         if sample.stop == Stop.OUTERMOST:
             self.complete += 1
@@ -504,7 +507,13 @@ class ProfileReceiver(LibraryReceiver):
         if sample.stop == Stop.NO_MAPPING:
             self.loader.look_again(sample.tgid)
         elif sample.stop == Stop.NO_TABLE and len(frames) >= abi.FRAME_SIZE:
-            self.loader.need(sample.tgid, int.from_bytes(frames[-abi.FRAME_SIZE :][:8], "little"))
+            asked_for = frames[-abi.FRAME_SIZE :] + ahead
+            addresses = [
+                int.from_bytes(asked_for[at : at + 8], "little") for at in range(0, len(asked_for), abi.FRAME_SIZE)
+            ]
+            if self.loader.need(sample.tgid, addresses):
+                # What is on its way now shows what is needed next.
+                self._new_until = max(self._new_until, time.monotonic() + _TABLES_COME_S)
 
     def _add_remainders(self, ended: Collection[Process] | None = None) -> None:
         """Count what no stack stands for yet, and count it once: of programs that have ended, or of all."""

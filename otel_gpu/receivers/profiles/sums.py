@@ -99,6 +99,8 @@ class StackSample(NamedTuple):
     span_id: bytes
     function: int
     stop: int
+    ahead: int
+    """How many return addresses stand behind the frames, of code that has no table either."""
     frames: int
 
     @classmethod
@@ -121,7 +123,8 @@ class StackSample(NamedTuple):
 def sample_size(address: int) -> int:
     """Return how many bytes of the record at an address say something."""
     frames = ctypes.c_uint32.from_address(address + abi.SAMPLE.size - 4).value
-    return abi.SAMPLE.size + abi.FRAME_SIZE * frames
+    ahead = ctypes.c_uint8.from_address(address + abi.SAMPLE.size - 5).value
+    return abi.SAMPLE.size + abi.FRAME_SIZE * (frames + ahead)
 
 
 class ProfileSums:
