@@ -77,6 +77,11 @@ define compile
 	$(Q)$(LLVM_STRIP) -g $@.unstripped -o $@ && rm $@.unstripped
 endef
 
+# By these names setup.py asks for them.
+.PHONY: libbpf context
+libbpf: $(LIBBPF)
+context: $(CONTEXT)
+
 $(LIBBPF): scripts/bundle_libbpf.sh
 	@$(if $(Q),echo "  LIB      $(@F)")
 	$(Q)scripts/bundle_libbpf.sh $(@D)
