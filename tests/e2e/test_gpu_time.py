@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.service.recording import Recording
-from otel_gpu.signals.profiles import GPU_TIMES, merge
+from otel_gpu.signals.profiles import GPU_TIMES, Profile, merge
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import Agent, Program
@@ -32,16 +34,37 @@ class Told:
         return self.sites.get(f"gpu_time_{kind}", Counter())[site]
 
 
-def _record(way: str, directory: Path) -> Told:
-    with Program([sys.executable, ground.PROGRAMS / "busy_sites.py", way], directory, CLOCK) as program:
-        program.ready()
-        with Recording(program.pid, GPU_TIMES) as recorder:
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
+    """Record all ways at once; one after another has work to do."""
+    directory = tmp_path_factory.mktemp("ways")
+    took: dict[str, dict[str, int]] = {}
+    with ExitStack() as running:
+        programs = {
+            way: running.enter_context(
+                Program([sys.executable, ground.PROGRAMS / "busy_sites.py", way], directory, CLOCK)
+            )
+            for way in WAYS
+        }
+        for program in programs.values():
+            program.ready()
+        with Recording([program.pid for program in programs.values()], GPU_TIMES) as recorder:
             assert recorder.settle()
             recorder.start()
-            took = program.run_phase()["sites"]
+            for way, program in programs.items():
+                sites = program.run_phase()["sites"]
+                assert isinstance(sites, dict)
+                took[way] = sites
             profiles = recorder.finish()
             assert not any(recorder.losses().values())
-    assert isinstance(took, dict)
+    return {way: _told(way, took[way], [p for p in profiles if _pid(p) == programs[way].pid]) for way in WAYS}
+
+
+def _pid(profile: Profile) -> object:
+    return dict(profile.resource.attributes)["process.pid"]
+
+
+def _told(way: str, took: dict[str, int], profiles: Sequence[Profile]) -> Told:
     sites: dict[str, Counter[str]] = {}
     for profile in profiles:
         found = sites[profile.type.name] = Counter()
@@ -53,11 +76,6 @@ def _record(way: str, directory: Path) -> Told:
         at_least, share, at_most = (told.of(kind, site) / 1e6 for kind in ("at_least", "upper", "at_most"))
         print(f"{way}, {site}: {at_least:.1f} <= {ns / 1e6:.1f} <= {at_most:.1f} ms, estimate {share:.1f}")
     return told
-
-
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
-    return {way: _record(way, tmp_path_factory.mktemp(way)) for way in WAYS}
 
 
 @pytest.mark.parametrize("way", WAYS)
