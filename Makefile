@@ -107,7 +107,7 @@ torch-ground: setup
 
 .PHONY: test
 test: ground bpf ## run the tests, on four of the CPythons; those of the kernel and end to end need root
-	$(Q)$(PYTEST) -m 'not torch and not machine and not every_python and not alone' tests
+	$(Q)$(PYTEST) -m 'not torch and not zoo and not machine and not every_python and not alone' tests
 
 .PHONY: test-torch
 test-torch: torch-ground ## run the tests on PyTorch, which is fetched once (several GB)
@@ -141,7 +141,7 @@ fuzz: setup ## look for inputs that break parsers of what strangers say, for FUZ
 	$(Q)nice $(BIN)/python -m tests.fuzz.campaign --minutes $(FUZZ_MINUTES)
 
 .PHONY: test-all
-test-all: torch-ground bpf ## run `test` on every CPython, `test-torch`, and what boots virtual machines, in one go
+test-all: torch-ground bpf ## run `test` on every CPython, `test-torch`, the zoo of real programs (2.5 GB once), and what boots virtual machines, in one go
 	$(Q)$(PYTEST) -m 'not alone' tests
 	$(Q)$(BIN)/python -m pytest -m alone tests/unit
 

@@ -57,6 +57,11 @@ def vllm_python() -> Path:
     return _path("vllm.sh")
 
 
+def zoo_python(name: str) -> Path:
+    """Return the interpreter that has a program of the zoo."""
+    return _path("zoo.sh", name)
+
+
 @contextmanager
 def compiling_with_vllm() -> Iterator[Path]:
     """Hold the directory in which vLLM keeps what it compiles: that takes minutes, and is done once."""
