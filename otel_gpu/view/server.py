@@ -138,7 +138,14 @@ def _listen(host: str, port: int) -> list[socket.socket]:
             one.close()
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise OtelGpuError(
-            f"cannot listen at {host}:{port} for the page and OTLP over HTTP: {why}; end the program that does (a Collector?), or "
-            "choose another port by --port"
+            f"cannot listen at {host}:{port} for the page and OTLP over HTTP: {why}; {_advice(error)}"
         ) from error
     return found
+
+
+def _advice(error: OSError) -> str:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return "give an address of this host by --host, 127.0.0.1 for this host alone"
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return "choose a port above 1023 by --port"
+    return "end the program that does (a Collector?), or choose another port by --port"

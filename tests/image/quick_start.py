@@ -51,8 +51,6 @@ def quick_start(release: Release, directory: Path) -> None:
     debootstrap(release, directory, root)
     stage = Stage(root, {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, directory="/root")
     run(stage, ["sh", "-c", "apt-get update -q >&2; apt-get install -qy --no-install-recommends sudo python3-venv >&2"])
-    # An installer writes this; debootstrap does not.
-    (root / "etc/hosts").write_text(f"127.0.0.1 localhost {os.uname().nodename}\n::1 localhost\n")
     (wheel,) = (ROOT / "dist").glob("otel_gpu-*.whl")
     (root / "root" / "dist").mkdir()
     shutil.copy(wheel, root / "root" / "dist")
@@ -87,6 +85,8 @@ def debootstrap(release: Release, directory: Path, root: Path) -> None:
     environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
     command = ["debootstrap", *options, release.name, root, release.mirror, *script]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    # An installer writes this; debootstrap does not.
+    (root / "etc/hosts").write_text(f"127.0.0.1 localhost {os.uname().nodename}\n::1 localhost\n")
 
 
 def _ubuntu_keyring(directory: Path) -> Path:

@@ -257,7 +257,7 @@ def test_nothing_listens_to_others_without_a_token() -> None:
 
 
 def test_a_name_of_no_host_is_one_line() -> None:
-    with pytest.raises(OtelGpuError, match="--port"):
+    with pytest.raises(OtelGpuError, match="address of this host by --host"):
         View(ViewSettings(host="no.such.host.invalid", port=0, token="t")).start()
 
 
