@@ -10,6 +10,7 @@ cupy) packages="cupy-cuda12x==14.2.0 $runtime" needs_gb=1 ;;
 numba) packages="numba-cuda[cu12]==0.30.4" needs_gb=2 ;;
 warp) packages="warp-lang==1.19.0" needs_gb=2 ;;
 cuda-core) packages="cuda-core[cu12]==1.2.0 $runtime" needs_gb=2 ;;
+xgboost) packages="xgboost==3.2.0" needs_gb=1 ;;
 *)
     echo "zoo: no program of the name '$name'" >&2
     exit 2

@@ -26,6 +26,7 @@ PROGRAMS = {
     "numba-cuda": "numba",
     "Warp": "warp",
     "cuda.core": "cuda-core",
+    "XGBoost": "xgboost",
 }
 EVERY = pytest.mark.parametrize("name", PROGRAMS)
 NAMED, WHOLE = 0.999, 0.99
