@@ -15,7 +15,7 @@ RUN python3 -m venv /build \
     && /build/bin/pip install --no-cache-dir build==1.3.0 \
     && /build/bin/python -m build --wheel --outdir /dist
 RUN python3 -m venv /opt/otel-gpu \
-    && /opt/otel-gpu/bin/pip install --no-cache-dir /dist/*.whl \
+    && /opt/otel-gpu/bin/pip install --no-cache-dir "$(echo /dist/*.whl)[prometheus]" \
     # An interpreter of its own, so that it alone has rights.
     && cp --remove-destination "$(readlink -f /usr/bin/python3)" /opt/otel-gpu/bin/python3 \
     && find /opt/otel-gpu -name __pycache__ -prune -exec rm -rf {} + \

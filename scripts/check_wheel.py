@@ -28,6 +28,8 @@ _OF_SOURCE = (
     "ebpf/abi/",
     "scripts/bundle_libbpf.sh",
     "docs/operations.md",
+    "deploy/helm/otel-gpu/dashboards/fleet.json",  # a link in a checkout
+    "deploy/helm/otel-gpu/rules.yaml",
     "examples/",
     "LICENSE",
 )

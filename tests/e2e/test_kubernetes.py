@@ -66,11 +66,11 @@ def settings(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _rendered(cluster: Cluster, *arguments: str) -> list[dict[str, object]]:
+def _rendered(cluster: Cluster, *arguments: str, release: str = "otel-gpu") -> list[dict[str, object]]:
     command = [
         cluster.parts / "bin" / "helm",
         "template",
-        "otel-gpu",
+        release,
         _CHART,
         "-n",
         _NAMESPACE,
@@ -151,6 +151,15 @@ def test_the_server_takes_every_manifest_of_the_chart(cluster: Cluster, argument
         assert taken["metadata"]["name"] == manifest["metadata"]["name"]
 
 
+@pytest.mark.parametrize("release", ["1234", "a.b", "n" * 53])
+def test_the_server_takes_the_chart_by_every_name_of_a_release(cluster: Cluster, release: str) -> None:
+    values = "prometheus.enabled=true,serviceMonitor.enabled=true,dashboards.enabled=true,config=null"
+    values += ",dashboards.labels.grafana_dashboard=null"
+    for manifest in _rendered(cluster, "--set", values, release=release):
+        if not str(manifest["apiVersion"]).startswith("monitoring."):
+            cluster.apply(manifest, dry_run=True)
+
+
 @pytest.mark.parametrize("folder", ["daemonset", "sidecar"])
 def test_the_server_takes_every_kustomization(cluster: Cluster, folder: str, tmp_path: Path) -> None:
     built = _DEPLOY / "kustomize" / folder
@@ -201,7 +210,17 @@ def test_the_kustomization_is_what_the_chart_says(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["image.pullPolicy=Sometimes", "capabilities={ALL}", "healthCheck.port=80", "unknown=1"]
+    "value",
+    [
+        "image.pullPolicy=Sometimes",
+        "capabilities={ALL}",
+        "healthCheck.port=80",
+        "unknown=1",
+        # What the chart itself says would stand there twice.
+        r"podLabels.app\.kubernetes\.io/name=mine",
+        r"serviceMonitor.labels.app\.kubernetes\.io/instance=mine",
+        "podAnnotations.checksum/config=mine",
+    ],
 )
 def test_values_that_cannot_be_are_refused(cluster: Cluster, value: str) -> None:
     command = [cluster.parts / "bin" / "helm", "template", _CHART, "--kube-version", "1.36.3", "--set", value]
@@ -265,7 +284,7 @@ def test_helm_installs_the_chart_says_how_to_go_on_and_takes_it_away(cluster: Cl
     assert done.returncode == 0, done.stderr
     notes = done.stdout[done.stdout.index("NOTES:") :]
 
-    assert "Metrics, traces go by OTLP to http://${env:HOST_IP}:4317" in notes
+    assert "Metrics and traces go by OTLP to http://${env:HOST_IP}:4317" in notes
     assert f"kubectl -n {namespace} exec daemonset/seen-otel-gpu -- otel-gpu doctor" in notes
     assert "set runtimeClassName" in notes
     (daemons,) = cluster.ask("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets")["items"]

@@ -37,6 +37,12 @@ def test_it_runs_as_nobody_with_the_rights_of_a_service() -> None:
     assert len([1 for instruction, _ in _STEPS if instruction == "FROM"]) == 2
 
 
+def test_it_brings_the_exporter_that_the_chart_can_enable() -> None:
+    (installed,) = (rest for _, rest in _STEPS if "/opt/otel-gpu/bin/pip install" in rest)
+
+    assert "prometheus" in re.search(r"whl\)\[(.*?)\]", installed)[1].split(",")
+
+
 @pytest.mark.parametrize("folder", ["daemonset/otel-gpu.yaml", "sidecar/sidecar.yaml"])
 def test_manifests_name_the_rights_one_by_one(folder: str) -> None:
     manifests = yaml.safe_load_all((_DEPLOY / "kustomize" / folder).read_text())

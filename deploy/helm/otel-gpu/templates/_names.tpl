@@ -8,7 +8,7 @@
 
 {{- define "otel-gpu.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "otel-gpu.labels" -}}
@@ -42,5 +42,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $made "extensions" (dict "health_check" (dict "endpoint" $endpoint)) }}
 {{- $_ := set $made "service" (dict "extensions" (list "health_check")) }}
 {{- end }}
-{{- mergeOverwrite $made (deepCopy .Values.config) | toYaml }}
+{{- mergeOverwrite $made (deepCopy (.Values.config | default dict)) | toYaml }}
 {{- end }}
