@@ -18,7 +18,7 @@ umask 022
 
 installed=/opt/otel-gpu
 "$python" -m venv "$root$installed"
-"$root$installed/bin/pip" install --quiet --disable-pip-version-check --no-compile "${wheels[0]}[prometheus,k8s,view]"
+"$root$installed/bin/pip" install --quiet --disable-pip-version-check --no-compile "${wheels[0]}[prometheus,view]"
 version=$("$root$installed/bin/python3" -c 'from importlib.metadata import version; print(version("otel-gpu"))')
 "$root$installed/bin/pip" uninstall --quiet --yes setuptools 2>/dev/null || true
 "$root$installed/bin/pip" uninstall --quiet --yes pip
