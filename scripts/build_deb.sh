@@ -94,7 +94,7 @@ if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 EOF
 chmod 755 "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
 package="$dist/otel-gpu_${version}_$architecture.deb"
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(stat -c %Y "${wheels[0]}")} dpkg-deb --root-owner-group -Zxz --build "$root" "$package.part" >/dev/null
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(stat -c %Y "${wheels[0]}")} dpkg-deb --root-owner-group -Zzstd --build "$root" "$package.part" >/dev/null
 # Whole or not at all: compressing takes minutes.
 mv "$package.part" "$package"
 echo "$package"
