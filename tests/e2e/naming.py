@@ -40,11 +40,11 @@ def of_graphs(exported: Metrics, truth: Truth) -> Naming:
     return _compare(exported.by("gpu.cuda.graph.kernel.calls", "cuda.kernel.name"), truth.graphed)
 
 
-def wait_exported(out: Path, truth: Truth) -> None:
+def wait_exported(out: Path, truth: Truth, of: str = "the program") -> None:
     """Wait until all launches are exported: those of kernels whose names are looked for are held back for a minute."""
     deadline = time.monotonic() + 2 * DEADLINE_S
     while (done := read_metrics(out).of(truth.pid).total(LAUNCHES)) < truth.launches.total():
-        assert time.monotonic() < deadline, f"{done} of {truth.launches.total()} launches were exported"
+        assert time.monotonic() < deadline, f"{done} of {truth.launches.total()} launches of {of} were exported"
         time.sleep(0.05)
 
 

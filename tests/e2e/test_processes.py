@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -25,8 +26,9 @@ from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from tests.e2e import comparison, ground
-from tests.e2e.exported import read_metrics
+from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program
+from tests.e2e.truth import Truth
 from tests.stopwatch import Stopwatch
 from tests.waiting import until
 
@@ -63,51 +65,88 @@ def test_twenty_processes_that_start_and_exit_during_the_run_are_counted_exactly
     comparison.assert_nothing_lost(everything, *(truth.pid for truth in truths))
 
 
-def test_an_agent_that_comes_late_counts_from_then_on(tmp_path: Path) -> None:
-    with Program(_storm("--gate", "--phases", "3", "--threads", "4", "--launches", "5000"), tmp_path) as program:
-        program.ready()
-        program.run_phase()
-        program.ready()
-        before = program.truth_now()
-        with Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
-            agent.wait_attached()
-            program.run_phase()
+class Asked(NamedTuple):
+    """What an agent exported that was asked about five programs, and what happened in each."""
+
+    exported: Metrics
+    before: Truth
+    """In the program that ran before the agent, until it came."""
+    late: Truth
+    """In the same one, of its whole run."""
+    seen: Truth
+    """In the program that goes on when the agent has left, until then."""
+    whole: Truth
+    """In the same one, of its whole run."""
+    mapping: Truth
+    """In the program that maps the driver late."""
+    becoming: Truth
+    """In the program that becomes another one."""
+    alone: Truth
+    """In one that does what another does that the agent was not asked about."""
+    unasked: Truth
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    """Let one agent be asked about five programs."""
+    directory = tmp_path_factory.mktemp("asked")
+    driver = ground.own_driver(directory / "driver")
+    with contextlib.ExitStack() as stack:
+
+        def start(*command: str | Path, **environment: str) -> Program:
+            return stack.enter_context(Program(command, directory, environment))
+
+        late = start(*_storm("--gate", "--phases", "3", "--threads", "4", "--launches", "5000"))
+        left = start(*_storm("--gate", "--phases", "2", "--launches", "5000"))
+        then = ("--launches", "400", "--then", *_storm("--gate", "--launches", "3000"))
+        becoming = start(sys.executable, ground.PROGRAMS / "ctypes_calls.py", *then)
+        alone, unasked = (start(*_storm("--gate")) for _ in range(2))
+        for program in (late, left, becoming, alone, unasked):
             program.ready()
-            program.run_phase()
-            after = program.finish()
-            agent.stop()
-
-    exported = read_metrics(tmp_path / "out").of(after.pid)
-    assert before.launches.total() == 20_000
-    comparison.assert_launches(exported, after - before)
-
-
-def test_an_agent_that_leaves_counts_until_then_and_does_not_disturb(tmp_path: Path) -> None:
-    with Program(_storm("--gate", "--phases", "2", "--launches", "5000"), tmp_path) as program:
-        program.ready()
-        with Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
+        late.run_phase()
+        late.ready()
+        before = late.truth_now()
+        options = ("--gate", "--late-dlopen", "2", "--launches", "5000", "--memory", "2")
+        mapping = start(*_storm(*options), LD_LIBRARY_PATH=str(driver))
+        pids = [str(program.pid) for program in (late, left, becoming, alone, mapping)]
+        with Agent(["--pid", *pids, *_file(directory)], directory) as agent:
+            mapping.ready()
             agent.wait_attached()
-            program.run_phase()
-            program.ready()
-            seen = program.truth_now()
+            agent.wait_attached(driver=driver)
+            late.run_phase()
+            late.ready()
+            late.run_phase()
+            left.run_phase()
+            left.ready()
+            seen = left.truth_now()
+            mapping.run_phase()
+            becoming.run_phase()
+            becoming.ready()
+            becoming.run_phase()
+            alone.run_phase()
+            unasked.run_phase()
+            truths = [program.finish() for program in (late, mapping, becoming, alone, unasked)]
             agent.stop()
-        program.run_phase()
-        whole = program.finish()
+        left.run_phase()
+        whole = left.finish()
+    of_late, of_mapping, of_becoming, of_alone, of_unasked = truths
+    exported = read_metrics(directory / "out")
+    return Asked(exported, before, of_late, seen, whole, of_mapping, of_becoming, of_alone, of_unasked)
 
-    assert whole.launches.total() == 10_000
-    comparison.assert_launches(read_metrics(tmp_path / "out").of(whole.pid), seen)
+
+def test_an_agent_that_comes_late_counts_from_then_on(asked: Asked) -> None:
+    assert asked.before.launches.total() == 20_000
+    comparison.assert_launches(asked.exported.of(asked.late.pid), asked.late - asked.before)
 
 
-def test_a_driver_mapped_late_is_found_before_its_first_call(tmp_path: Path) -> None:
-    command = _storm("--gate", "--late-dlopen", "2", "--launches", "5000", "--memory", "2")
-    with Program(command, tmp_path) as program, Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
-        program.ready()
-        agent.wait_attached()
-        program.run_phase()
-        truth = program.finish()
-        agent.stop()
+def test_an_agent_that_leaves_counts_until_then_and_does_not_disturb(asked: Asked) -> None:
+    assert asked.whole.launches.total() == 10_000
+    assert asked.seen.launches.total() == 5_000
+    comparison.assert_launches(asked.exported.of(asked.whole.pid), asked.seen)
 
-    comparison.assert_all(read_metrics(tmp_path / "out").of(truth.pid), truth)
+
+def test_a_driver_mapped_late_is_found_before_its_first_call(asked: Asked) -> None:
+    comparison.assert_all(asked.exported.of(asked.mapping.pid), asked.mapping)
 
 
 def test_attachment_follows_the_mapping_within_200_ms(tmp_path: Path) -> None:
@@ -126,19 +165,8 @@ def test_attachment_follows_the_mapping_within_200_ms(tmp_path: Path) -> None:
     comparison.assert_all(read_metrics(tmp_path / "out").of(truth.pid), truth)
 
 
-def test_a_process_that_becomes_another_program_is_counted_as_both(tmp_path: Path) -> None:
-    command = [sys.executable, ground.PROGRAMS / "ctypes_calls.py", "--launches", "400", "--then"]
-    with Program(command + _storm("--gate", "--launches", "3000"), tmp_path) as program:
-        program.ready()
-        with Agent(["--pid", str(program.pid), *_file(tmp_path)], tmp_path) as agent:
-            agent.wait_attached()
-            program.run_phase()
-            program.ready()
-            program.run_phase()
-            truth = program.finish()
-            agent.stop()
-
-    exported = read_metrics(tmp_path / "out").of(truth.pid)
+def test_a_process_that_becomes_another_program_is_counted_as_both(asked: Asked) -> None:
+    exported = asked.exported.of(asked.becoming.pid)
     by_program = {
         name: exported.where(lambda s, name=name: s.resource["service.name"] == name).total(comparison.LAUNCHES)
         for name in {s.resource["service.name"] for s in exported.samples}
@@ -146,21 +174,12 @@ def test_a_process_that_becomes_another_program_is_counted_as_both(tmp_path: Pat
     assert by_program == {"ctypes_calls": 500, "launch_storm": 3000}
 
 
-def test_only_the_asked_for_process_is_counted(tmp_path: Path) -> None:
-    with Program(_storm("--gate"), tmp_path) as asked, Program(_storm("--gate"), tmp_path) as other:
-        asked.ready()
-        other.ready()
-        with Agent(["--pid", str(asked.pid), *_file(tmp_path)], tmp_path) as agent:
-            agent.wait_attached()
-            asked.run_phase()
-            other.run_phase()
-            truth = asked.finish()
-            other.finish()
-            agent.stop()
-
-    everything = read_metrics(tmp_path / "out")
-    comparison.assert_launches(everything.of(truth.pid), truth)
-    assert everything.of(other.pid).samples == []
+def test_only_the_asked_for_processes_are_counted(asked: Asked) -> None:
+    comparison.assert_launches(asked.exported.of(asked.alone.pid), asked.alone)
+    assert asked.unasked.launches == asked.alone.launches
+    assert asked.exported.of(asked.unasked.pid).samples == []
+    pids = {truth.pid for truth in (asked.late, asked.whole, asked.mapping, asked.becoming, asked.alone)}
+    assert {s.resource["process.pid"] for s in asked.exported.samples if s.name == comparison.LAUNCHES} == pids
 
 
 def test_a_library_is_probed_although_the_process_that_mapped_it_has_ended(tmp_path: Path) -> None:
