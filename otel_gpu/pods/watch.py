@@ -27,6 +27,7 @@ from .pod import Pod
 from .table import MAX_PODS, PodTable
 
 _log = logging.getLogger(__name__)
+_JITTER = random.Random()  # noqa: S311 - it only spreads load
 
 WATCH_S = 300.0
 """For how long one watch is asked for; some are shorter by up to half, so that not all agents come back at once."""
@@ -65,7 +66,7 @@ class Waits(Frozen):
     def after(self, failures: int) -> float:
         """Return how long to wait after so many in a row."""
         longest: float = min(self.longest_s, self.first_s * 2 ** min(failures - 1, 16))
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - it only spreads load
+        return longest * _JITTER.uniform(0.5, 1.0)
 
 
 class PodWatch:
@@ -163,7 +164,7 @@ class PodWatch:
         self._version = None if self._is_kubelet else version or "0"
 
     def _watch(self, version: str) -> None:
-        seconds = WATCH_S * random.uniform(0.5, 1.0)  # noqa: S311 - it only spreads load
+        seconds = WATCH_S * _JITTER.uniform(0.5, 1.0)
         path = self._asking(
             watch="1", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
         )

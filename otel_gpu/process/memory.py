@@ -7,7 +7,6 @@ addresses that does not answer: it is for a child that can be given up (parser_c
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -96,9 +95,8 @@ class MemoryFiles(Frozen):
         if self.maps.descriptor < 0 and self.maps.error not in GONE:
             raise MemoryFault(f"the mappings cannot be read: {self.maps.reason}")
         data = bytearray()
-        with contextlib.suppress(ProcessLookupError):
-            while self.maps.descriptor >= 0 and len(data) < _MAX_MAPS and (piece := self.maps.read(len(data), _PIECE)):
-                data += piece
+        while self.maps.descriptor >= 0 and len(data) < _MAX_MAPS and (piece := self.maps.read(len(data), _PIECE)):
+            data += piece
         if not data:
             raise ProcessGoneError("the process has ended; its mappings cannot be read")
         return bytes(data)

@@ -96,8 +96,12 @@ class OpenFile(Frozen):
     """The file as a process that executes it has it, if that was asked for."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return what stands at an offset, less where the file ends."""
-        return os.pread(self.descriptor, size, offset)
+        """Return what stands at an offset, less where the file ends; a process's ends with the process."""
+        try:
+            return os.pread(self.descriptor, size, offset)
+        except ProcessLookupError:
+            # The kernel says either, by how far the process has got with its end.
+            return b""
 
 
 class Work(Frozen, Generic[A, R]):

@@ -80,3 +80,11 @@ def test_any_bytes_as_status_or_answer_never_raise(noise: bytes) -> None:
 
 def test_oversized_status_is_not_read() -> None:
     assert read_status(b"\x12" * (MAX_STATUS_BYTES + 1)) is None
+
+
+def test_the_programs_own_random_numbers_stay_as_it_seeded_them() -> None:
+    before = random.getstate()
+
+    list(itertools.islice(waits(RetrySettings()), 5))
+
+    assert random.getstate() == before

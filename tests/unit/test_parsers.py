@@ -17,8 +17,9 @@ from otel_gpu.process import parsers as module
 from otel_gpu.process.batches import each
 from otel_gpu.process.confinement import Limits
 from otel_gpu.process.files import FileId, MappedFile, ProcessFile, RootedFile
-from otel_gpu.process.mappings import executable_mappings, parse_executable
+from otel_gpu.process.mappings import executable_mappings, parse_executable, read_executable
 from otel_gpu.process.parsers import Job, Parsers, RefusedError, StuckError, WorkError
+from otel_gpu.process.work import OpenFile
 from tests.unit import parser_works as works
 
 DEADLINE_S = 60.0
@@ -325,3 +326,17 @@ def test_mappings_are_read_as_the_kernel_writes_them() -> None:
         (0x7F0000002000, 0x7F0000003000, 0, 0, 0, 0, b""),
         (0x7F0000004000, 0x7F0000005000, 0, 0, 0, 0, b"[vdso]"),
     ]
+
+
+def test_a_process_that_ends_while_it_is_read_has_nothing_mapped() -> None:
+    ended = subprocess.Popen(["sleep", "60"])
+    descriptor = os.open(f"/proc/{ended.pid}/maps", os.O_RDONLY)
+    try:
+        ended.kill()
+        # Not only ended, but gone: the kernel has no error for the one, and ESRCH for the other.
+        ended.wait()
+        maps = OpenFile(descriptor, None, 0, "maps")
+
+        assert list(read_executable.function([maps], None)) == [[]]
+    finally:
+        os.close(descriptor)

@@ -13,10 +13,13 @@ RETRYABLE_HTTP = frozenset({429, 502, 503, 504})
 RETRYABLE_GRPC = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
 """RESOURCE_EXHAUSTED is one of them only when the server says by RetryInfo that it can recover."""
 
+_JITTER = random.Random()  # noqa: S311 - it only spreads load
+"""Of its own: a program that has this library in it may count on what it has seeded."""
+
 
 def waits(settings: RetrySettings, rng: random.Random | None = None) -> Iterator[float]:
     """Yield the seconds to wait before each further try: growing, and jittered so that clients spread."""
-    draw = (rng or random).uniform
+    draw = (rng or _JITTER).uniform
     spread = settings.randomization_factor
     interval = settings.initial_interval_s
     while True:
