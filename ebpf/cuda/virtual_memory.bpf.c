@@ -28,21 +28,27 @@ static __always_inline struct live *find_handle(const struct caller *who, u64 ha
 	return bpf_map_lookup_elem(&live, key);
 }
 
+/* Counts a handle as freed that nothing holds any more. */
+static __always_inline int end_handle(const struct caller *who, struct live *handle, const struct live_key *key)
+{
+	struct live gone;
+
+	if (!handle || handle->refs || handle->maps)
+		return 0;
+	gone = *handle;
+	if (TAKE_OUT(live, TABLE_LIVE, who, key) && gone.size) /* what was imported is its maker's */
+		count_memory(who, FAMILY_FREE, &gone, FREE_CALLED);
+	return 0;
+}
+
 RARE int free_handle(u64 which)
 {
-	struct live *handle, gone;
 	struct live_key key;
 	struct caller who;
 
 	if (!identify(&who))
 		return 0;
-	handle = find_handle(&who, which, &key);
-	if (!handle || handle->refs || handle->maps)
-		return 0;
-	gone = *handle;
-	if (TAKE_OUT(live, TABLE_LIVE, &who, &key) && gone.size) /* what was imported is its maker's */
-		count_memory(&who, FAMILY_FREE, &gone, FREE_CALLED);
-	return 0;
+	return end_handle(&who, find_handle(&who, which, &key), &key);
 }
 
 /* The calls about handles: what they do is done when they have succeeded. */
@@ -161,7 +167,7 @@ int handle_mapped(struct pt_regs *ctx)
 /* Takes one mapping away. Returns its size; 0 for a mapping that is not known, as one that is older than the probes. */
 static __always_inline u64 unmap(const struct caller *who, u64 address)
 {
-	struct live_key key = { who->tgid, who->exec_id, address }, of_handle;
+	struct live_key key = { who->tgid, who->exec_id, address };
 	struct mapping *found = bpf_map_lookup_elem(&mapped, &key), mapping;
 	struct live *handle;
 
@@ -171,11 +177,12 @@ static __always_inline u64 unmap(const struct caller *who, u64 address)
 	if (!TAKE_OUT(mapped, TABLE_MAPPED, who, &key))
 		return mapping.size;
 	forget_range(address, mapping.size);
-	handle = find_handle(who, mapping.handle, &of_handle);
+	/* From here on the key is the handle's. There is no room on the stack for two, nor for a function of its own. */
+	handle = find_handle(who, mapping.handle, &key);
 	if (handle) {
 		if (handle->maps)
 			handle->maps--;
-		free_handle(mapping.handle);
+		end_handle(who, handle, &key);
 	}
 	return mapping.size;
 }

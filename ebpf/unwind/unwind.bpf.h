@@ -124,6 +124,8 @@ static long look_ahead(u64 round, struct unwind *u)
 		return 0;
 	if (!follows_call(u, u->at->pc))
 		return 0;
+	asm volatile("" : "+r"(n));
+	n &= MAX_FRAMES - 1; /* kernels such as 6.1 have forgotten the bound, with n in between on the stack */
 	s->frame[n].a = u->at->pc;
 	s->frame[n].b = 0;
 	s->ahead = ahead + 1;

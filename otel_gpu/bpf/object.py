@@ -23,6 +23,9 @@ from .maps import BpfMap
 _log = logging.getLogger(__name__)
 _OBJECTS = Path(__file__).parent / "objects"
 _LOG_LIMIT = 1 << 16
+"""So much of the end of a verifier's log is kept."""
+_MESSAGE_BYTES = 1 << 12
+_VA_LIST_BYTES = 32 if os.uname().machine == "aarch64" else 24
 _WARNING = 0
 """libbpf's level: what went wrong, with the verifier's log."""
 _HASHES = (1, 5, 9)
@@ -228,13 +231,27 @@ class BpfObject:
             return 0
         # ctypes can only print what a callback raises. libbpf reports the lack of memory as well.
         with contextlib.suppress(MemoryError):
-            buffer = ctypes.create_string_buffer(_LOG_LIMIT)
-            ctypes.CDLL(None).vsnprintf(buffer, _LOG_LIMIT, text, ctypes.c_void_p(arguments))
-            self._messages.append(buffer.value.decode("utf-8", "replace"))
+            # The verifier's log may be longer than any buffer that is fit for each message, and its reason stands at its end.
+            buffer = ctypes.create_string_buffer(_MESSAGE_BYTES)
+            length = _print(buffer, text, arguments)
+            if length >= len(buffer):
+                buffer = ctypes.create_string_buffer(length + 1)
+                _print(buffer, text, arguments)
+            self._messages.append(buffer.value[-_LOG_LIMIT:].decode("utf-8", "replace"))
         return 0
 
     def _reason(self) -> str:
         return "".join(self._messages).strip().splitlines()[-1] if self._messages else "unknown reason"
+
+
+def _print(buffer: ctypes.Array[ctypes.c_char], text: bytes, arguments: int) -> int:
+    """Write what libbpf tells into the buffer, as far as there is room; return how many bytes it takes.
+
+    `arguments` is the address of a `va_list`, which reading uses up: a copy is read. The psABIs give it 24 bytes (x86-64) and
+    32 (AArch64).
+    """
+    copy = ctypes.create_string_buffer(ctypes.string_at(arguments, _VA_LIST_BYTES), _VA_LIST_BYTES)
+    return int(ctypes.CDLL(None).vsnprintf(buffer, ctypes.c_size_t(len(buffer)), text, copy))
 
 
 def _advice(code: int) -> str:

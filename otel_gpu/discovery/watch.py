@@ -115,6 +115,7 @@ class Watcher:
 
     def stop(self) -> None:
         """Stop following; idempotent."""
+        self.look_no_more()
         self._mapped_now.close(_END_S)
         self._looks.close(_END_S)
         if self._worker.stop(_END_S):
@@ -137,6 +138,8 @@ class Watcher:
 
     def _follow(self) -> float:
         self._handle(self._events.wait(_POLL_S))
+        if self._worker.is_stopping:
+            return 0.0
         for library in self._users.take_unused():
             self._catalogue.forget(library)
             self._on_unused(library)
@@ -160,6 +163,8 @@ class Watcher:
         """Take in what happened: what takes time is left to the looks, the mappings of each process together."""
         mapped: dict[int, list[Mapped]] = {}
         for event in events:
+            if self._worker.is_stopping:
+                return
             match event:
                 case Mapped() if self._wants(event.pid):
                     mapped.setdefault(event.pid, []).append(event)

@@ -23,7 +23,7 @@ Function = tuple[str, int]
 
 
 def _depth(code: bytes) -> int:
-    """How far below its frame pointer a function reaches, in the verifier's steps of 32 bytes."""
+    """How far below its frame pointer a function reaches, in the verifier's steps of 32 bytes: one at the least."""
     deepest = 0
     copies: set[int] = set()
     for at in range(0, len(code), 8):
@@ -38,7 +38,7 @@ def _depth(code: bytes) -> int:
         copies.discard(target)
         if operation == MOVE and source == FRAME_POINTER:
             copies.add(target)
-    return -(deepest // 32) * 32
+    return max(-(deepest // 32), 1) * 32
 
 
 def _immediate(code: bytes, at: int) -> int:

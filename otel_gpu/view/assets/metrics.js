@@ -40,7 +40,9 @@ class Tables {
     }
     for (const id of [...this.known.keys()]) if (!names.has(id)) this.known.delete(id);
     const wanted = tables.map((one) => this.known.get(one.name + "\u0000" + one.attributes.join("\u0000")).element);
-    if (wanted.length !== this.element.children.length || wanted.some((e, i) => this.element.children[i] !== e)) this.element.replaceChildren(...wanted);
+    // What stays in its place is not taken out: it would lose the focus.
+    for (const shown of [...this.element.children]) if (!wanted.includes(shown)) shown.remove();
+    wanted.forEach((one, i) => { if (this.element.children[i] !== one) this.element.insertBefore(one, this.element.children[i] ?? null); });
   }
 }
 
