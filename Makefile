@@ -92,6 +92,10 @@ $(CONTEXT): otel_gpu/context/published.c Makefile
 	$(Q)$(or $(CC),cc) -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared \
 		$(if $(filter x86_64,$(shell uname -m)),-mtls-dialect=gnu2) -o $@ $<
 
+.PHONY: generate
+generate: $(VENV)/.complete ## write otel_gpu/bpf/abi/ from the headers of ebpf/abi/; `make check` fails where they differ
+	$(Q)$(BIN)/python scripts/generate_abi.py
+
 .PHONY: demo
 demo: setup ## a server, training, the agent, and what it sees, in a browser too; without a GPU on the mock driver
 	$(Q)$(MAKE) -s -C tests/standins/cuda

@@ -12,7 +12,7 @@ from bench.ground import UnavailableError
 from bench.results import Result
 from bench.sink import Sink
 from bench.target import Target
-from otel_gpu import abi
+from otel_gpu.bpf.abi.memory import LIVE, LIVE_KEY
 from otel_gpu.signals import cuda, self_metrics
 
 _LIVE = 1_000_000
@@ -111,7 +111,7 @@ def _table_bytes(agent: AgentProcess) -> int:
         said = {name: value.strip() for name, _, value in lines}
         sizes = (said.get("key_size"), said.get("value_size"))
         # Of the tables with such keys and values it is the only one.
-        if sizes == (str(abi.LIVE_KEY.itemsize), str(abi.LIVE.itemsize)):
+        if sizes == (str(LIVE_KEY.itemsize), str(LIVE.itemsize)):
             return int(said["memlock"])
     raise UnavailableError("the agent has no table of live allocations")
 

@@ -22,7 +22,7 @@ import numpy as np
 from bench import ground
 from bench.ground import UnavailableError
 from bench.target import Target
-from otel_gpu import abi
+from otel_gpu.bpf.abi.rows import COUNTED_ROW, ROW_KEY
 from otel_gpu.bpf.linker import ObjectLinker
 from otel_gpu.bpf.links import Placement
 from otel_gpu.bpf.maps import BpfMap
@@ -110,7 +110,7 @@ class _Rows:
     @property
     def records(self) -> int:
         """How many calls it holds."""
-        _, values = self._rows.read(abi.ROW_KEY, abi.COUNTED_ROW)
+        _, values = self._rows.read(ROW_KEY, COUNTED_ROW)
         return int(sums_of(values)[:, 0].sum())
 
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from otel_gpu import heap
+from otel_gpu.bpf.abi.requests import REQUEST
 from otel_gpu.exporters.wire.spans_protobuf import span_payloads
 from otel_gpu.receivers.inference.assembly import Assembly, Seen
 from otel_gpu.receivers.inference.engines import Told
-from otel_gpu.receivers.inference.records import HEAD_AT, REQUEST, heads_of, read_request
+from otel_gpu.receivers.inference.records import HEAD_AT, heads_of, read_request
 from otel_gpu.receivers.inference.records import seen as seen_of
 from otel_gpu.receivers.inference.request import Endpoint, GpuTotals, GpuWork, Request, WorkKind
 from otel_gpu.receivers.inference.server_spans import spans_of

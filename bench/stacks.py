@@ -16,7 +16,7 @@ from bench.ground import UnavailableError
 from bench.probing import Ours, Rivals
 from bench.results import Result, unmeasured
 from bench.target import Target
-from otel_gpu.abi import Loss
+from otel_gpu.bpf.abi.programs import Loss
 from otel_gpu.discovery.libraries import LibraryKind
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.elf import ElfFile

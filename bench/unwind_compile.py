@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.results import Result, table
-from otel_gpu.eh_frame.rows import ROW
+from otel_gpu.bpf.abi.unwinding import UNWIND_ROW
 from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.unwind.cache import TableCache, default_directory
@@ -101,9 +101,9 @@ def results(costs: list[Cost]) -> list[Result]:
             ),
             Result(
                 f"table of {name}",
-                f"{cost.rows * ROW.itemsize / 1e6:.1f} MB",
+                f"{cost.rows * UNWIND_ROW.itemsize / 1e6:.1f} MB",
                 "",
-                float(ROW.itemsize),
+                float(UNWIND_ROW.itemsize),
                 " B/row",
                 MUST_BYTES_PER_ROW,
             ),

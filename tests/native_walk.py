@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from otel_gpu.eh_frame.rows import RBP_AT_RBP, RowKind, UnwindError, UnwindTable
+from otel_gpu.bpf.abi.unwinding import RowKind
+from otel_gpu.eh_frame.rows import RBP_AT_RBP, UnwindError, UnwindTable
 from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import PT_LOAD, ElfFile
 

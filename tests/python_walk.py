@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from otel_gpu.cpython.layout import ABSENT, EntryRule, PythonLayout
+from otel_gpu.bpf.abi.unwinding import PY_ABSENT, EntryRule
+from otel_gpu.cpython.layout import PythonLayout
 from otel_gpu.process.memory import Memory
 
 _MAX_INTERPRETERS = 1_024
@@ -60,7 +61,7 @@ class PythonThreads:
             state = self._u64(interp + layout.interp_threads)
             while state and budget:
                 budget -= 1
-                native_id = 0 if layout.tstate_native_id == ABSENT else self._u64(state + layout.tstate_native_id)
+                native_id = 0 if layout.tstate_native_id == PY_ABSENT else self._u64(state + layout.tstate_native_id)
                 yield PythonThread(state, self._u64(state + layout.tstate_thread_id), native_id)
                 state = self._u64(state + layout.tstate_next)
             interp = self._u64(interp + layout.interp_next)
@@ -68,7 +69,7 @@ class PythonThreads:
     def frames(self, thread: PythonThread) -> list[FrameRecord]:
         """Return the thread's Python frames without shims, at most 4,096; raises MemoryFault on a torn chain."""
         layout = self._layout
-        if layout.tstate_frame != ABSENT:
+        if layout.tstate_frame != PY_ABSENT:
             address = self._u64(thread.address + layout.tstate_frame)
         else:
             address = self._u64(self._u64(thread.address + layout.tstate_cframe) + layout.cframe_frame)
@@ -82,7 +83,7 @@ class PythonThreads:
 
     def _append(self, found: list[FrameRecord], address: int) -> None:
         layout = self._layout
-        owner = None if layout.frame_owner == ABSENT else self._memory.read(address + layout.frame_owner, 1)[0]
+        owner = None if layout.frame_owner == PY_ABSENT else self._memory.read(address + layout.frame_owner, 1)[0]
         if owner is not None and layout.shim_owners >> owner & 1:
             # A shim ends the activation whose outermost Python frame is the last one found.
             if found:
@@ -90,7 +91,7 @@ class PythonThreads:
                 found[-1] = FrameRecord(last.code, last.instr, last.owner, is_entry=True)
             return
         is_entry = layout.entry_rule is EntryRule.EACH
-        if layout.frame_is_entry != ABSENT:
+        if layout.frame_is_entry != PY_ABSENT:
             is_entry = self._memory.read(address + layout.frame_is_entry, 1) != b"\0"
         instr = int.from_bytes(self._memory.read(address + layout.frame_instr, layout.frame_instr_size), "little")
         code = self._u64(address + layout.frame_code) & ~layout.tag_mask

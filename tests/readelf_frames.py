@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from otel_gpu.eh_frame.rows import RowKind, UnwindTable
+from otel_gpu.bpf.abi.unwinding import RowKind
+from otel_gpu.eh_frame.rows import UnwindTable
 from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import EM_X86_64, PT_LOAD, ElfFile
 from otel_gpu.errors import OtelGpuError

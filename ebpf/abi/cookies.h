@@ -5,17 +5,29 @@
 
 #include "abi/types.h"
 
-#define COOKIE_FUNCTION(c) ((u16)(c))	 /* row of the hook table */
-#define COOKIE_KIND(c) ((u8)((c) >> 16)) /* copy kind, memory type */
-#define COOKIE_FLAGS(c) ((u8)((c) >> 24))
-#define COOKIE_STREAM(c) ((u8)((c) >> 32) & 15)	 /* argument number of the stream */
-#define COOKIE_HOST(c) ((u8)((c) >> 36) & 15)	 /* argument number of the host pointer */
-#define COOKIE_SIZE(c) ((u8)((c) >> 40) & 15)	 /* argument number of the size in elements, or of the struct */
-#define COOKIE_SIZE2(c) ((u8)((c) >> 44) & 15)	 /* of its second factor */
-#define COOKIE_OUT(c) ((u8)((c) >> 48) & 15)	 /* of the address, or of where it will be written */
-#define COOKIE_SHIFT(c) ((u8)((c) >> 52) & 15)	 /* log2 of the element size */
-#define COOKIE_KIND_AT(c) ((u8)((c) >> 56) & 15) /* argument number of the copy kind, where it is one */
-#define COOKIE_LIBRARY(c) ((u32)((c) >> 60))	 /* number of the library that the function is in */
+/* Where each part of a cookie begins; below the first is the row of the hook table. */
+#define COOKIE_KIND_BIT 16 /* copy kind, memory type */
+#define COOKIE_FLAGS_BIT 24
+#define COOKIE_STREAM_BIT 32  /* argument number of the stream */
+#define COOKIE_HOST_BIT 36    /* argument number of the host pointer */
+#define COOKIE_SIZE_BIT 40    /* argument number of the size in elements, or of the struct */
+#define COOKIE_SIZE2_BIT 44   /* argument number of its second factor */
+#define COOKIE_OUT_BIT 48     /* argument number of the address, or of where it will be written */
+#define COOKIE_SHIFT_BIT 52   /* log2 of the element size */
+#define COOKIE_KIND_AT_BIT 56 /* argument number of the copy kind, where it is one */
+#define COOKIE_LIBRARY_BIT 60 /* number of the library that the function is in */
+
+#define COOKIE_FUNCTION(c) ((u16)(c))
+#define COOKIE_KIND(c) ((u8)((c) >> COOKIE_KIND_BIT))
+#define COOKIE_FLAGS(c) ((u8)((c) >> COOKIE_FLAGS_BIT))
+#define COOKIE_STREAM(c) ((u8)((c) >> COOKIE_STREAM_BIT) & 15)
+#define COOKIE_HOST(c) ((u8)((c) >> COOKIE_HOST_BIT) & 15)
+#define COOKIE_SIZE(c) ((u8)((c) >> COOKIE_SIZE_BIT) & 15)
+#define COOKIE_SIZE2(c) ((u8)((c) >> COOKIE_SIZE2_BIT) & 15)
+#define COOKIE_OUT(c) ((u8)((c) >> COOKIE_OUT_BIT) & 15)
+#define COOKIE_SHIFT(c) ((u8)((c) >> COOKIE_SHIFT_BIT) & 15)
+#define COOKIE_KIND_AT(c) ((u8)((c) >> COOKIE_KIND_AT_BIT) & 15)
+#define COOKIE_LIBRARY(c) ((u32)((c) >> COOKIE_LIBRARY_BIT))
 #define ARGUMENT_NONE 15
 
 #define LIBRARIES 16 /* numbers of libraries; a further one has that of an earlier one */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Programs that work for requests of others: what crosses between the kernel and otel_gpu/receivers/inference/engines.py. */
+/* Programs that work for requests of others. */
 #ifndef OTEL_GPU_ABI_ENGINES_H
 #define OTEL_GPU_ABI_ENGINES_H
 
 #include "abi/requests.h"
 
+/* What happened in an engine. */
 enum engine_event_kind {
 	ENGINE_DELIVERED = 1, /* a message of a request was received */
 	ENGINE_STEP,	      /* a thread's step is over */
@@ -45,6 +46,7 @@ struct engine {
 _Static_assert(sizeof(struct engine) == 64, "engine crosses the border");
 #define STRANGERS (~0ULL)
 
+/* How far a thread's step has come. */
 enum step_state {
 	STEP_NONE, /* the thread has done nothing since the last one was told */
 	STEP_GOES_ON,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Header blocks of HTTP/2, whose compression only the agent follows: what crosses between the kernel and
- * otel_gpu/receivers/inference/frames.py. */
+/* Header blocks of HTTP/2, whose compression only the agent follows. */
 #ifndef OTEL_GPU_ABI_FRAMES_H
 #define OTEL_GPU_ABI_FRAMES_H
 
 #include "abi/types.h"
 
-#define FRAME_PIECE 768	      /* bytes of a frame that are told at once */
+#define FRAME_PIECE_BYTES 768 /* bytes of a frame that are told at once */
 #define FRAME_TOLD_MOST 16384 /* of one frame: what is longer is not told to its end */
 
+/* Who sent a frame. */
 enum frame_side {
 	FRAME_CLIENT,
 	FRAME_SERVER,
@@ -33,8 +33,8 @@ struct frame_piece {
 	u8 type;
 	u8 flags;
 	u8 pad[3];
-	char payload[FRAME_PIECE]; /* last: what of it is used is sent */
+	char payload[FRAME_PIECE_BYTES]; /* last: what of it is used is sent */
 };
-_Static_assert(sizeof(struct frame_piece) == 56 + FRAME_PIECE, "frame_piece crosses the border");
+_Static_assert(sizeof(struct frame_piece) == 56 + FRAME_PIECE_BYTES, "frame_piece crosses the border");
 
 #endif

@@ -13,6 +13,9 @@ struct program_key {
 };
 _Static_assert(sizeof(struct program_key) == 8, "program_key crosses the border");
 
+#define OWNER_AT                                                                                                       \
+	8 /* where values that are kept by thread, and groups of tensors, have the program_key of whose they are */
+
 /* What went wrong in the kernel, one counter each. */
 enum loss {
 	LOSS_ROWS_FULL,	     /* counted in the overflow rows instead of the table */
@@ -94,8 +97,8 @@ enum table {
 	TABLE_COUNT,
 };
 
-/* What a program's calls come to when not even the overflow rows have room: by family and, where the family has them,
- * by row_key.kind; what was asked of HIP behind what was asked of CUDA. */
+/* The first total of each family: what a program's calls come to when not even the overflow rows have room. A family has one
+ * for each row_key.kind; those of HIP are behind those of CUDA. */
 enum total {
 	TOTAL_LAUNCH,
 	TOTAL_GRAPH_LAUNCH,
@@ -147,6 +150,20 @@ struct program {
 	struct ring_use frames;
 	u64 range_levels; /* a bit for each that is used, see cuda/ranges.bpf.h */
 	struct row totals[TOTAL_COUNT];
+};
+
+/* What a program has by handle: a context, or a graph or kernel in its place. */
+struct context_key {
+	u32 tgid;
+	u32 exec_id;
+	u64 context;
+};
+
+/* What is known of a handle that was named or launched. */
+struct kernel {
+	u64 mark; /* tells its names apart; where none was told: UNNAMED, and the program's unloads by then */
+	u32 generation;
+	u32 pad;
 };
 
 /* Which program runs under a pid now. */

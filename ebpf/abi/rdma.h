@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* RDMA: what crosses between the kernel and otel_gpu/receivers/rdma. */
+/* Queue pairs, what they did, and the programs that use verbs. */
 #ifndef OTEL_GPU_ABI_RDMA_H
 #define OTEL_GPU_ABI_RDMA_H
 
@@ -68,6 +68,14 @@ struct queue_pair {
 	char device[DEVICE_NAME];
 };
 
+/* What a program has of a queue pair, by its id. */
+struct work_ring_key {
+	u32 tgid;
+	u32 exec_id;
+	u64 id;
+};
+
+/* What a row counts. */
 enum rdma_row_kind {
 	RDMA_ROW_LATENCY,      /* from post to completion, by operation and bucket: nanoseconds */
 	RDMA_ROW_SERVICE,      /* since the completion before, where that was later than the post */
@@ -107,6 +115,7 @@ struct rdma_row {
 	u64 sum;
 };
 
+/* What the kernel reports at once. */
 enum verbs_event_kind {
 	VERBS_OPENED = 1, /* a device was opened: poll_cq, post_send, post_recv */
 	VERBS_EXTENDED,	  /* a queue pair has functions of its own: struct verbs_event says which */

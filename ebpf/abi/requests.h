@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Requests, and the GPU's work for them: what crosses between the kernel and otel_gpu/receivers/inference/records.py. */
+/* Requests, and the GPU's work for them. */
 #ifndef OTEL_GPU_ABI_REQUESTS_H
 #define OTEL_GPU_ABI_REQUESTS_H
 
@@ -31,6 +31,7 @@ enum no_owner {
 	NO_OWNER_COUNT,
 };
 
+/* Work of a program that is no request's, by the reason. */
 struct no_owner_key {
 	u32 tgid;
 	u32 exec_id;
@@ -73,19 +74,22 @@ struct followed {
 };
 _Static_assert(sizeof(struct followed) == 128, "followed crosses the border");
 
-/* Where a program says which span of its own tracing is current in a thread. Written by the agent. */
-#define SPAN_TYPES 3
+#define SPAN_TYPES 3 /* classes of spans of one program that are known */
+
+/* A class of opentelemetry-python's spans. */
 struct span_type {
 	u64 type;  /* whose objects are spans; 0: none */
 	u64 keys;  /* of its objects' attributes, from 3.11 on */
 	s64 place; /* of an object: of its dict up to 3.10, of its values from 3.13 on */
 };
 
+/* A name that opentelemetry-python uses. */
 struct span_name {
 	u64 text; /* a str that stands as a key in dicts */
 	u64 hash;
 };
 
+/* Where a program says which span of its own tracing is current in a thread. Written by the agent. */
 struct span_source {
 	u32 exec_id;
 	u32 published; /* otel_thread_ctx_v1 of OTEP 4947: THREAD_STATE_* says how to find it */
@@ -134,6 +138,7 @@ struct own_span {
 };
 _Static_assert(sizeof(struct own_span) == 48, "own_span crosses the border");
 
+/* How a request ended. */
 enum ending {
 	ENDING_NONE,
 	ENDING_COMPLETE,
@@ -142,12 +147,13 @@ enum ending {
 	ENDING_THROWN, /* an exception left the callback */
 };
 
-/* One piece of a request's work. */
+/* What a piece of work is. */
 enum work_kind {
 	WORK_BATCH = 1, /* first launch to the end that the host saw */
 	WORK_WAIT,	/* a blocking call */
 };
 
+/* One piece of a request's work. */
 struct gpu_work {
 	u64 began_ns;
 	u64 ended_ns;

@@ -5,6 +5,7 @@
 
 #include "abi/types.h"
 
+/* What a stack was taken for, and what a sample then says. */
 enum sample_type {
 	SAMPLE_LAUNCH = 1,    /* value: launches; subject: the kernel's handle */
 	SAMPLE_WAIT,	      /* value: ns; subject: row of the hook table */
@@ -36,8 +37,9 @@ enum submitted {
 	SUBMITTED_COUNT,
 };
 
-/* Which of its process's submissions to which device. */
-#define WORK_AT(device, number) ((u64)(device) << 56 | (number))
+/* Which of its process's submissions to which device: the device is above these bits. */
+#define WORK_DEVICE_SHIFT 56
+#define WORK_AT(device, number) ((u64)(device) << WORK_DEVICE_SHIFT | (number))
 
 /* A call that goes on, and what is known of it. */
 struct entered {

@@ -26,6 +26,7 @@ enum stop {
 	STOP_COUNT,
 };
 
+/* What a frame is of. */
 enum frame_kind {
 	FRAME_NATIVE = 1, /* a: address, b: file; not the leaf: a return address */
 	FRAME_PYTHON = 2, /* see struct frame */
@@ -46,7 +47,7 @@ struct frame {
 #define FRAME_CHECKSUM_A 48
 #define FRAME_CHECKSUM_B 32
 
-#define WALK_WORDS 16
+#define WORDS_AT_ONCE 16
 #define MAX_AHEAD 128
 #define MAX_FRAMES 512 /* CPython up to 3.10 has four native frames for each Python frame */
 
@@ -88,7 +89,7 @@ struct unwind_state {
 };
 
 struct walk_words {
-	u64 word[WALK_WORDS];
+	u64 word[WORDS_AT_ONCE];
 };
 
 /* Whose the work is that a stack shows, as far as it is known when the stack is taken. Ids are as on the wire. */

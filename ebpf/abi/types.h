@@ -11,5 +11,6 @@ typedef signed char s8;
 typedef short s16;
 typedef int s32;
 typedef long long s64;
+typedef u32 be32; /* the highest byte first, as generated code reads it too */
 
 #endif

@@ -14,6 +14,7 @@ struct unwind_row {
 };
 _Static_assert(sizeof(struct unwind_row) == 8, "unwind_row crosses the border");
 
+/* How the caller's frame is found, see otel_gpu/eh_frame/rows.py. */
 enum row_kind {
 	ROW_END,
 	ROW_SP,
@@ -43,8 +44,9 @@ _Static_assert(sizeof(struct unwind_mapping) == 40, "unwind_mapping crosses the 
 #define MAPPING_NO_TABLE 2	 /* there is none, and will be none */
 #define MAPPING_FRAME_POINTERS 4 /* its code keeps them */
 
+#define PY_ABSENT 0xffff /* an offset that this version does not have */
+
 /* Where a CPython keeps its frames, see otel_gpu/cpython/layout.py. */
-#define PY_ABSENT 0xffff
 struct py_layout {
 	u16 minor;
 	u16 tss_kind;
@@ -58,11 +60,28 @@ struct py_layout {
 	u16 pad;
 };
 _Static_assert(sizeof(struct py_layout) == 80, "py_layout crosses the border");
-enum { PY_EACH, PY_IS_ENTRY, PY_SHIM };
+/* How the Python frame is known with which an activation of the evaluation loop began. */
+enum entry_rule {
+	PY_EACH,
+	PY_IS_ENTRY,
+	PY_SHIM,
+};
 
-#define EVAL_RANGES 4
-enum { THREAD_STATE_NONE, THREAD_STATE_SLOT, THREAD_STATE_DTV };
+#define EVAL_RANGES 4 /* pieces of the evaluation loop's code that are told apart */
+/* How the pointer to a thread's state is found. */
+enum thread_state_place {
+	THREAD_STATE_NONE,
+	THREAD_STATE_SLOT,
+	THREAD_STATE_DTV,
+};
 
+/* Code of CPython's evaluation loop. */
+struct eval_range {
+	u64 start;
+	u64 end;
+};
+
+/* What a process's stacks are walked by. */
 struct unwind_process {
 	u32 first_mapping;
 	u32 mappings;
@@ -71,9 +90,7 @@ struct unwind_process {
 	s64 thread_offset;
 	u64 thread_module; /* DTV: number of the module */
 	u64 interpreters;  /* where the pointers to the newest and to the main interpreter are */
-	struct {
-		u64 start, end;
-	} eval[EVAL_RANGES];
+	struct eval_range eval[EVAL_RANGES];
 	struct py_layout py;
 };
 

@@ -8,12 +8,6 @@
 #include "abi/rows.h"
 #include "cuda/threads.bpf.h"
 
-struct context_key {
-	u32 tgid;
-	u32 exec_id;
-	u64 context;
-};
-
 #define OF_PRIMARY 64 /* with a context's device: its memory is the primary context's, as that of green contexts is */
 _Static_assert(ORDINALS <= OF_PRIMARY, "a context's device has room for OF_PRIMARY");
 

@@ -8,12 +8,6 @@
 #include "abi/programs.h"
 #include "cuda/device.bpf.h"
 
-/* What is known of a handle that was named or launched. */
-struct kernel {
-	u64 mark; /* tells its names apart; where none was told: UNNAMED, and the program's unloads by then */
-	u32 generation;
-	u32 pad;
-};
 #define UNNAMED (1ULL << 63)
 
 struct {

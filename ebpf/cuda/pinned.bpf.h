@@ -3,18 +3,11 @@
 #ifndef OTEL_GPU_CUDA_PINNED_BPF_H
 #define OTEL_GPU_CUDA_PINNED_BPF_H
 
+#include "abi/memory.h"
 #include "abi/programs.h"
 #include "abi/rows.h"
 #include "cuda/rows.bpf.h"
 #include <bpf/bpf_endian.h>
-
-struct pinned_key {
-	u32 bits; /* significant bits of what follows */
-	u32 tgid; /* any byte order does for these two: they are always compared whole */
-	u32 exec_id;
-	u32 address[2]; /* big-endian */
-};
-_Static_assert(sizeof(struct pinned_key) == 20, "without padding");
 
 /* Page-locked blocks -> the bits of their key. */
 struct {

@@ -12,18 +12,6 @@
 #include "cuda/where.bpf.h"
 #include "lib/loops.bpf.h"
 
-/* A range has one entry, by where it begins: its size is of one power of two, 2^(level-1) < size <= 2^level, and of all ranges
- * of a level at most one lies inside an aligned block of that power, and at most one begins in it and ends beyond. An address
- * is looked for at each level that the program has used: in its block, and in the one before for what ends beyond that. */
-struct range_key {
-	u32 tgid;
-	u32 exec_id;
-	u64 block; /* address >> level */
-	u32 level;
-	u32 ends_beyond;
-};
-_Static_assert(sizeof(struct range_key) == 24, "range_key crosses the border");
-
 struct range {
 	u64 address;
 	u64 end;

@@ -50,6 +50,7 @@ struct thread {
 	u8 devices[CONTEXT_STACK];
 	struct call calls[CALLS];
 };
+_Static_assert(__builtin_offsetof(struct thread, tgid) == OWNER_AT, "the agent finds whose it is");
 
 /* Threads -> what is known of them. Written here, removed when they end or their process calls exec. */
 struct {

@@ -251,8 +251,8 @@ static __always_inline void tell_piece(struct framing *g, u64 bytes)
 	p->flags = f->flags;
 	p->pad[0] = p->pad[1] = p->pad[2] = 0;
 	asm volatile("" : "+r"(bytes)); /* the verifier must see the bound */
-	if (bytes > FRAME_PIECE)
-		bytes = FRAME_PIECE;
+	if (bytes > FRAME_PIECE_BYTES)
+		bytes = FRAME_PIECE_BYTES;
 	if (bytes && bpf_probe_read_user(p->payload, bytes, (void *)g->given->from)) {
 		lose(LOSS_REQUESTS_FULL);
 		return;
@@ -335,8 +335,8 @@ static long frame_step(u32 step, struct framing *g)
 	if (bytes > f->left)
 		bytes = f->left;
 	if (is_told(f)) {
-		if (bytes > FRAME_PIECE)
-			bytes = FRAME_PIECE;
+		if (bytes > FRAME_PIECE_BYTES)
+			bytes = FRAME_PIECE_BYTES;
 		tell_piece(g, bytes);
 	}
 	f->left -= bytes;

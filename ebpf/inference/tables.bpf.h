@@ -157,6 +157,7 @@ struct request_thread {
 	u8 pad[2];
 	struct callback_frame callback; /* of an executor, the innermost that the thread is in */
 };
+_Static_assert(__builtin_offsetof(struct request_thread, tgid) == OWNER_AT, "the agent finds whose it is");
 
 /* Threads by caller.task. */
 struct {

@@ -47,6 +47,7 @@ struct nccl_thread {
 	struct nccl_call call;
 	struct nccl_wait wait;
 };
+_Static_assert(__builtin_offsetof(struct nccl_thread, tgid) == OWNER_AT, "the agent finds whose it is");
 
 /* Threads -> what is known of them. Written here, removed when they end or their process calls exec. */
 struct {

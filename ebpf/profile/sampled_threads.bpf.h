@@ -7,6 +7,9 @@
 #include "abi/samples.h"
 #include "lib/shares.bpf.h"
 
+_Static_assert(__builtin_offsetof(struct sampled_thread, tgid) == OWNER_AT, "the agent finds whose it is");
+_Static_assert(__builtin_offsetof(struct tensor_group, tgid) == OWNER_AT, "the agent finds whose it is");
+
 /* Threads -> what is kept of them. Removed when they end, or their process calls exec. Not from a cache: the scheduler comes
  * here too, within which kernels before 6.1 must not allocate. */
 struct {

@@ -24,12 +24,6 @@ struct work_ring {
 	struct posted posted[RING];
 };
 
-struct work_ring_key {
-	u32 tgid;
-	u32 exec_id;
-	u64 id;
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -53,7 +53,7 @@ __noinline u64 has_either(struct walk_words *words, u32 count, u64 a, u64 b)
 
 	if (!words)
 		return 0;
-	for (u32 i = 0; i < WALK_WORDS && i < count; i++)
+	for (u32 i = 0; i < WORDS_AT_ONCE && i < count; i++)
 		found |= is_same(words->word[i], a) | is_same(words->word[i], b);
 	return found;
 }
@@ -70,7 +70,7 @@ static __always_inline int is_frame_of_activation(struct unwind *u, u64 frame)
 	if (u->at->low > saved)
 		return 0;
 	if (u->at->low + sizeof(*words) <= saved && !READ_WALKED(u, words, sizeof(*words), (void *)u->at->low))
-		found = has_either(words, WALK_WORDS, locals, locals);
+		found = has_either(words, WORDS_AT_ONCE, locals, locals);
 	if (READ_WALKED(u, words, SAVED_REGISTERS * 8, (void *)saved) ||
 	    READ_WALKED(u, &generator, sizeof(generator), (void *)(frame + FRAME_OBJECT_GENERATOR)))
 		return 0;

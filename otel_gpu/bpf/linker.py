@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ..abi import COOKIE_PLACEHOLDER
 from ..errors import AttachError, UnsupportedKernelError
 from ..privileges import perform
 from .features import load_program, probe
@@ -15,6 +14,8 @@ from .links import BPF_TRACE_UPROBE_MULTI, Link, Placement, attach_multi, attach
 from .object import BpfObject
 
 _LOAD_IMM64 = 0x18
+_COOKIE_PLACEHOLDER = 0x0C00C1E0C00C1E0C
+"""Stands in the programs where kernels below 5.15 need the cookie as a number (ebpf/lib/arguments.bpf.h)."""
 
 
 class ObjectLinker:
@@ -100,7 +101,7 @@ class Links(Link):
 def with_cookie(instructions: bytes, cookie: int) -> bytes:
     """Put a cookie in place of the placeholder, which is one 64-bit load of two instructions."""
     code = bytearray(instructions)
-    low, high = COOKIE_PLACEHOLDER & 0xFFFFFFFF, COOKIE_PLACEHOLDER >> 32
+    low, high = _COOKIE_PLACEHOLDER & 0xFFFFFFFF, _COOKIE_PLACEHOLDER >> 32
     for at in range(0, len(code) - 8, 8):
         if (
             code[at] == _LOAD_IMM64

@@ -12,6 +12,11 @@ _MAX_PERIODS = 1 << 16
 """Of one device. What is left out is time of which nobody knows whose it was."""
 
 
+def part_of(subject: int, function: int) -> int:
+    """Return what tells submissions of one busy period apart, as PART_OF of ebpf/abi/busy.h: a handle or, without one, the function."""
+    return subject or 1 << 63 | function
+
+
 class BusyPeriod(NamedTuple):
     """Work of one program on one device, between two times at which the device was certainly idle."""
 
@@ -26,7 +31,7 @@ class BusyPeriod(NamedTuple):
 
 
 Parts = tuple[tuple[int, int], ...]
-"""What a busy period consists of: pairs of `abi.part_of` and how many submissions there are, in the order of their coming."""
+"""What a busy period consists of: pairs of `part_of` and how many submissions there are, in the order of their coming."""
 
 
 class BusyPeriodSum(NamedTuple):

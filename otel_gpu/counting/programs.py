@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ..abi import PROGRAM, PROGRAM_KEY, RUNNING, Table
+from ..bpf.abi.programs import PROGRAM, PROGRAM_KEY, RUNNING, Table
 from ..bpf.iterators import ask_all, ask_leader
 from ..bpf.maps import NO_EXIST
 from ..bpf.object import BpfObject
+from ..bpf.records import struct_of
 from ..bpf.run_once import run_once
 from ..discovery.processes import Began
 from ..program_id import ProgramId
@@ -22,6 +23,7 @@ from ..signals.structs import Frozen
 from .owners import Removal
 
 _log = logging.getLogger(__name__)
+_RUNNING = struct_of(RUNNING)
 
 
 class ProgramState(Frozen):
@@ -47,14 +49,14 @@ class Programs:
     def running(self, pid: int) -> tuple[int, Began] | None:
         """Return which program a process runs now, by its exec id, and when that began; None when it is gone."""
         said = ask_leader(self._who_runs, pid)
-        for tgid, exec_id, *began in RUNNING.iter_unpack(said):
+        for tgid, exec_id, *began in _RUNNING.iter_unpack(said):
             if tgid == pid:
                 return exec_id, Began(*began)
         return None
 
     def all_running(self) -> dict[int, int]:
         """Return the exec id of the program that each process runs now, by pid."""
-        return {pid: exec_id for pid, exec_id, *_ in RUNNING.iter_unpack(ask_all(self._who_runs))}
+        return {pid: exec_id for pid, exec_id, *_ in _RUNNING.iter_unpack(ask_all(self._who_runs))}
 
     def meet(self, pid: int) -> None:
         """Have the kernel keep an entry of the program that a process runs, though it has asked nothing of a GPU yet."""

@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..bpf.abi.unwinding import PY_ABSENT
 from ..errors import ProcessGoneError
 from ..process.confinement import Limits
 from ..process.memory import Memory, MemoryFault, ProcessMemory
 from ..process.work import OpenFile, service
 from ..signals.structs import Frozen
-from .layout import ABSENT, OWNER_GENERATOR, PythonLayout, code_checksum
+from .layout import OWNER_GENERATOR, PythonLayout, code_checksum
 from .lines import line_at
 from .process import PythonProcess
 
@@ -121,7 +122,7 @@ class CodeObjects:
         """
         self._memory = memory
         self._layout = layout
-        self._has_owners = layout.frame_owner != ABSENT
+        self._has_owners = layout.frame_owner != PY_ABSENT
         self._code_type = code_type
         self._str_type = str_type
         self._codes: dict[int, _Code] = {}
@@ -130,7 +131,7 @@ class CodeObjects:
         self._size_bytes = 0
         fields = [f"code_{n}" for n in ("argcount", "kwonly", "flags", "first_line", "filename", "name", "line_table")]
         offsets = [getattr(layout, name) for name in fields]
-        if layout.code_first_traceable != ABSENT:
+        if layout.code_first_traceable != PY_ABSENT:
             offsets.append(layout.code_first_traceable)
         self._head_size = max(*offsets, layout.object_type) + 8
 
@@ -217,7 +218,7 @@ class CodeObjects:
         flags = _i32(raw, layout.code_flags)
         first_line = _i32(raw, layout.code_first_line)
         first_traceable = 0
-        if layout.code_first_traceable != ABSENT:
+        if layout.code_first_traceable != PY_ABSENT:
             first_traceable = _i32(raw, layout.code_first_traceable)
         if min(argcount, kwonly, flags, first_traceable) < 0:
             return Unresolved.NOT_CODE

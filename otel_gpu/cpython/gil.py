@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..bpf.abi.unwinding import PY_ABSENT
 from ..errors import OtelGpuError
 from ..process.confinement import Limits
 from ..process.memory import Memory, MemoryFault, ProcessMemory
 from ..process.work import OpenFile, service
 from ..signals.structs import Frozen
-from .layout import ABSENT, PythonLayout
+from .layout import PythonLayout
 from .process import PythonProcess
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _tid(memory: Memory, layout: PythonLayout, state: int, interpreters: Collect
             return int.from_bytes(memory.read(pthread + _TCB_TID, 4), "little")
     except MemoryFault:
         pass
-    return None if layout.tstate_native_id == ABSENT else _u64(memory, state + layout.tstate_native_id) & 0xFFFFFFFF
+    return None if layout.tstate_native_id == PY_ABSENT else _u64(memory, state + layout.tstate_native_id) & 0xFFFFFFFF
 
 
 def _u64(memory: Memory, address: int) -> int:

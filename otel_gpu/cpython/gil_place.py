@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..bpf.abi.unwinding import PY_ABSENT
 from ..signals.structs import Frozen
-from .layout import ABSENT
 
 _WORDS = {13: 112, 14: 120, 15: 120}
 """Where `_Py_DebugOffsets` begins to say `interpreter_state.{ceval_gil, gil_runtime_state, gil_runtime_state_enabled,
@@ -42,4 +42,4 @@ def gil_place(minor: int, debug_offsets: bytes | None) -> GilPlace | None:
     pointer, state, _enabled, locked, holder = words
     if max(pointer, state, locked, holder) > 1 << 24 or locked - holder != _LOCKED_BEHIND_HOLDER:
         return None
-    return GilPlace(0, pointer, holder - state) if 0 <= holder - state < ABSENT else None
+    return GilPlace(0, pointer, holder - state) if 0 <= holder - state < PY_ABSENT else None

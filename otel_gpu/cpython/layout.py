@@ -13,11 +13,9 @@ import enum
 import struct
 from dataclasses import replace
 
+from ..bpf.abi.unwinding import PY_ABSENT, EntryRule
 from ..errors import OtelGpuError
 from ..signals.structs import Frozen
-
-ABSENT = 0xFFFF
-"""The value of an offset that this version does not have."""
 
 COOKIE = b"xdebugpy"
 """How `_PyRuntime` begins from 3.13 on."""
@@ -31,17 +29,6 @@ OWNER_GENERATOR = 1
 
 class UnsupportedPythonError(OtelGpuError):
     """This CPython's frames cannot be walked; the process gets native stacks only."""
-
-
-class EntryRule(enum.IntEnum):
-    """Which Python frames one native activation of the eval loop runs."""
-
-    EACH = 0
-    """Exactly one (3.8–3.10)."""
-    IS_ENTRY = 1
-    """Up to and including the first whose is_entry is set (3.11)."""
-    SHIM = 2
-    """Up to and excluding the first shim, a frame whose owner is in `shim_owners` (3.12+)."""
 
 
 class TssKind(enum.IntEnum):
@@ -68,7 +55,7 @@ class LineTable(enum.IntEnum):
 
 
 class PythonLayout(Frozen):
-    """Offsets in bytes, `ABSENT` where the version has no such field.
+    """Offsets in bytes, `PY_ABSENT` where the version has no such field.
 
     `pack()` writes `struct py_layout`, 80 bytes, little-endian, without gaps, in this order:
 
@@ -82,7 +69,7 @@ class PythonLayout(Frozen):
     | interp_next, interp_threads | u16 ×2 | next interpreter, first thread state |
     | tstate_next, tstate_interp | u16 ×2 | next thread state, its interpreter |
     | tstate_thread_id, tstate_native_id | u16 ×2 | pthread_t (= fs base), TID (3.11+) |
-    | tstate_frame | u16 | innermost frame; ABSENT where the cframe holds it |
+    | tstate_frame | u16 | innermost frame; PY_ABSENT where the cframe holds it |
     | tstate_cframe, cframe_frame, cframe_previous | u16 ×3 | 3.10–3.12; 3.10's cframe holds no frame |
     | frame_code, frame_previous, frame_instr | u16 ×3 | code (tagged from 3.14), next outer frame, instruction |
     | frame_instr_size | u16 | 4: int f_lasti; 8: pointer to a code unit |
@@ -180,16 +167,16 @@ def code_checksum(argcount: int, kwonly: int, flags: int, first_line: int) -> in
 
 _FRAME_OBJECTS = PythonLayout(
     minor=8, tss_kind=TssKind.KEY, tss_offset=1396, tss_block=0, runtime_interpreters=32,
-    interp_next=0, interp_threads=8, tstate_next=8, tstate_interp=16, tstate_thread_id=176, tstate_native_id=ABSENT,
-    tstate_frame=24, tstate_cframe=ABSENT, cframe_frame=ABSENT, cframe_previous=ABSENT,
-    frame_code=32, frame_previous=24, frame_instr=104, frame_instr_size=4, frame_owner=ABSENT, frame_is_entry=ABSENT,
+    interp_next=0, interp_threads=8, tstate_next=8, tstate_interp=16, tstate_thread_id=176, tstate_native_id=PY_ABSENT,
+    tstate_frame=24, tstate_cframe=PY_ABSENT, cframe_frame=PY_ABSENT, cframe_previous=PY_ABSENT,
+    frame_code=32, frame_previous=24, frame_instr=104, frame_instr_size=4, frame_owner=PY_ABSENT, frame_is_entry=PY_ABSENT,
     entry_rule=EntryRule.EACH, shim_owners=0, tag_mask=0, marker_to_cfa=0, object_type=8,
-    code_bytecode=ABSENT, code_first_traceable=ABSENT, code_argcount=16, code_kwonly=24, code_flags=36,
+    code_bytecode=PY_ABSENT, code_first_traceable=PY_ABSENT, code_argcount=16, code_kwonly=24, code_flags=36,
     code_first_line=40, code_filename=104, code_name=112, code_line_table=120, str_ascii=48, str_other=72, lasti_unit=1,
 )  # fmt: skip
 _INTERPRETER_FRAMES = replace(
     _FRAME_OBJECTS, minor=11, tss_offset=596, runtime_interpreters=40, interp_threads=16,
-    tstate_thread_id=152, tstate_native_id=160, tstate_frame=ABSENT, tstate_cframe=56, cframe_frame=8,
+    tstate_thread_id=152, tstate_native_id=160, tstate_frame=PY_ABSENT, tstate_cframe=56, cframe_frame=8,
     cframe_previous=16, frame_previous=48, frame_instr=56, frame_instr_size=8, frame_owner=69, frame_is_entry=68,
     entry_rule=EntryRule.IS_ENTRY, marker_to_cfa=0xB0, code_bytecode=184, code_first_traceable=168, code_argcount=56,
     code_kwonly=64, code_flags=48, code_first_line=72, code_filename=112, code_name=128, code_line_table=136,
@@ -197,12 +184,12 @@ _INTERPRETER_FRAMES = replace(
 )  # fmt: skip
 _SHIMS = replace(
     _INTERPRETER_FRAMES, minor=12, tss_offset=1548, interp_threads=72, tstate_thread_id=136, tstate_native_id=144,
-    cframe_frame=0, cframe_previous=8, frame_code=0, frame_previous=8, frame_owner=70, frame_is_entry=ABSENT,
+    cframe_frame=0, cframe_previous=8, frame_code=0, frame_previous=8, frame_owner=70, frame_is_entry=PY_ABSENT,
     entry_rule=EntryRule.SHIM, shim_owners=1 << 3, marker_to_cfa=0x90, code_bytecode=192, code_first_traceable=176,
     code_argcount=52, code_kwonly=60, code_first_line=68, str_ascii=40, str_other=56,
 )  # fmt: skip
 _SELF_DESCRIBED = replace(
-    _SHIMS, minor=13, tstate_cframe=ABSENT, cframe_frame=ABSENT, cframe_previous=ABSENT, tss_offset=2164,
+    _SHIMS, minor=13, tstate_cframe=PY_ABSENT, cframe_frame=PY_ABSENT, cframe_previous=PY_ABSENT, tss_offset=2164,
     code_first_traceable=184,
 )  # fmt: skip
 
@@ -288,7 +275,7 @@ def _described(known: PythonLayout, raw: bytes) -> PythonLayout:
             "native stacks only"
         )
     fields = {name: int.from_bytes(raw[at : at + 8], "little") for name, at in _WORDS[minor].items()}
-    if absurd := [name for name, value in fields.items() if value >= ABSENT]:
+    if absurd := [name for name, value in fields.items() if value >= PY_ABSENT]:
         raise UnsupportedPythonError(f"CPython 3.{minor}: _Py_DebugOffsets say the absurd ({', '.join(absurd)})")
     described = replace(known, **fields)  # type: ignore[arg-type]
     # PyCompactUnicodeObject adds the UTF-8 cache's length and pointer to PyASCIIObject, in every version.

@@ -6,6 +6,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ..bpf.abi.unwinding import ThreadStatePlace
 from ..errors import OtelGpuError
 from ..process.memory import Memory
 from ..signals.structs import Frozen
@@ -19,8 +20,6 @@ _NO_MODULE = 1 << 20
 _MAX_TLS = 64 << 10
 _MOST_STATES = 512
 
-SLOT, DTV = 1, 2
-
 
 class PythonProcess(Frozen):
     """What the kernel needs to know of a process's Python, and the code-object reader too."""
@@ -29,7 +28,7 @@ class PythonProcess(Frozen):
     eval_ranges: tuple[tuple[int, int], ...]
     """Addresses in the process."""
     thread_state: int
-    """SLOT or DTV."""
+    """A `ThreadStatePlace`."""
     thread_offset: int
     thread_module: int
     interpreters: int
@@ -51,7 +50,8 @@ def locate(binary: PythonBinary, bias: int, memory: Memory) -> PythonProcess:
     layout = binary.layout()
     ranges = tuple((start + bias, end + bias) for start, end in binary.eval_ranges)
     if binary.is_stripped:
-        state, offset, module = SLOT, observed_slot(layout, binary.runtime + bias, memory, binary.tls_bytes), 0
+        state, module = int(ThreadStatePlace.SLOT), 0
+        offset = observed_slot(layout, binary.runtime + bias, memory, binary.tls_bytes)
     else:
         state, offset, module = thread_state_place(layout, binary.runtime + bias, bias, memory)
     interpreters = binary.runtime + bias + layout.runtime_interpreters
@@ -61,16 +61,16 @@ def locate(binary: PythonBinary, bias: int, memory: Memory) -> PythonProcess:
 
 
 def thread_state_place(layout: PythonLayout, runtime: int, bias: int, memory: Memory) -> tuple[int, int, int]:
-    """Return where a thread has the pointer to its state: SLOT or DTV, the offset, and the number of the module."""
+    """Return where a thread has the pointer to its state, the offset, and the number of the module."""
     if layout.tss_kind is TssKind.SLOT:
-        return SLOT, layout.tss_offset, 0
+        return ThreadStatePlace.SLOT, layout.tss_offset, 0
     if layout.tss_kind is TssKind.KEY:
         # Py_tss_t: {int is_initialized; pthread_key_t key}.
         ready, key = struct.unpack("<iI", memory.read(runtime + layout.tss_offset - 4, 8))
         if not ready:
             raise NotStartedError("the interpreter has not started")
         if key < _KEYS:
-            return SLOT, _FIRST_BLOCK + _ENTRY * key + _DATA, 0
+            return ThreadStatePlace.SLOT, _FIRST_BLOCK + _ENTRY * key + _DATA, 0
         raise UnsupportedPythonError(
             f"CPython 3.{layout.minor}: its thread key is {key}, and only the first {_KEYS} are followed; the process gets "
             "native stacks only"
@@ -79,7 +79,7 @@ def thread_state_place(layout: PythonLayout, runtime: int, bias: int, memory: Me
         module, offset = struct.unpack("<QQ", memory.read(layout.tss_offset + bias, 16))
         if not 0 < module < _NO_MODULE:
             raise NotStartedError("the interpreter's thread-local block is not set up")
-        return DTV, offset + layout.tss_block, module
+        return ThreadStatePlace.DTV, offset + layout.tss_block, module
     raise UnsupportedPythonError(
         f"CPython 3.{layout.minor}: it is not known where this build keeps its thread states; its processes get native "
         "stacks only"

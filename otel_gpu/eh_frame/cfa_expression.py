@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from .rows import RowKind, deref_offset
+from ..bpf.abi.unwinding import RowKind
+from .rows import deref_offset
 
 _DEREF, _AND, _PLUS, _PLUS_UCONST, _SHL, _GE, _LIT0, _BREG0 = 0x06, 0x1A, 0x22, 0x23, 0x24, 0x2A, 0x30, 0x70
 _RBP, _RSP, _RIP = 6, 7, 16

@@ -11,8 +11,9 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from ..bpf.abi.unwinding import RowKind
 from ..elf import EM_X86_64, PF_X, PT_LOAD, ElfFile
-from .rows import RowKind, UnwindTable
+from .rows import UnwindTable
 
 MAX_CODE = 4 << 20
 """Bytes looked at: enough to tell."""

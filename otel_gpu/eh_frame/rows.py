@@ -22,36 +22,17 @@ The return address is at CFA - 8. The caller's rbp is unchanged where `rbp` is 0
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from ..bpf.abi.unwinding import RowKind
 from ..errors import OtelGpuError
 from ..signals.structs import Frozen
 
-ROW = np.dtype([("pc", "<u4"), ("cfa_offset", "<i2"), ("kind", "u1"), ("fp_offset", "i1")])
-"""One row as it crosses to the kernel."""
-
 RBP_AT_RBP = 1
 """The value of `fp_offset` for a frame pointer saved where rbp points (no saved register is above the CFA)."""
-
-
-class RowKind(enum.IntEnum):
-    """How the caller's frame is found; the values are part of the kernel boundary."""
-
-    END = 0
-    SP = 1
-    FP = 2
-    PLT = 3
-    UNSUPPORTED = 4
-    DEREF_SP = 5
-    DEREF_FP = 6
-    SIGNAL = 7
-    OUTERMOST = 8
-    SP_LARGE = 9
-    UNREAD = 10
 
 
 class UnwindError(OtelGpuError):

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
+from ..bpf.abi.unwinding import UNWIND_ROW, RowKind
 from ..elf import EM_X86_64, PF_X, PT_LOAD, ElfFile
 from .programs import (
     EXPRESSION,
@@ -21,7 +22,7 @@ from .programs import (
     execute,
 )
 from .records import Bools, Bytes, FrameRecords, FrameSection, Ints, Programs, read_records
-from .rows import RBP_AT_RBP, ROW, RowKind, UnwindError, UnwindTable
+from .rows import RBP_AT_RBP, UnwindError, UnwindTable
 
 _CHUNK = 1 << 18
 """Bytes of the section executed at a time: bounds the working memory."""
@@ -85,7 +86,7 @@ def _compile(elf: ElfFile, base: int, records: FrameRecords, *, has_entry: bool)
     del records, initial, limit, order
     halves = np.concatenate(rows)
     rows.clear()
-    return UnwindTable(_merge(halves).view(ROW), end_pc, functions, dict(+skipped))
+    return UnwindTable(_merge(halves).view(UNWIND_ROW), end_pc, functions, dict(+skipped))
 
 
 def _disjoint(records: FrameRecords, skipped: Counter[str]) -> tuple[Ints, Ints]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from ..abi import LIBRARY_SHIFT
+from ..bpf.abi.cookies import COOKIE_LIBRARY_BIT
 from ..bpf.links import Link, Placement
 from ..elf import ElfFile, Symbol
 from ..errors import AttachError, ElfError
@@ -52,7 +52,7 @@ class PlannedProbe(Frozen):
 
     def of_library(self, number: int) -> PlannedProbe:
         """Return this probe with the library's number in its cookie."""
-        return dataclasses.replace(self, cookie=self.cookie | number << LIBRARY_SHIFT)
+        return dataclasses.replace(self, cookie=self.cookie | number << COOKIE_LIBRARY_BIT)
 
     def left_out(self, reason: str) -> PlannedProbe:
         """Return this probe as one that is not placed."""

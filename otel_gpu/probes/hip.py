@@ -20,8 +20,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from .. import abi
-from ..abi import CopyKind, Family, MemoryType
+from ..bpf.abi.cookies import (
+    CALL_DESTROYS_EXEC,
+    CALL_ENDS_CAPTURE,
+    CALL_UNLOADS,
+    FLAG_DIRECT,
+    FLAG_EXEC,
+    FLAG_INNER,
+    FLAG_PITCHED,
+    FLAG_PUSH,
+)
+from ..bpf.abi.rows import KIND_HIP, CopyKind, Family, MemoryType
 from . import shapes
 from .hook import Hook
 
@@ -46,7 +55,7 @@ def _hook(
     kind: int = 0,
     **more: object,
 ) -> Hook:
-    return Hook(prototype, family, program, return_program, kind=kind | abi.KIND_HIP, **more)  # type: ignore[arg-type]
+    return Hook(prototype, family, program, return_program, kind=kind | KIND_HIP, **more)  # type: ignore[arg-type]
 
 
 def _launch(prototype: str, program: str, **more: object) -> Hook:
@@ -89,7 +98,7 @@ def _copy_struct(prototype: str, shape: str, kind: int = 0) -> Hook:
 
 def _hip(hook: Hook) -> Hook:
     """Return the row of a shape that CUDA has too, as one of HIP's."""
-    return dataclasses.replace(hook, kind=hook.kind | abi.KIND_HIP)
+    return dataclasses.replace(hook, kind=hook.kind | KIND_HIP)
 
 
 def _fill(prototype: str, shift: int = 0) -> Hook:
@@ -135,8 +144,8 @@ HIP: tuple[Hook, ...] = (
     _launch("hipModuleLaunchCooperativeKernelMultiDevice(void *list, unsigned n, unsigned flags)", "launch_multi_device"),
     _hook("hipGraphLaunch(void *exec, void *stream)", Family.GRAPH_LAUNCH, "launch_graph", stream="stream", variants=_STREAM),
     # Copies whose kind is an argument.
-    _copy(f"hipMemcpy({_COPY_TO}, int kind)", flags=abi.FLAG_INNER),
-    _copy(f"hipMemcpyAsync({_COPY_TO}, int kind, void *stream)", flags=abi.FLAG_INNER),
+    _copy(f"hipMemcpy({_COPY_TO}, int kind)", flags=FLAG_INNER),
+    _copy(f"hipMemcpyAsync({_COPY_TO}, int kind, void *stream)", flags=FLAG_INNER),
     # It blocks, for all that it names a stream.
     _hook(
         f"hipMemcpyWithStream({_COPY_TO}, int kind, void *stream)",
@@ -202,21 +211,21 @@ HIP: tuple[Hook, ...] = (
     # Memory.
     _alloc("hipMalloc(void **out, size_t bytes)", MemoryType.DEVICE),
     _alloc("hipExtMallocWithFlags(void **out, size_t bytes, unsigned flags)", MemoryType.DEVICE),
-    _alloc("hipMallocPitch(void **out, size_t *pitch, size_t width, size_t height)", MemoryType.DEVICE, size="height", size2="pitch", flags=abi.FLAG_PITCHED),
+    _alloc("hipMallocPitch(void **out, size_t *pitch, size_t width, size_t height)", MemoryType.DEVICE, size="height", size2="pitch", flags=FLAG_PITCHED),
     _alloc(
         "hipMemAllocPitch(u64 *out, size_t *pitch, size_t width, size_t height, unsigned element)",
-        MemoryType.DEVICE, size="height", size2="pitch", flags=abi.FLAG_PITCHED, counts_as="hipMallocPitch",
+        MemoryType.DEVICE, size="height", size2="pitch", flags=FLAG_PITCHED, counts_as="hipMallocPitch",
     ),
     _hook(
         "hipMalloc3D(hipPitchedPtr *out, hipExtent extent)",
-        Family.ALLOC, "alloc_extent", "alloc_done", kind=MemoryType.DEVICE, out="out", flags=abi.FLAG_PITCHED,
+        Family.ALLOC, "alloc_extent", "alloc_done", kind=MemoryType.DEVICE, out="out", flags=FLAG_PITCHED,
     ),
     _alloc("hipMallocManaged(void **out, size_t bytes, unsigned flags)", MemoryType.MANAGED),
     _alloc("hipHostMalloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST),
     _alloc("hipMemAllocHost(void **out, size_t bytes)", MemoryType.HOST, counts_as="hipHostMalloc"),
     _alloc("hipMallocHost(void **out, size_t bytes)", MemoryType.HOST),
     _alloc("hipHostAlloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST),
-    _alloc("hipHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=abi.FLAG_DIRECT),
+    _alloc("hipHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=FLAG_DIRECT),
     _alloc("hipMallocAsync(void **out, size_t bytes, void *stream)", MemoryType.ASYNC, stream="stream"),
     _alloc("hipMallocFromPoolAsync(void **out, size_t bytes, void *pool, void *stream)", MemoryType.ASYNC, stream="stream"),
     _alloc("hipMemCreate(void **out, size_t bytes, const void *properties, u64 flags)", MemoryType.VIRTUAL, size2="properties"),
@@ -254,13 +263,13 @@ HIP: tuple[Hook, ...] = (
         "hipStreamBeginCaptureToGraph(void *stream, void *graph, const void *nodes, const void *edges, size_t n, int mode)",
         None, "capture_begin", "capture_begun", stream="stream", variants=_STREAM,
     ),
-    _call("hipStreamEndCapture(void *stream, void **out)", kind=abi.CALL_ENDS_CAPTURE, stream="stream", variants=_STREAM),
+    _call("hipStreamEndCapture(void *stream, void **out)", kind=CALL_ENDS_CAPTURE, stream="stream", variants=_STREAM),
     _hook("hipEventRecord(void *event, void *stream)", None, "event_record", stream="stream", variants=_STREAM),
     _hook("hipEventRecordWithFlags(void *event, void *stream, unsigned flags)", None, "event_record", stream="stream", variants=_STREAM),
     _hook("hipStreamWaitEvent(void *stream, void *event, unsigned flags)", None, "stream_wait_event", stream="stream", variants=_STREAM),
     # Names.
     _hook("hipModuleGetFunction(void **out, void *module, const char *name)", None, "name", "named", out="out"),
-    _call("hipModuleUnload(void *module)", kind=abi.CALL_UNLOADS),
+    _call("hipModuleUnload(void *module)", kind=CALL_UNLOADS),
     # Graphs: what is in them.
     _call("hipGraphAddKernelNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", data="params"),
     _call("hipGraphAddMemcpyNode(void **out, void *graph, const void *dependencies, size_t n, const void *params)", data="params"),
@@ -269,24 +278,24 @@ HIP: tuple[Hook, ...] = (
     _call("hipGraphClone(void **out, void *graph)"),
     _call("hipGraphDestroyNode(void *node)"),
     _call("hipGraphDestroy(void *graph)"),
-    _call("hipGraphInstantiate(void **out, void *graph, void **failed, char *log, size_t size)", flags=abi.FLAG_EXEC),
-    _call("hipGraphInstantiateWithFlags(void **out, void *graph, u64 flags)", flags=abi.FLAG_EXEC),
-    _call("hipGraphInstantiateWithParams(void **out, void *graph, void *params)", flags=abi.FLAG_EXEC),
-    _call("hipGraphExecUpdate(void *exec, void *graph, void **failed, void *result)", flags=abi.FLAG_EXEC),
-    _call("hipGraphExecChildGraphNodeSetParams(void *exec, void *node, void *child)", flags=abi.FLAG_EXEC),
-    _call("hipGraphNodeSetEnabled(void *exec, void *node, unsigned enabled)", flags=abi.FLAG_EXEC),
-    _call("hipGraphExecDestroy(void *exec)", kind=abi.CALL_DESTROYS_EXEC),
+    _call("hipGraphInstantiate(void **out, void *graph, void **failed, char *log, size_t size)", flags=FLAG_EXEC),
+    _call("hipGraphInstantiateWithFlags(void **out, void *graph, u64 flags)", flags=FLAG_EXEC),
+    _call("hipGraphInstantiateWithParams(void **out, void *graph, void *params)", flags=FLAG_EXEC),
+    _call("hipGraphExecUpdate(void *exec, void *graph, void **failed, void *result)", flags=FLAG_EXEC),
+    _call("hipGraphExecChildGraphNodeSetParams(void *exec, void *node, void *child)", flags=FLAG_EXEC),
+    _call("hipGraphNodeSetEnabled(void *exec, void *node, unsigned enabled)", flags=FLAG_EXEC),
+    _call("hipGraphExecDestroy(void *exec)", kind=CALL_DESTROYS_EXEC),
     # Devices.
     _hook("hipSetDevice(int device)", None, "device_set", "device_is_set"),
     _call("hipDeviceReset(void)"),
     *(
         _hook(prototype, None, "context", "context_made", out="out", size="device", flags=flags)
         for prototype, flags in (
-            ("hipCtxCreate(void **out, unsigned flags, int device)", abi.FLAG_PUSH),
+            ("hipCtxCreate(void **out, unsigned flags, int device)", FLAG_PUSH),
             ("hipDevicePrimaryCtxRetain(void **out, int device)", 0),
         )
     ),
     _hook("hipCtxSetCurrent(void *context)", None, "context_set"),
-    _hook("hipCtxPushCurrent(void *context)", None, "context_set", flags=abi.FLAG_PUSH),
+    _hook("hipCtxPushCurrent(void *context)", None, "context_set", flags=FLAG_PUSH),
     _hook("hipCtxPopCurrent(void **context)", None, "context_pop"),
 )  # fmt: skip

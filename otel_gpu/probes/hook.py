@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from .. import abi
-from ..abi import Family
+from ..bpf.abi.cookies import ARGUMENT_NONE, FLAG_PER_THREAD
+from ..bpf.abi.rows import Family
 from ..elf import EM_AARCH64, EM_X86_64
+from .cookies import cookie
 
 _MACHINE = EM_AARCH64 if platform.machine() == "aarch64" else EM_X86_64
 _BY_VALUE = ("hipPitchedPtr ", "hipExtent ", "hipIpcMemHandle_t ", "CUipcMemHandle ")
@@ -68,14 +69,14 @@ class Hook:
 
     def position(self, parameter: str | None) -> int:
         """Return the number of a parameter, from 0; ARGUMENT_NONE for None."""
-        return abi.ARGUMENT_NONE if parameter is None else self.parameters.index(parameter)
+        return ARGUMENT_NONE if parameter is None else self.parameters.index(parameter)
 
     def cookie(self, function: int, *, per_thread: bool) -> int:
         """Return the attach cookie for the function numbered `function`."""
-        return abi.cookie(
+        return cookie(
             function,
             kind=self.kind,
-            flags=self.flags | (abi.FLAG_PER_THREAD if per_thread else 0),
+            flags=self.flags | (FLAG_PER_THREAD if per_thread else 0),
             stream=self.position(self.stream),
             host=self.position(self.host),
             size=self.position(self.size),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..abi import Submitted
+from ..bpf.abi.samples import Submitted
 from ..discovery.libraries import LibraryKind
 from ..signals.profiles import (
     CPU,

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..bpf.abi.unwinding import RowKind
 from ..eh_frame.index import FrameIndex
 from ..eh_frame.records import FrameSection
-from ..eh_frame.rows import RowKind, UnwindError, UnwindTable
+from ..eh_frame.rows import UnwindError, UnwindTable
 from ..eh_frame.tables import compile_part
 from ..elf import EM_AARCH64, EM_X86_64, PT_LOAD, ElfFile, Symbol
 from ..errors import OtelGpuError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..abi import Family, MemoryType
+from ..bpf.abi.rows import Family, MemoryType
 from .hook import Hook
 
 

@@ -7,8 +7,24 @@ from __future__ import annotations
 
 import re
 
-from .. import abi
-from ..abi import CopyKind, Family, MemoryType
+from ..bpf.abi.cookies import (
+    CALL_ADDS_NODE,
+    CALL_ALIASES,
+    CALL_DESTROYS_EXEC,
+    CALL_DESTROYS_GREEN,
+    CALL_ENDS_CAPTURE,
+    CALL_RELEASES_PRIMARY,
+    CALL_RESETS_PRIMARY,
+    CALL_UNLOADS,
+    CONTEXT_GREEN,
+    FLAG_DIRECT,
+    FLAG_EXEC,
+    FLAG_PITCHED,
+    FLAG_PUSH,
+    FLAG_RESULT,
+    WaitKind,
+)
+from ..bpf.abi.rows import CopyKind, Family, MemoryType
 from ..discovery.libraries import LibraryKind
 from . import shapes
 from .counted import Counted
@@ -144,12 +160,12 @@ DRIVER: tuple[Hook, ...] = (
     shapes.alloc("cuMemAlloc(u64 *out, size_t bytes)", MemoryType.DEVICE, variants=("_v2",)),
     shapes.alloc(
         "cuMemAllocPitch(u64 *out, size_t *pitch, size_t width, size_t height, unsigned element)",
-        MemoryType.DEVICE, size="height", size2="pitch", flags=abi.FLAG_PITCHED, variants=("_v2",),
+        MemoryType.DEVICE, size="height", size2="pitch", flags=FLAG_PITCHED, variants=("_v2",),
     ),
     shapes.alloc("cuMemAllocManaged(u64 *out, size_t bytes, unsigned flags)", MemoryType.MANAGED),
     shapes.alloc("cuMemAllocHost(void **out, size_t bytes)", MemoryType.HOST, variants=("_v2",)),
     shapes.alloc("cuMemHostAlloc(void **out, size_t bytes, unsigned flags)", MemoryType.HOST),
-    shapes.alloc("cuMemHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=abi.FLAG_DIRECT, variants=("", "_v2")),
+    shapes.alloc("cuMemHostRegister(void *out, size_t bytes, unsigned flags)", MemoryType.REGISTERED, flags=FLAG_DIRECT, variants=("", "_v2")),
     shapes.alloc("cuMemAllocAsync(u64 *out, size_t bytes, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
     shapes.alloc("cuMemAllocFromPoolAsync(u64 *out, size_t bytes, void *pool, void *stream)", MemoryType.ASYNC, stream="stream", variants=_STREAM),
     shapes.alloc("cuMemCreate(u64 *out, size_t bytes, const void *properties, u64 flags)", MemoryType.VIRTUAL, size2="properties"),
@@ -191,11 +207,11 @@ DRIVER: tuple[Hook, ...] = (
         )
     ),
     # Waiting.
-    shapes.wait("cuStreamSynchronize(void *stream)", abi.WAIT_STREAM, _STREAM),
-    shapes.wait("cuEventSynchronize(void *event)", abi.WAIT_EVENT),
-    shapes.wait("cuCtxSynchronize(void)", abi.WAIT_CONTEXT, ("", "_v2")),
-    Hook("cuStreamQuery(void *stream)", None, "query", "query_done", kind=abi.WAIT_STREAM, stream="stream", variants=_STREAM),
-    Hook("cuEventQuery(void *event)", None, "query", "query_done", kind=abi.WAIT_EVENT),
+    shapes.wait("cuStreamSynchronize(void *stream)", WaitKind.STREAM, _STREAM),
+    shapes.wait("cuEventSynchronize(void *event)", WaitKind.EVENT),
+    shapes.wait("cuCtxSynchronize(void)", WaitKind.CONTEXT, ("", "_v2")),
+    Hook("cuStreamQuery(void *stream)", None, "query", "query_done", kind=WaitKind.STREAM, stream="stream", variants=_STREAM),
+    Hook("cuEventQuery(void *event)", None, "query", "query_done", kind=WaitKind.EVENT),
     Hook("cuEventElapsedTime(float *out, void *begin, void *end)", None, "query", "elapsed_done", out="out", variants=("", "_v2")),
     Hook("cuEventDestroy(void *event)", None, "event_destroyed", out="event", variants=("", "_v2")),
     Hook("cuGraphAddEventRecordNode(void **node, void *graph, void *dependencies, size_t n, void *event)", None, "event_lost", out="event"),
@@ -228,7 +244,7 @@ DRIVER: tuple[Hook, ...] = (
     ),
     Hook(
         "cuStreamEndCapture(void *stream, void **out)",
-        None, "call", "call_done", kind=abi.CALL_ENDS_CAPTURE, stream="stream", out="out", variants=_STREAM,
+        None, "call", "call_done", kind=CALL_ENDS_CAPTURE, stream="stream", out="out", variants=_STREAM,
     ),
     Hook("cuEventRecord(void *event, void *stream)", None, "event_record", stream="stream", variants=_STREAM),
     Hook("cuEventRecordWithFlags(void *event, void *stream, unsigned flags)", None, "event_record", stream="stream", variants=_STREAM),
@@ -243,17 +259,17 @@ DRIVER: tuple[Hook, ...] = (
     ),
     Hook("cuFuncGetName(const char **out, void *function)", None, "name", "name_told", out="out"),
     Hook("cuKernelGetName(const char **out, void *kernel)", None, "name", "name_told", out="out"),
-    shapes.call("cuKernelGetFunction(void **out, void *kernel)", kind=abi.CALL_ALIASES),
-    shapes.call("cuModuleUnload(void *module)", kind=abi.CALL_UNLOADS),
-    shapes.call("cuLibraryUnload(void *library)", kind=abi.CALL_UNLOADS),
+    shapes.call("cuKernelGetFunction(void **out, void *kernel)", kind=CALL_ALIASES),
+    shapes.call("cuModuleUnload(void *module)", kind=CALL_UNLOADS),
+    shapes.call("cuLibraryUnload(void *library)", kind=CALL_UNLOADS),
     # Graphs: what is in them.
     shapes.call("cuGraphAddKernelNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", variants=("", "_v2"), data="params"),
     shapes.call("cuGraphAddMemcpyNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
     shapes.call("cuGraphAddMemsetNode(void **out, void *graph, void *dependencies, size_t n, const void *params, void *context)", data="params"),
     shapes.call("cuGraphAddChildGraphNode(void **out, void *graph, void *dependencies, size_t n, void *child)"),
-    shapes.call("cuGraphAddNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE),
-    shapes.call("cuGraphAddNode_v2(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE, variants=("",)),
-    shapes.call("cuGraphAddNode_v3(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=abi.CALL_ADDS_NODE, variants=("",)),
+    shapes.call("cuGraphAddNode(void **out, void *graph, void *dependencies, size_t n, const void *params)", data="params", kind=CALL_ADDS_NODE),
+    shapes.call("cuGraphAddNode_v2(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=CALL_ADDS_NODE, variants=("",)),
+    shapes.call("cuGraphAddNode_v3(void **out, void *graph, void *dependencies, void *edges, size_t n, const void *params)", data="params", kind=CALL_ADDS_NODE, variants=("",)),
     shapes.call("cuGraphClone(void **out, void *graph)"),
     shapes.call("cuGraphNodeFindInClone(void **out, void *node, void *clone)"),
     shapes.call("cuGraphDestroyNode(void *node)"),
@@ -262,41 +278,41 @@ DRIVER: tuple[Hook, ...] = (
     shapes.call("cuGraphMemcpyNodeSetParams(void *node, const void *params)", data="params"),
     shapes.call("cuGraphMemsetNodeSetParams(void *node, const void *params)", data="params"),
     shapes.call("cuGraphNodeSetParams(void *node, const void *params)", variants=("", "_v2"), data="params"),
-    shapes.call("cuGraphInstantiate(void **out, void *graph, void *failed, void *log, size_t size)", variants=("", "_v2"), flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphInstantiateWithFlags(void **out, void *graph, u64 flags)", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphInstantiateWithParams(void **out, void *graph, void *params)", data="params", variants=_STREAM, flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphExecUpdate(void *exec, void *graph, void *failed, void *result)", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphExecUpdate_v2(void *exec, void *graph, void *result)", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphExecKernelNodeSetParams(void *exec, void *node, const void *params)", variants=("", "_v2"), data="params", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphExecMemcpyNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphExecMemsetNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphExecChildGraphNodeSetParams(void *exec, void *node, void *child)", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphExecNodeSetParams(void *exec, void *node, const void *params)", variants=("",), data="params", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphNodeSetEnabled(void *exec, void *node, unsigned enabled)", flags=abi.FLAG_EXEC),
-    shapes.call("cuGraphExecDestroy(void *exec)", kind=abi.CALL_DESTROYS_EXEC),
+    shapes.call("cuGraphInstantiate(void **out, void *graph, void *failed, void *log, size_t size)", variants=("", "_v2"), flags=FLAG_EXEC),
+    shapes.call("cuGraphInstantiateWithFlags(void **out, void *graph, u64 flags)", flags=FLAG_EXEC),
+    shapes.call("cuGraphInstantiateWithParams(void **out, void *graph, void *params)", data="params", variants=_STREAM, flags=FLAG_EXEC),
+    shapes.call("cuGraphExecUpdate(void *exec, void *graph, void *failed, void *result)", flags=FLAG_EXEC),
+    shapes.call("cuGraphExecUpdate_v2(void *exec, void *graph, void *result)", flags=FLAG_EXEC),
+    shapes.call("cuGraphExecKernelNodeSetParams(void *exec, void *node, const void *params)", variants=("", "_v2"), data="params", flags=FLAG_EXEC),
+    shapes.call("cuGraphExecMemcpyNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=FLAG_EXEC),
+    shapes.call("cuGraphExecMemsetNodeSetParams(void *exec, void *node, const void *params, void *context)", data="params", flags=FLAG_EXEC),
+    shapes.call("cuGraphExecChildGraphNodeSetParams(void *exec, void *node, void *child)", flags=FLAG_EXEC),
+    shapes.call("cuGraphExecNodeSetParams(void *exec, void *node, const void *params)", variants=("",), data="params", flags=FLAG_EXEC),
+    shapes.call("cuGraphNodeSetEnabled(void *exec, void *node, unsigned enabled)", flags=FLAG_EXEC),
+    shapes.call("cuGraphExecDestroy(void *exec)", kind=CALL_DESTROYS_EXEC),
     # Contexts and devices.
     *(
         Hook(prototype, None, "context", "context_made", out="out", size="device", flags=flags, variants=variants)
         for prototype, variants, flags in (
-            ("cuCtxCreate(void **out, unsigned flags, int device)", ("_v2",), abi.FLAG_PUSH),
-            ("cuCtxCreate_v3(void **out, void *params, int n, unsigned flags, int device)", ("",), abi.FLAG_PUSH),
-            ("cuCtxCreate_v4(void **out, void *params, unsigned flags, int device)", ("",), abi.FLAG_PUSH),
+            ("cuCtxCreate(void **out, unsigned flags, int device)", ("_v2",), FLAG_PUSH),
+            ("cuCtxCreate_v3(void **out, void *params, int n, unsigned flags, int device)", ("",), FLAG_PUSH),
+            ("cuCtxCreate_v4(void **out, void *params, unsigned flags, int device)", ("",), FLAG_PUSH),
             ("cuDevicePrimaryCtxRetain(void **out, int device)", ("",), 0),
         )
     ),
     Hook(
         "cuGreenCtxCreate(void **out, void *resources, int device, unsigned flags)",
-        None, "context", "context_made", kind=abi.CONTEXT_GREEN, out="out", size="device",
+        None, "context", "context_made", kind=CONTEXT_GREEN, out="out", size="device",
     ),
     Hook("cuCtxFromGreenCtx(void **out, void *green)", None, "green_context", "green_context_made", out="out", size="green"),
-    shapes.call("cuGreenCtxDestroy(void *green)", kind=abi.CALL_DESTROYS_GREEN),
+    shapes.call("cuGreenCtxDestroy(void *green)", kind=CALL_DESTROYS_GREEN),
     Hook("cuCtxSetCurrent(void *context)", None, "context_set"),
-    Hook("cuCtxPushCurrent(void *context)", None, "context_set", flags=abi.FLAG_PUSH, variants=("_v2",)),
+    Hook("cuCtxPushCurrent(void *context)", None, "context_set", flags=FLAG_PUSH, variants=("_v2",)),
     Hook("cuCtxPopCurrent(void **context)", None, "context_pop", variants=("_v2",)),
-    shapes.call("cuCtxDestroy(void *context)", kind=abi.CALL_UNLOADS, variants=("_v2",)),
-    shapes.call("cuDevicePrimaryCtxRelease(int device)", kind=abi.CALL_RELEASES_PRIMARY, variants=("", "_v2")),
-    shapes.call("cuDevicePrimaryCtxReset(int device)", kind=abi.CALL_RESETS_PRIMARY, variants=("", "_v2")),
-    shapes.call("cuDeviceGetUuid(void *out, int device)", variants=("", "_v2"), flags=abi.FLAG_RESULT),
+    shapes.call("cuCtxDestroy(void *context)", kind=CALL_UNLOADS, variants=("_v2",)),
+    shapes.call("cuDevicePrimaryCtxRelease(int device)", kind=CALL_RELEASES_PRIMARY, variants=("", "_v2")),
+    shapes.call("cuDevicePrimaryCtxReset(int device)", kind=CALL_RESETS_PRIMARY, variants=("", "_v2")),
+    shapes.call("cuDeviceGetUuid(void *out, int device)", variants=("", "_v2"), flags=FLAG_RESULT),
 )  # fmt: skip
 
 

@@ -13,11 +13,11 @@ from os.path import basename
 
 import numpy as np
 
-from .. import abi
 from ..elf import SHT_NOBITS, STT_FUNC, ElfFile, Symbol
 from ..signals.profiles import TENSOR_ALLOC_SPACE, TENSOR_INUSE_SPACE, ProfileType
 from ..signals.structs import Frozen
 from .attach import PlannedProbe
+from .cookies import BACKWARD_FUNCTION, TENSOR_FUNCTION, cookie
 from .returns import ways_out
 from .sites import Cost, SiteRules, site_for_symbol
 
@@ -44,7 +44,7 @@ _BACKWARD = (
         rb"_ZN5torch8autograd6Engine7executeERKSt6vector\w+",
         "profile_backward",
         "profile_backward_done",
-        abi.cookie(abi.BACKWARD_FUNCTION),
+        cookie(BACKWARD_FUNCTION),
     ),
 )
 _ALLOCATOR = rb"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator"
@@ -55,7 +55,7 @@ _TENSORS = (
         _ALLOCATOR + rb"6mallocEPPv[ai]mP11CUstream_st",
         "profile_tensor",
         "profile_tensor_made",
-        abi.cookie(abi.TENSOR_FUNCTION, size=3, out=1),
+        cookie(TENSOR_FUNCTION, size=3, out=1),
     ),
     # free(this, void*), and local_raw_delete(void*), into which it is inlined.
     TorchHook(
@@ -63,14 +63,14 @@ _TENSORS = (
         _ALLOCATOR + rb"4freeEPv",
         "profile_tensor_free",
         None,
-        abi.cookie(abi.TENSOR_FUNCTION, out=1),
+        cookie(TENSOR_FUNCTION, out=1),
     ),
     TorchHook(
         "libc10_cuda.so",
         rb"_ZN3c104cuda20CUDACachingAllocator6NativeL?16local_raw_deleteEPv",
         "profile_tensor_free",
         None,
-        abi.cookie(abi.TENSOR_FUNCTION, out=0),
+        cookie(TENSOR_FUNCTION, out=0),
     ),
 )
 

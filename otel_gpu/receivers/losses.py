@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..abi import Loss
+from ..bpf.abi.programs import Loss
 from ..bpf.maps import BpfMap
 from ..signals import self_metrics
 from ..signals.metrics import SelfReading

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..abi import Loss
+from ..bpf.abi.programs import Loss
 from ..cpython.gil_reader import GilReader
 from ..discovery.existence import require_process
 from ..errors import OtelGpuError

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from ..abi import SampleType, ThreadActivity
+from ..bpf.abi.samples import SampleType, ThreadActivity
 from ..discovery import procfs
 from ..errors import ProcessGoneError
 from ..receivers.profiles.sums import StackSample

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from ..bpf.abi.stacks import FRAME_CHECKSUM_A, FRAME_CHECKSUM_B, FRAME_KIND_SHIFT, FRAME_OWNER_SHIFT, Stop
+from ..bpf.abi.stacks import FrameKind as RawFrameKind
 from ..cpython.code import CodeAddress, PythonFrame, Unresolved
 from ..cpython.layout import PythonLayout
 from ..cpython.names import PythonNames
@@ -20,36 +21,10 @@ from .made_names import MadeNames
 from .perf_map import MadeAddress
 from .vdso import vdso_frame
 
-NATIVE, PYTHON, EXACT, MADE = 1, 2, 3, 4
-_KIND_SHIFT, _OWNER_SHIFT, _CHECKSUM_SHIFT = 56, 48, 32
-_CODE_BITS = 48
-_CODE_MASK = (1 << _CODE_BITS) - 1
+_CODE_MASK = (1 << FRAME_CHECKSUM_A) - 1
 _SIGN = 1 << 31
 _FRAME = struct.Struct("<QQ")
 _MAX_STACKS = 20_000
-
-
-class Stop(enum.IntEnum):
-    """Why a stack ends where it ends."""
-
-    NONE = 0
-    OUTERMOST = 1
-    """It is complete."""
-    FULL = 2
-    NO_MAPPING = 3
-    NO_TABLE = 4
-    NO_ROW = 5
-    UNSUPPORTED = 6
-    UNREADABLE = 7
-    STUCK = 8
-    CHAIN_ENDED = 9
-    FRAME_POINTER = 10
-    UNKNOWN_PROCESS = 11
-    NO_CODE = 12
-    STATES = 13
-    NO_OWNER = 14
-    FRAMES_LEFT = 15
-
 
 STOPS: dict[int, str] = {
     Stop.NONE: "unknown reason",
@@ -185,19 +160,19 @@ class StackNamer:
 
     def _part(self, pair: tuple[int, int]) -> Frame | _Place:
         a, b = pair
-        kind = b >> _KIND_SHIFT
-        if kind == MADE:
+        kind = b >> FRAME_KIND_SHIFT
+        if kind == RawFrameKind.MADE:
             return self._made.get(pair, _MADE)
-        if kind == PYTHON:
+        if kind == RawFrameKind.PYTHON:
             return self._lost(Unresolved.UNREADABLE)
         if len(self._native) > _MAX_STACKS:
             self._native.clear()
-        part = self._native[pair] = self._function(a, is_return=kind != EXACT)
+        part = self._native[pair] = self._function(a, is_return=kind != RawFrameKind.EXACT)
         return part
 
     def _read_python(self, pairs: set[tuple[int, int]]) -> None:
         """Learn what code objects are called."""
-        asked = [pair for pair in pairs if pair[1] >> _KIND_SHIFT == PYTHON]
+        asked = [pair for pair in pairs if pair[1] >> FRAME_KIND_SHIFT == RawFrameKind.PYTHON]
         if not asked:
             return
         python = self._process.python
@@ -214,7 +189,7 @@ class StackNamer:
 
     def _read_made(self, pairs: set[tuple[int, int]]) -> None:
         """Learn what code is called that was made at run time."""
-        asked = [pair for pair in pairs if pair[1] >> _KIND_SHIFT == MADE]
+        asked = [pair for pair in pairs if pair[1] >> FRAME_KIND_SHIFT == RawFrameKind.MADE]
         if not asked:
             return
         names = self._made_names.names([MadeAddress(address, bool(b & 1)) for address, b in asked])
@@ -250,4 +225,6 @@ def _code_address(pair: tuple[int, int], layout: PythonLayout) -> CodeAddress:
     code, instr = a & _CODE_MASK, b & 0xFFFFFFFF
     if layout.frame_instr_size != 4:
         instr = code + layout.code_bytecode + (instr ^ _SIGN) - _SIGN
-    return CodeAddress(code, instr, b >> _OWNER_SHIFT & 0xF, a >> _CODE_BITS << 16 | b >> _CHECKSUM_SHIFT & 0xFFFF)
+    return CodeAddress(
+        code, instr, b >> FRAME_OWNER_SHIFT & 0xF, a >> FRAME_CHECKSUM_A << 16 | b >> FRAME_CHECKSUM_B & 0xFFFF
+    )

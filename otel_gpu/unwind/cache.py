@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from ..bpf.abi.unwinding import UNWIND_ROW
 from ..decoding import decode
 from ..disk_cache import DiskCache, default_directory
-from ..eh_frame.rows import ROW
 from .table_work import FileFrames
 
 _log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def _decode(data: memoryview) -> FileFrames:
     magic, version, _, checksum, rest_size, rows_size = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != _VERSION:
         raise ValueError("it is of another version")
-    if rows_size % ROW.itemsize or _HEADER.size + rows_size + rest_size != len(data):
+    if rows_size % UNWIND_ROW.itemsize or _HEADER.size + rows_size + rest_size != len(data):
         raise ValueError("its size is wrong")
     if zlib.crc32(data[_HEADER.size :]) != checksum:
         raise ValueError("its checksum is wrong")

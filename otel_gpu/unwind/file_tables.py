@@ -19,8 +19,8 @@ from functools import partial
 import msgspec
 import numpy as np
 
+from ..bpf.abi.unwinding import UNWIND_ROW, RowKind
 from ..bpf.maps import BpfMap
-from ..eh_frame.rows import ROW, RowKind
 from ..fair_pool import FairPool
 from ..process.batches import each
 from ..process.files import MappedFile
@@ -102,7 +102,7 @@ class FileTables:
         self._parsers = parsers
         self._cache = cache
         self._on_change = on_change
-        self._space = RowSpace(rows, ROW)
+        self._space = RowSpace(rows, UNWIND_ROW)
         self._reserve = rows.max_entries // _KEPT_FOR_PARTS
         self._files: dict[FileKey, FileTable] = {}
         self._numbers = 0
@@ -280,7 +280,7 @@ class FileTables:
                 file.has_no_table, file.why_not = True, frames.why_no_table
                 return
             # From end_pc on nothing is known.
-            rows = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], ROW))
+            rows = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], UNWIND_ROW))
             if self._files.get(file.key) is not file:
                 return  # nobody uses it any more
             first = self._space.write(rows) if self._space.free - len(rows) >= self._reserve else None
@@ -348,14 +348,14 @@ class FileTables:
 
 def joined(found: list[Part]) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     """Return the rows of parts of a file as one table: what lies between them has not been read."""
-    unread = np.array([(0, 0, RowKind.UNREAD, 0)], ROW)
+    unread = np.array([(0, 0, RowKind.UNREAD, 0)], UNWIND_ROW)
     rows, end = [unread], 0
     for part in sorted(found, key=lambda p: p.begin):
         if part.begin > end and end:
             gap = unread.copy()
             gap["pc"] = end
             rows.append(gap)
-        mine = np.frombuffer(part.rows, ROW)
+        mine = np.frombuffer(part.rows, UNWIND_ROW)
         if part.begin < end < part.end:
             # Two parts have functions in common: what holds at the first one's end may have begun before.
             later = int(np.searchsorted(mine["pc"], end, side="right"))

@@ -18,7 +18,16 @@ from functools import partial
 import msgspec
 import numpy as np
 
+from ..bpf.abi.unwinding import (
+    EVAL_RANGES,
+    MAPPING_FRAME_POINTERS,
+    MAPPING_MADE,
+    MAPPING_NO_TABLE,
+    UNWIND_MAPPING,
+    UNWIND_PROCESS,
+)
 from ..bpf.maps import BpfMap
+from ..bpf.records import struct_of
 from ..cpython.process import PythonProcess
 from ..elf import ElfFile
 from ..errors import OtelGpuError, ProcessGoneError
@@ -37,21 +46,7 @@ from .table_work import PYTHON, SHAPES, Interpreter, find_python, read_frames, s
 
 _log = logging.getLogger(__name__)
 
-MAPPING = np.dtype(
-    [
-        ("start", "<u8"),
-        ("end", "<u8"),
-        ("bias", "<u8"),
-        ("first_row", "<u4"),
-        ("rows", "<u4"),
-        ("file", "<u4"),
-        ("flags", "<u4"),
-    ]
-)
-_MADE, _NO_TABLE, _FRAME_POINTERS = 1, 2, 4
-"""ebpf/abi/: MAPPING_*."""
-_PROCESS = struct.Struct("<IIIIqQQ8Q80s")
-_EVAL_RANGES = 4
+_PROCESS = struct_of(UNWIND_PROCESS, as_bytes=("py",))
 _MAX_REGIONS = 8192
 _MAX_SAID = 100
 _LOOKS = 4
@@ -112,7 +107,7 @@ class UnwindLoader:
         """`on_python` is told, by threads of its own, of processes whose Python can be followed."""
         self._parsers = parsers
         self._on_python = on_python
-        self._mappings = RowSpace(mappings, MAPPING)
+        self._mappings = RowSpace(mappings, UNWIND_MAPPING)
         self._table = processes
         self._processes: dict[int, WalkedProcess] = {}
         self._asked: dict[int, float] = {}
@@ -405,7 +400,7 @@ class UnwindLoader:
         """Write the process's mappings as a new run, then point the process at it."""
         if self._processes.get(process.pid) is not process:
             return
-        run = np.zeros(len(process.regions), MAPPING)
+        run = np.zeros(len(process.regions), UNWIND_MAPPING)
         for i, region in enumerate(process.regions):
             run[i] = self._entry(process, region)
         first = self._mappings.write(run)
@@ -421,19 +416,21 @@ class UnwindLoader:
         is_no_elf = file is not None and file.shape is not None and not file.shape.is_elf
         if region.key is None or is_no_elf:
             # Memory that holds code made at run time, also under the name of /dev/zero or a memfd.
-            return region.start, region.end, 0, 0, 0, 0, _MADE
+            return region.start, region.end, 0, 0, 0, 0, MAPPING_MADE
         if file is None or file.shape is None or region not in process.biases:
             return region.start, region.end, 0, 0, 0, 0 if file is None else file.number, 0
         bias = (process.biases[region] + file.shape.base) & (1 << 64) - 1
-        flags = (_NO_TABLE if file.has_no_table else 0) | (_FRAME_POINTERS if file.keeps_frame_pointers else 0)
+        flags = (MAPPING_NO_TABLE if file.has_no_table else 0) | (
+            MAPPING_FRAME_POINTERS if file.keeps_frame_pointers else 0
+        )
         return region.start, region.end, bias, file.first_row, file.rows, file.number, flags
 
     def _pack(self, process: WalkedProcess, first: int, count: int) -> bytes:
         python = process.python
         if python is None:
             return _PROCESS.pack(first, count, 0, 0, 0, 0, 0, *[0] * 8, b"")
-        ranges = [address for pair in python.eval_ranges[:_EVAL_RANGES] for address in pair]
-        ranges += [0] * (2 * _EVAL_RANGES - len(ranges))
+        ranges = [address for pair in python.eval_ranges[:EVAL_RANGES] for address in pair]
+        ranges += [0] * (2 * EVAL_RANGES - len(ranges))
         return _PROCESS.pack(
             first,
             count,

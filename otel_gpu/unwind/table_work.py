@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ..bpf.abi.unwinding import UNWIND_ROW, RowKind
 from ..cpython.layout import UnsupportedPythonError
 from ..cpython.process import NotStartedError, PythonProcess
 from ..cpython.process import locate as locate_python
@@ -19,7 +20,7 @@ from ..cpython.text import PythonBinary, analyse_python
 from ..eh_frame.index import FrameIndex
 from ..eh_frame.pointers import MAX_CODE, describes_most, keeps_frame_pointers
 from ..eh_frame.records import FrameSection, locate
-from ..eh_frame.rows import ROW, RowKind, UnwindTable
+from ..eh_frame.rows import UnwindTable
 from ..eh_frame.tables import compile_part, compile_table
 from ..elf import PF_X, PT_LOAD, ElfFile
 from ..errors import ElfError, OtelGpuError
@@ -84,7 +85,7 @@ class FileFrames(Frozen):
 
     def __post_init__(self) -> None:
         # What a child or a file says of itself is checked where it is read: msgspec refuses what raises ValueError.
-        if len(self.rows) % ROW.itemsize or not 0 <= self.end_pc < _MAX_PC:
+        if len(self.rows) % UNWIND_ROW.itemsize or not 0 <= self.end_pc < _MAX_PC:
             raise ValueError("rows or their end that cannot be")
 
     @property
@@ -92,7 +93,7 @@ class FileFrames(Frozen):
         """The unwinding table; None where there is none."""
         if self.why_no_table:
             return None
-        return UnwindTable(np.frombuffer(self.rows, ROW), self.end_pc, self.functions, self.skipped)
+        return UnwindTable(np.frombuffer(self.rows, UNWIND_ROW), self.end_pc, self.functions, self.skipped)
 
 
 class NamedFrames(Frozen):
@@ -185,7 +186,7 @@ class Part(Frozen):
 
     def __post_init__(self) -> None:
         # As in FileFrames.
-        if len(self.rows) % ROW.itemsize or not 0 <= self.begin <= self.end < _MAX_PC:
+        if len(self.rows) % UNWIND_ROW.itemsize or not 0 <= self.begin <= self.end < _MAX_PC:
             raise ValueError("rows or their range that cannot be")
 
 
@@ -205,7 +206,7 @@ def parts(files: Sequence[OpenFile], _: None) -> Callable[[list[int]], list[Part
         # All at once: one part takes as long as hundreds.
         numbers = np.concatenate([np.arange(first, last) for first, last in chosen])
         table = compile_part(elf, section, index.offsets[numbers])
-        rows = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], ROW))
+        rows = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], UNWIND_ROW))
         for first, last in chosen:
             begin = int(index.starts[first]) - base
             end = int(index.starts[last]) - base if last < index.starts.size else table.end_pc

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from otel_gpu.abi import CopyKind, Family, MemoryType
+from otel_gpu.bpf.abi.rows import CopyKind, Family, MemoryType
 from tests.e2e.cuda_header import Parameter
 
 GARBAGE = 0xDEAD_BEEF << 32

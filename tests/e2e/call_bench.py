@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_gpu.abi import Family
+from otel_gpu.bpf.abi.rows import Family
 from otel_gpu.discovery.drivers import libraries_at
 from otel_gpu.discovery.libraries import LibraryKind
 from otel_gpu.discovery.processes import ProcessTable

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.abi import Table
+from otel_gpu.bpf.abi.programs import Table
 from otel_gpu.bpf.maps import BpfMap
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.config.model import Config

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.abi import BUCKET_NONE, Family, MemoryType
+from otel_gpu.bpf.abi.rows import BUCKET_NONE, Family, MemoryType
 from otel_gpu.probes.hook import Hook
 from otel_gpu.probes.table import DRIVER, FUNCTIONS
 from otel_gpu.receivers.cuda.rows import RowDelta

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.abi import LIVE_KEY, Loss
+from otel_gpu.bpf.abi.memory import LIVE_KEY
+from otel_gpu.bpf.abi.programs import Loss
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.config.model import Config
 from otel_gpu.config.settings import Discovery

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from otel_gpu.abi import KIND_HIP, LIVE, LIVE_KEY, PINNED_KEY, RANGE_KEY, MemoryType
-from otel_gpu.abi import Table as Tables
 from otel_gpu.bpf import libbpf
+from otel_gpu.bpf.abi.memory import LIVE, LIVE_KEY, PINNED_KEY, RANGE_KEY
+from otel_gpu.bpf.abi.programs import Table as Tables
+from otel_gpu.bpf.abi.rows import KIND_HIP, MemoryType
 from otel_gpu.bpf.maps import BpfMap
 from otel_gpu.program_id import ProgramId
 from otel_gpu.receivers.cuda.live_allocations import LiveAllocations, ReleasedMemory

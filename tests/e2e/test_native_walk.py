@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from otel_gpu.eh_frame.rows import RowKind
+from otel_gpu.bpf.abi.unwinding import RowKind
 from otel_gpu.elf import ElfFile
 from otel_gpu.symbols.native import NativeSymbols
 from tests.native_walk import NativeWalker, Stack

@@ -14,17 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_gpu.bpf.abi.unwinding import PY_ABSENT, EntryRule, ThreadStatePlace
 from otel_gpu.cpython.code import CodeObjects, PythonFrame, Unresolved
-from otel_gpu.cpython.layout import (
-    ABSENT,
-    DEBUG_OFFSETS_SIZE,
-    EntryRule,
-    PythonLayout,
-    UnsupportedPythonError,
-    code_checksum,
-    layout_for,
-)
-from otel_gpu.cpython.process import DTV, observed_slot, thread_state_place
+from otel_gpu.cpython.layout import DEBUG_OFFSETS_SIZE, PythonLayout, UnsupportedPythonError, code_checksum, layout_for
+from otel_gpu.cpython.process import observed_slot, thread_state_place
 from otel_gpu.cpython.text import analyse_python
 from otel_gpu.elf import ElfFile
 from otel_gpu.process.memory import MemoryFault, ProcessMemory
@@ -48,7 +41,7 @@ def test_where_threads_have_their_states_is_seen_without_symbols(interpreter: In
 
         kind, offset, _ = thread_state_place(layout, runtime, image.bias, memory)
 
-        if kind == DTV:
+        if kind == ThreadStatePlace.DTV:
             with pytest.raises(UnsupportedPythonError, match="a library that was stripped"):
                 observed_slot(layout, runtime, memory, binary.tls_bytes)
         else:
@@ -79,7 +72,7 @@ def test_every_frame_of_every_thread_equals_what_the_interpreter_says(interprete
             pairs = zip(shown, sums, strict=True)
             assert [codes.resolve(r.code, r.instr, owner=r.owner, checksum=s) for (r, _), s in pairs] == said
             assert [layout.lasti(r.code, r.instr) for r, _ in shown] == [f[3] for f in truth.frames], truth.name
-            assert layout.tstate_native_id == ABSENT or thread.native_id == truth.tid
+            assert layout.tstate_native_id == PY_ABSENT or thread.native_id == truth.tid
             assert records[-1].is_entry
             if truth.name == "recursion":
                 # From 3.11 Python calls Python without another activation of the eval loop.
@@ -192,7 +185,7 @@ def test_an_undecodable_file_name_stays_printable(own_layout: PythonLayout) -> N
 
 
 def test_a_frame_before_its_first_traced_instruction_is_told_apart(own_layout: PythonLayout) -> None:
-    if own_layout.code_first_traceable == ABSENT:
+    if own_layout.code_first_traceable == PY_ABSENT:
         pytest.skip("before 3.11 every frame is complete")
     scope: dict[str, CodeType] = {}
     exec("def outer():\n    x = 1\n    return lambda: x\ncode = outer().__code__", scope)

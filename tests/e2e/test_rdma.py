@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.abi import Table
+from otel_gpu.bpf.abi.programs import Table
 from tests.e2e import ground, nccl_ranks
 from tests.e2e.verbs import READ, RTS, SEND, WRITE, Observed, Points, Verbs, built, observing
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.abi import Family
+from otel_gpu.bpf.abi.rows import Family
 from otel_gpu.discovery.libraries import LibraryKind, class_of
 from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import PlannedProbe, plan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.abi import Loss
+from otel_gpu.bpf.abi.programs import Loss
 from otel_gpu.service.agent import Agent
 from tests.e2e.inside import cuda_of
 from tests.e2e.test_ledger import SLICE, Script, observer, start, usage

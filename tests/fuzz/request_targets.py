@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from otel_gpu.bpf.abi.frames import FRAME_PIECE_BYTES
 from otel_gpu.receivers.inference import http1
 from otel_gpu.receivers.inference.assembly import Assembly, Seen
-from otel_gpu.receivers.inference.frames import FRAME_PIECE, PIECE, Frames
+from otel_gpu.receivers.inference.frames import PIECE, Frames
 from otel_gpu.receivers.inference.head_cache import Asked, RequestHeads, ResponseHeads
 from otel_gpu.receivers.inference.header_blocks import MAX_FIELDS, HeaderBlocks
 from otel_gpu.receivers.inference.http1 import MAX_LINES, final_response, parse_request, parse_response
@@ -75,7 +76,7 @@ def _frames(data: bytes) -> None:
     for part, chunk in enumerate(data.split(b"\xff\xff")):
         if len(chunk) < 3:
             continue
-        side, kind, flags, payload = chunk[0] & 1, chunk[1] % 12, chunk[2], chunk[3 : 3 + FRAME_PIECE]
+        side, kind, flags, payload = chunk[0] & 1, chunk[1] % 12, chunk[2], chunk[3 : 3 + FRAME_PIECE_BYTES]
         at = (chunk[0] >> 4) * len(payload) if chunk[0] & 8 else 0
         head = (1, 2, chunk[0] >> 6, part % 4, part, numbers[side], 1 + 2 * (part % 4), at + len(payload), at)
         numbers[side] += 1 + (chunk[0] >> 1 & 1)

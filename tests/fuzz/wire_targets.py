@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from otel_gpu.bpf.abi.unwinding import UNWIND_ROW, RowKind
 from otel_gpu.cpython.code import PythonFrame, Unresolved
 from otel_gpu.discovery.libraries import Class, LibraryKind
-from otel_gpu.eh_frame.rows import ROW, RowKind
 from otel_gpu.kernel_names.cache import SymbolCache
 from otel_gpu.kernel_names.stub_map import StubMap
 from otel_gpu.probes.planning import Plan
@@ -35,7 +35,7 @@ _ANSWERS: tuple[Any, ...] = (
 )  # fmt: skip
 _LIMITS = Limits(answer_s=0.01, answer_bytes=1 << 20)
 _ADDRESSES = [0, 1, 0x1000, 1 << 32, (1 << 64) - 1]
-_ROWS = np.array([(0, 8, RowKind.SP, 0), (16, 16, RowKind.SP, -2)], ROW).tobytes()
+_ROWS = np.array([(0, 8, RowKind.SP, 0), (16, 16, RowKind.SP, -2)], UNWIND_ROW).tobytes()
 
 
 def _say(data: bytes, answer: Any) -> Job[Any]:
@@ -88,7 +88,7 @@ def _use(answer: Any) -> None:
 def _use_frames(frames: FileFrames) -> None:
     table = frames.table
     if table is not None:
-        np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], ROW))
+        np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], UNWIND_ROW))
 
 
 class _Disk:

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu import telemetry_spans
+from otel_gpu.bpf.abi.requests import CALLBACK_TOLD, REQUEST
+from otel_gpu.bpf.abi.requests import CallbackKind as KernelCallback
 from otel_gpu.receivers.inference.assembly import Assembly, Seen
-from otel_gpu.receivers.inference.callbacks import TOLD, KernelCallback, callback_of
-from otel_gpu.receivers.inference.records import REQUEST
+from otel_gpu.receivers.inference.callbacks import callback_of
 from otel_gpu.receivers.inference.request import Callback, CallbackKind, Ending, GpuTotals
 from otel_gpu.receivers.inference.server_spans import spans_of
 from otel_gpu.receivers.inference.serving_metrics import ServingMetrics
@@ -26,7 +27,9 @@ RESOURCE = Resource((("service.name", "robot"),))
 
 
 def told(message: bytes, maker: int = MAKER) -> bytes:
-    return struct.pack("<Q", maker) + message[: TOLD["message"].itemsize].ljust(TOLD["message"].itemsize, b"\0")
+    return struct.pack("<Q", maker) + message[: CALLBACK_TOLD["message"].itemsize].ljust(
+        CALLBACK_TOLD["message"].itemsize, b"\0"
+    )
 
 
 def read(kind: KernelCallback, name: bytes = b"/scan", message: bytes = b"") -> Callback:

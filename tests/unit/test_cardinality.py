@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from otel_gpu.abi import ROW_KEY, Family
+from otel_gpu.bpf.abi.rows import ROW_KEY, Family
 from otel_gpu.receivers.cuda.cardinality import MOST, RowCardinality
 
 MANY, OTHER = (10, 1), (11, 1)

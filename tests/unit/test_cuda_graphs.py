@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.abi import CopyKind, HostMemory, NodeType
+from otel_gpu.bpf.abi.events import NodeType
+from otel_gpu.bpf.abi.rows import CopyKind, HostMemory
 from otel_gpu.receivers.cuda import graphs as cuda_graphs
 from otel_gpu.receivers.cuda.graphs import Contents, Graphs, Node, copies
 

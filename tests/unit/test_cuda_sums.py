@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from otel_gpu import abi, telemetry
-from otel_gpu.abi import CopyKind, Family, FreeCause, HostMemory, MemoryType, NodeType
+from otel_gpu import telemetry
+from otel_gpu.bpf.abi.events import NodeType
+from otel_gpu.bpf.abi.rows import (
+    BUCKET_NONE,
+    BUCKET_ZERO,
+    DEVICE_UNKNOWN,
+    CopyKind,
+    Family,
+    FreeCause,
+    HostMemory,
+    MemoryType,
+)
+from otel_gpu.counting.buckets import DURATION_SHIFT
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
 from otel_gpu.receivers.cuda.error_types import ErrorTypes
@@ -38,8 +49,8 @@ def row(family: Family, count: int = 1, sum_a: int = 0, sum_b: int = 0, **fields
         "device": 0,
         "kind": 0,
         "detail": 0,
-        "bucket_a": abi.BUCKET_NONE,
-        "bucket_b": abi.BUCKET_NONE,
+        "bucket_a": BUCKET_NONE,
+        "bucket_b": BUCKET_NONE,
     }
     return RowDelta(family=family, count=count, sum_a=sum_a, sum_b=sum_b, **{**defaults, **fields})
 
@@ -89,7 +100,7 @@ def test_launches_are_counted_by_kernel_with_their_dimensions(sums: CudaSums) ->
 
 
 def test_a_device_that_is_not_known_is_left_out(sums: CudaSums) -> None:
-    sums.add(PROCESS, row(Family.MEMSET, 2, 100, device=abi.DEVICE_UNKNOWN))
+    sums.add(PROCESS, row(Family.MEMSET, 2, 100, device=DEVICE_UNKNOWN))
 
     assert found(sums) == {"gpu.cuda.memset.bytes": [({}, 100)]}
 
@@ -167,7 +178,7 @@ def test_host_memory_is_told_where_it_is_known(
 
 
 def test_copies_of_nothing_are_counted_as_zeros(sums: CudaSums) -> None:
-    sums.add(PROCESS, row(Family.COPY, 5, 0, bucket_a=abi.BUCKET_ZERO))
+    sums.add(PROCESS, row(Family.COPY, 5, 0, bucket_a=BUCKET_ZERO))
 
     ((_, value),) = found(sums)["gpu.cuda.memory.copies"]
     assert value == Buckets(zero_count=5)
@@ -206,7 +217,7 @@ def test_frees_of_unknown_memory_are_counted_apart(sums: CudaSums) -> None:
 def test_waits_are_in_seconds(sums: CudaSums) -> None:
     function = FUNCTIONS.index("cuStreamSynchronize")
     # One second is in the bucket (0.5, 1], which is -1.
-    bucket = -1 + abi.DURATION_SHIFT
+    bucket = -1 + DURATION_SHIFT
     sums.add(PROCESS, row(Family.WAIT, 2, 1_500_000_000, function=function, bucket_a=bucket))
 
     ((attrs, value),) = found(sums)["gpu.cuda.synchronize.duration"]

@@ -76,7 +76,7 @@ def test_the_account_may_list_and_watch_pods_alone() -> None:
         ("otel_gpu/bpf/objects/cuda.x86_64.bpf.o", True),
         ("otel_gpu/cli/__pycache__/run.cpython-311.pyc", True),
         (".git/config", True),
-        ("tests/unit/test_abi.py", True),
+        ("tests/unit/test_generated_abi.py", True),
         (".venv/bin/python", True),
         ("secrets.env", True),
     ],

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from otel_gpu.bpf.abi.unwinding import UNWIND_ROW, RowKind
 from otel_gpu.eh_frame.cfa_expression import is_at_rbp, recognise
-from otel_gpu.eh_frame.rows import RBP_AT_RBP, ROW, RowKind, UnwindError, UnwindTable, deref_offset
+from otel_gpu.eh_frame.rows import RBP_AT_RBP, UnwindError, UnwindTable, deref_offset
 from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError, OtelGpuError
@@ -67,7 +68,7 @@ def rules(table: UnwindTable) -> list[tuple[int, str, int, int]]:
 
 
 def test_a_row_is_eight_bytes_in_the_kernels_order() -> None:
-    row = np.array([(0x01020304, -2, RowKind.FP, -3)], ROW)
+    row = np.array([(0x01020304, -2, RowKind.FP, -3)], UNWIND_ROW)
 
     assert row.tobytes() == bytes([4, 3, 2, 1, 0xFE, 0xFF, 2, 0xFD])
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu.bpf.abi.requests import CallbackKind as KernelCallback
 from otel_gpu.cpython.layout import layout_for
 from otel_gpu.elf import EM_X86_64, ElfFile
 from otel_gpu.probes.sites import SiteRules
-from otel_gpu.receivers.inference.callbacks import KernelCallback
 from otel_gpu.receivers.inference.executors import (
     SYMBOLS,
     callback_sites,

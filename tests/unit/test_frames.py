@@ -5,9 +5,10 @@ from __future__ import annotations
 import hpack
 import pytest
 
+from otel_gpu.bpf.abi.frames import FRAME_GONE, FRAME_PIECE_BYTES, FrameSide
 from otel_gpu.program_id import ProgramId
 from otel_gpu.receivers.inference.assembly import Seen
-from otel_gpu.receivers.inference.frames import FRAME_GONE, FRAME_PIECE, PIECE, Frames, FrameSide
+from otel_gpu.receivers.inference.frames import PIECE, Frames
 from otel_gpu.receivers.inference.http2 import Exchange
 from otel_gpu.receivers.inference.http2_frames import END_HEADERS, PADDED, PRIORITY, FrameType
 from otel_gpu.signals.metrics import Resource
@@ -40,11 +41,11 @@ class Wire:
     def frame(
         self, side: FrameSide, request: int, payload: bytes, kind: FrameType, flags: int, missing: int = -1
     ) -> None:
-        for at in range(0, max(len(payload), 1), FRAME_PIECE):
-            piece = payload[at : at + FRAME_PIECE]
+        for at in range(0, max(len(payload), 1), FRAME_PIECE_BYTES):
+            piece = payload[at : at + FRAME_PIECE_BYTES]
             head = (*PROGRAM, 1, request, 50 + request, self._numbers[side], 2 * request - 1, len(payload), at)
             self._numbers[side] += 1
-            if at // FRAME_PIECE != missing:
+            if at // FRAME_PIECE_BYTES != missing:
                 self._frames.take(PIECE.pack(*head, len(piece), side, kind, flags) + piece)
 
     def gone(self) -> None:

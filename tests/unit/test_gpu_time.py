@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu import abi
-from otel_gpu.abi import SampleType
+from otel_gpu.bpf.abi.samples import SampleType
 from otel_gpu.counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
 from otel_gpu.receivers.profiles.gpu_time import LAUNCHED_BEFORE, GpuTime
 from otel_gpu.receivers.profiles.gpu_time_split import Shares, Work, split
-from otel_gpu.receivers.profiles.sums import GRAPH, NOT_SAMPLED, StackSample
+from otel_gpu.receivers.profiles.sums import GRAPH, NOT_SAMPLED, SAMPLE_HEAD, StackSample
 from otel_gpu.signals.metrics import Resource
 from otel_gpu.signals.profiles import Frame, FrameKind
 
@@ -122,7 +121,7 @@ def test_sites_are_named_by_what_they_submit() -> None:
     for number, (function, handle) in enumerate(
         (("cuLaunchKernel", 0xA), ("cuGraphLaunch", 0), ("cuMemcpyHtoDAsync", 0)), start=1
     ):
-        sample = abi.SAMPLE.pack(
+        sample = SAMPLE_HEAD.pack(
             SampleType.SUBMISSION,
             7,
             1,

@@ -6,8 +6,9 @@ import struct
 
 import pytest
 
-from otel_gpu import abi, telemetry
-from otel_gpu.abi import CopyKind, NodeType
+from otel_gpu import telemetry
+from otel_gpu.bpf.abi.events import NodeType
+from otel_gpu.bpf.abi.rows import DEVICE_UNKNOWN, CopyKind
 from otel_gpu.discovery.processes import Process
 from otel_gpu.receivers.cuda.graphs import Graphs, Node
 from otel_gpu.receivers.hip import rows as hip
@@ -49,13 +50,13 @@ def test_other_calls_keep_their_parameters() -> None:
 
 
 def test_threads_that_chose_no_device_use_the_first_unless_they_may_have_chosen_before() -> None:
-    assert hip.device_of(abi.DEVICE_UNKNOWN, Process(1, RESOURCE, 0, late=False)) == 0
-    assert hip.device_of(abi.DEVICE_UNKNOWN, Process(1, RESOURCE, 0, late=True)) == abi.DEVICE_UNKNOWN
+    assert hip.device_of(DEVICE_UNKNOWN, Process(1, RESOURCE, 0, late=False)) == 0
+    assert hip.device_of(DEVICE_UNKNOWN, Process(1, RESOURCE, 0, late=True)) == DEVICE_UNKNOWN
     assert hip.device_of(3, Process(1, RESOURCE, 0, late=False)) == 3
 
 
 def test_a_reset_of_the_first_device_is_one_of_the_default() -> None:
-    assert set(hip.devices_reset(abi.DEVICE_UNKNOWN)) == set(hip.devices_reset(0)) == {0, abi.DEVICE_UNKNOWN}
+    assert set(hip.devices_reset(DEVICE_UNKNOWN)) == set(hip.devices_reset(0)) == {0, DEVICE_UNKNOWN}
     assert hip.devices_reset(1) == (1,)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu import abi
-from otel_gpu.abi import CopyKind, Family, MemoryType
+from otel_gpu.bpf.abi.cookies import FLAG_INNER
+from otel_gpu.bpf.abi.rows import KIND_HIP, CopyKind, Family, MemoryType
 from otel_gpu.elf import EM_AARCH64, EM_X86_64
 from otel_gpu.probes.hip import HIP
 from otel_gpu.probes.hook import Hook, argument_location
@@ -25,10 +25,10 @@ BY_NAME = {hook.name: hook for hook in HIP}
 @pytest.mark.parametrize("hook", HIP, ids=lambda hook: hook.name)
 class TestEveryRow:
     def test_is_marked_as_of_hip(self, hook: Hook) -> None:
-        assert hook.cookie(0, per_thread=False) >> 16 & abi.KIND_HIP
+        assert hook.cookie(0, per_thread=False) >> 16 & KIND_HIP
 
     def test_has_a_kind_that_its_family_knows(self, hook: Hook) -> None:
-        kind = hook.kind & ~abi.KIND_HIP
+        kind = hook.kind & ~KIND_HIP
         if hook.family is Family.COPY:
             assert kind in set(CopyKind)
         elif hook.family is Family.ALLOC:
@@ -44,7 +44,7 @@ class TestEveryRow:
 
 
 def test_functions_of_cuda_keep_a_cookie_without_the_mark() -> None:
-    assert not any(hook.cookie(0, per_thread=False) >> 16 & abi.KIND_HIP for hook in DRIVER)
+    assert not any(hook.cookie(0, per_thread=False) >> 16 & KIND_HIP for hook in DRIVER)
 
 
 def test_function_numbers_fit_the_cookie() -> None:
@@ -72,4 +72,4 @@ def test_functions_of_the_per_thread_default_stream_say_so() -> None:
 @pytest.mark.parametrize("outer", [hook for hook in HIP if hook.program == "copy_outer"], ids=lambda hook: hook.name)
 def test_an_outer_copy_meets_an_inner_one_that_looks_for_it(outer: Hook) -> None:
     assert outer.counts_as is not None
-    assert BY_NAME[outer.counts_as].flags & abi.FLAG_INNER
+    assert BY_NAME[outer.counts_as].flags & FLAG_INNER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_gpu.abi import Family
+from otel_gpu.bpf.abi.rows import Family
 from otel_gpu.receivers.cuda.pending_rows import PendingRows
 from otel_gpu.receivers.cuda.rows import RowDelta
 

@@ -4,13 +4,13 @@ import time
 
 import pytest
 
-from otel_gpu import abi
-from otel_gpu.abi import SampleType
+from otel_gpu.bpf.abi.samples import SampleType
 from otel_gpu.counting.request_spans import RequestSpans, WorkOwner
 from otel_gpu.discovery.processes import Process
+from otel_gpu.probes.cookies import TENSOR_FUNCTION
 from otel_gpu.probes.table import FUNCTIONS
 from otel_gpu.receivers.profiles.held_memory import HeldAllocation, HeldMemory
-from otel_gpu.receivers.profiles.sums import NOT_SAMPLED, ProfileSums, SiteTime, StackSample
+from otel_gpu.receivers.profiles.sums import NOT_SAMPLED, SAMPLE_HEAD, ProfileSums, SiteTime, StackSample
 from otel_gpu.signals.metrics import Resource, attributes
 from otel_gpu.signals.profiles import (
     CPU,
@@ -49,9 +49,9 @@ def process(pid: int = 7) -> Process:
 
 
 def sample(kind: SampleType, value: int, *, function: str = "cuLaunchKernel", subject: int = 0) -> StackSample:
-    number = FUNCTIONS.index(function) if function else abi.TENSOR_FUNCTION
+    number = FUNCTIONS.index(function) if function else TENSOR_FUNCTION
     return StackSample.read(
-        abi.SAMPLE.pack(kind, 7, 1, 8, 100, value, 1, subject, value, 0, 0, b"", b"", number, 1, 0, 0)
+        SAMPLE_HEAD.pack(kind, 7, 1, 8, 100, value, 1, subject, value, 0, 0, b"", b"", number, 1, 0, 0)
     )
 
 

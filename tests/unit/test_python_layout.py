@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.cpython.layout import (
-    ABSENT,
-    DEBUG_OFFSETS_SIZE,
-    EntryRule,
-    TssKind,
-    UnsupportedPythonError,
-    code_checksum,
-    layout_for,
-)
+from otel_gpu.bpf.abi.unwinding import PY_ABSENT, EntryRule
+from otel_gpu.cpython.layout import DEBUG_OFFSETS_SIZE, TssKind, UnsupportedPythonError, code_checksum, layout_for
 
 FINAL = {13: 0x30D00F0, 14: 0x30E0AF0, 15: 0x30F02F0}
 
@@ -75,7 +68,7 @@ def test_packing_puts_the_fields_where_the_kernel_reads_them() -> None:
 
     assert words[:4] == (11, TssKind.SLOT, -0x28, 7)
     assert words[4:11] == (40, 0, 16, 8, 16, 152, 160)
-    assert words[11:15] == (ABSENT, 56, 8, 16)
+    assert words[11:15] == (PY_ABSENT, 56, 8, 16)
     assert words[15:21] == (32, 48, 56, 8, 69, 68)
     assert words[21:25] == (EntryRule.IS_ENTRY, 0, 0, 0xB0)
     assert words[25:32] == (8, 184, 168, 56, 64, 48, 72)

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_gpu.bpf.abi.rdma import QUEUE_PAIR, STATE_UNKNOWN
 from otel_gpu.program_id import ProgramId
 from otel_gpu.receivers.rdma import metrics as m
 from otel_gpu.receivers.rdma.kernel_pairs import KernelPairs, levels_of_kernel
 from otel_gpu.receivers.rdma.netlink import KernelPair, kernel_pairs, read_devices, read_pairs
-from otel_gpu.receivers.rdma.records import PAIR, STATE_UNKNOWN
 
 _NLDEV = 5 << 10
 
@@ -82,7 +82,7 @@ def test_a_message_without_an_end_is_read_no_further() -> None:
 def _met(
     qpn: int, *, tgid: int = 7, exec_id: int = 1, state: int = STATE_UNKNOWN, device: bytes = b"mlx5_0"
 ) -> np.ndarray:
-    pair = np.zeros(1, PAIR)
+    pair = np.zeros(1, QUEUE_PAIR)
     pair["key"]["tgid"], pair["key"]["exec_id"], pair["key"]["qpn"] = tgid, exec_id, qpn
     pair["state"], pair["device"] = state, device
     return pair

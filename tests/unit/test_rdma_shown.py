@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from otel_gpu.bpf.abi.rdma import QPN_NONE, QUEUE_PAIR
 from otel_gpu.program_id import ProgramId
-from otel_gpu.receivers.rdma.records import PAIR, QPN_NONE
 from otel_gpu.receivers.rdma.shown import ShownPairs
 
 
 def _pairs(*each: tuple[int, int, int, int]) -> np.ndarray:
     """Return pairs by id, process, number and what they posted."""
-    pairs = np.zeros(len(each), PAIR)
+    pairs = np.zeros(len(each), QUEUE_PAIR)
     for pair, (number, tgid, qpn, posted) in zip(pairs, each, strict=True):
         pair["id"], pair["key"]["tgid"], pair["key"]["qpn"], pair["posted"] = number, tgid, qpn, posted
     return pairs

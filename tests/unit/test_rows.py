@@ -9,7 +9,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.abi import COUNTED_ROW, ROW_KEY, Family
+from otel_gpu.bpf.abi.rows import COUNTED_ROW, ROW_KEY, Family
 from otel_gpu.bpf.maps import possible_cpus
 from otel_gpu.receivers.cuda.rows import RowReader
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu.bpf.abi.stacks import FrameKind as RawFrameKind
+from otel_gpu.bpf.abi.stacks import Stop
 from otel_gpu.cpython.layout import code_checksum, layout_for
 from otel_gpu.cpython.names import PythonNames
 from otel_gpu.cpython.process import PythonProcess
@@ -24,15 +26,7 @@ from otel_gpu.process.parsers import Parsers
 from otel_gpu.signals.profiles import FileMapping, FrameKind, Stack, is_truncated
 from otel_gpu.symbols.file_names import FileNames
 from otel_gpu.symbols.made_names import MadeNames
-from otel_gpu.symbols.stacks import (
-    EXACT,
-    MADE,
-    NATIVE,
-    PYTHON,
-    STOPS,
-    StackNamer,
-    Stop,
-)
+from otel_gpu.symbols.stacks import STOPS, StackNamer
 from otel_gpu.unwind.address_space import load_bias, open_root, regions
 from otel_gpu.unwind.loader import WalkedProcess
 from otel_gpu.unwind.table_work import shapes
@@ -108,12 +102,14 @@ def _address(name: str) -> int:
 def test_a_return_address_is_named_by_the_call_before_it(names: Names, namer: StackNamer) -> None:
     start = _address("qsort")
 
-    exact, inside = names.stack(namer, _raw((start, EXACT), (start + 1, NATIVE)), Stop.OUTERMOST)
+    exact, inside = names.stack(
+        namer, _raw((start, RawFrameKind.EXACT), (start + 1, RawFrameKind.NATIVE)), Stop.OUTERMOST
+    )
 
     assert exact.function == inside.function == "qsort"
     assert exact.address == inside.address
     # One that begins where a function does belongs to what lies before.
-    assert names.stack(namer, _raw((start, NATIVE)), Stop.OUTERMOST)[0].function != "qsort"
+    assert names.stack(namer, _raw((start, RawFrameKind.NATIVE)), Stop.OUTERMOST)[0].function != "qsort"
 
 
 @pytest.mark.parametrize("has_root", [True, False])
@@ -132,7 +128,7 @@ def test_the_files_of_a_process_that_has_ended_still_name_its_frames(
         os.close(process.root)
         process.root = None
     region = next(r for r in process.biases if r.raw_path == os.fsencode(program))
-    raw = _raw((region.start + 64, EXACT))
+    raw = _raw((region.start + 64, RawFrameKind.EXACT))
     (frame,) = names.stack(names.namer(process), raw, Stop.OUTERMOST)
     names.files.release(process.pid)
     program.unlink()
@@ -146,7 +142,7 @@ def test_the_files_of_a_process_that_has_ended_still_name_its_frames(
 
 def test_why_a_stack_ends_early_is_its_root(names: Names, namer: StackNamer) -> None:
     for stop, reason in STOPS.items():
-        stack = names.stack(namer, _raw((_address("qsort"), EXACT)), stop)
+        stack = names.stack(namer, _raw((_address("qsort"), RawFrameKind.EXACT)), stop)
 
         assert is_truncated(stack)
         assert stack[-1].function == f"[truncated: {reason}]"
@@ -154,7 +150,7 @@ def test_why_a_stack_ends_early_is_its_root(names: Names, namer: StackNamer) -> 
 
 
 def test_code_made_at_run_time_has_one_name_wherever_it_is(names: Names, namer: StackNamer) -> None:
-    first, second = names.stack(namer, _raw((0x1000, MADE), (0x2000, MADE)), Stop.OUTERMOST)
+    first, second = names.stack(namer, _raw((0x1000, RawFrameKind.MADE), (0x2000, RawFrameKind.MADE)), Stop.OUTERMOST)
 
     assert first == second
     assert first.function == "[code made at run time]"
@@ -165,7 +161,11 @@ def test_code_that_its_runtime_tells_perf_of_has_its_name(names: Names, own: Wal
     path.write_text("7000 10 JS:*made /a.js:1:1\n")
     try:
         # The first is called there; the second has just called the last thing that it calls.
-        frames = ((0x7000, MADE << 56), (0x7010, MADE << 56 | 1), (0x7010, MADE << 56))
+        frames = (
+            (0x7000, RawFrameKind.MADE << 56),
+            (0x7010, RawFrameKind.MADE << 56 | 1),
+            (0x7010, RawFrameKind.MADE << 56),
+        )
         raw = b"".join(struct.pack("<QQ", *frame) for frame in frames)
 
         first, second, third = names.stack(names.namer(own), raw, Stop.OUTERMOST)
@@ -177,13 +177,13 @@ def test_code_that_its_runtime_tells_perf_of_has_its_name(names: Names, own: Wal
 
 
 def test_an_address_that_is_nowhere_keeps_its_number(names: Names, namer: StackNamer) -> None:
-    (frame,) = names.stack(namer, _raw((0x1234, NATIVE)), Stop.OUTERMOST)
+    (frame,) = names.stack(namer, _raw((0x1234, RawFrameKind.NATIVE)), Stop.OUTERMOST)
 
     assert (frame.function, frame.address, frame.kind) == ("", 0x1234, FrameKind.NATIVE)
 
 
 def test_a_python_frame_of_a_process_whose_python_is_unknown_says_so(names: Names, namer: StackNamer) -> None:
-    (frame,) = names.stack(namer, _raw((id(sys._getframe().f_code), PYTHON)), Stop.OUTERMOST)
+    (frame,) = names.stack(namer, _raw((id(sys._getframe().f_code), RawFrameKind.PYTHON)), Stop.OUTERMOST)
 
     assert frame.kind is FrameKind.CPYTHON
     assert "unreadable" in frame.function
@@ -200,7 +200,9 @@ def test_a_code_object_is_known_by_its_checksum(names: Names) -> None:
     code, lasti = frame.f_code, frame.f_lasti
 
     def raw(checksum: int) -> bytes:
-        return struct.pack("<QQ", id(code) | checksum >> 16 << 48, PYTHON << 56 | (checksum & 0xFFFF) << 32 | lasti)
+        return struct.pack(
+            "<QQ", id(code) | checksum >> 16 << 48, RawFrameKind.PYTHON << 56 | (checksum & 0xFFFF) << 32 | lasti
+        )
 
     checksum = code_checksum(code.co_argcount, code.co_kwonlyargcount, code.co_flags, code.co_firstlineno)
     (named,) = names.stack(namer, raw(checksum), Stop.OUTERMOST)

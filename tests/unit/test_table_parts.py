@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from otel_gpu.eh_frame.rows import ROW, RowKind
+from otel_gpu.bpf.abi.unwinding import UNWIND_ROW, RowKind
 from otel_gpu.eh_frame.tables import compile_table
 from otel_gpu.elf import ElfFile
 from otel_gpu.process.work import OpenFile
@@ -40,13 +40,13 @@ def _rules(rows: np.ndarray, places: np.ndarray) -> list[tuple[int, ...]]:
     """Return what rows say at places, without where they begin; a hole and no row are the same."""
     found = []
     for number in np.searchsorted(rows["pc"], places, side="right") - 1:
-        row = rows[number] if number >= 0 else np.zeros(1, ROW)[0]
+        row = rows[number] if number >= 0 else np.zeros(1, UNWIND_ROW)[0]
         found.append(_NOTHING if row["kind"] == RowKind.END else tuple(row.tolist()[1:]))
     return found
 
 
 def _assert_like_whole(part: Part, whole: np.ndarray) -> None:
-    mine = np.frombuffer(part.rows, ROW)
+    mine = np.frombuffer(part.rows, UNWIND_ROW)
     edges = np.concatenate([mine["pc"], whole["pc"]])
     places = np.unique(np.concatenate([edges, edges - 1, [part.begin, part.end - 1]]).astype(np.int64))
     places = places[(places >= part.begin) & (places < part.end)]
@@ -64,7 +64,7 @@ def test_parts_say_what_the_whole_table_says(library: str, count: int) -> None:
     path = _mapped(library)
     with _opened(path) as file:
         table = compile_table(ElfFile.of(file, path))
-        whole = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], ROW))
+        whole = np.append(table.rows, np.array([(table.end_pc, 0, RowKind.END, 0)], UNWIND_ROW))
         functions = whole[whole["kind"] != RowKind.END]["pc"].astype(np.int64)
         addresses = np.random.default_rng(count).choice(functions, count).tolist()
 

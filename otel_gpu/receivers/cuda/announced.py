@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ...abi import IDENTITY, IDENTITY_ARGUMENTS, IDENTITY_ENVIRONMENT
+from ...bpf.abi.identity import IDENTITY, IDENTITY_ARGUMENTS, IDENTITY_ENVIRONMENT
+from ...bpf.records import struct_of
 from ...discovery.process_info import VARIABLES, ProcessInfo, Unread
 from ...signals.structs import Frozen
+
+_IDENTITY = struct_of(IDENTITY)
 
 
 class Announced(Frozen):
@@ -22,7 +25,7 @@ def read(pid: int, parent: int, record: bytes, *, has_path: bool) -> Announced:
     Without a path there is the executable's own name, and nothing of control groups.
     """
     comm, path_bytes, groups_bytes, arguments_bytes, environment_bytes, path, groups, arguments, environment = (
-        IDENTITY.unpack_from(record)
+        _IDENTITY.unpack_from(record)
     )
     names = _names(path, path_bytes)
     text = os.fsdecode(comm.split(b"\0", 1)[0])

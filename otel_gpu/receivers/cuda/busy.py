@@ -9,7 +9,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 
 import msgspec
 
-from ...abi import BUSY, BUSY_KEY, PERIOD_KIND, PERIOD_SUM
+from ...bpf.abi.busy import BUSY, BUSY_KEY, PERIOD_KIND, PERIOD_SUM
 from ...bpf.maps import BpfMap
 from ...counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from ...discovery.processes import Process

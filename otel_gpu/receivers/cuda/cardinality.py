@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import Family
+from ...bpf.abi.rows import Family
 from ...program_id import ProgramId
 
 MOST = 4096

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import KERNEL, VERSION_KEY, Family
+from ...bpf.abi.programs import CONTEXT_KEY, KERNEL
+from ...bpf.abi.rows import Family
 from ...bpf.maps import BpfMap
 from ...program_id import ProgramId
 from .rows import RowReader
@@ -53,7 +54,7 @@ class DeadRows:
         mine = keys["family"] == Family.GRAPH_LAUNCH
         if np.count_nonzero(mine) <= _FEW:
             return np.zeros(len(keys), bool)
-        graphs, versions = self._graphs.read(VERSION_KEY, "<u8")
+        graphs, versions = self._graphs.read(CONTEXT_KEY, "<u8")
         # What no version is known of counts under the graph itself.
         live = np.concatenate([graphs["handle"], versions])
         dead: _Mask = mine & (keys["subject"] != 0) & ~np.isin(keys["subject"], live)
@@ -64,7 +65,7 @@ class DeadRows:
         mine = keys["family"] == Family.LAUNCH
         if np.count_nonzero(mine & (keys["function"] > 0)) <= _FEW:
             return np.zeros(len(keys), bool)
-        handles, kernels = self._kernels.read(VERSION_KEY, KERNEL)
+        handles, kernels = self._kernels.read(CONTEXT_KEY, KERNEL)
         present = np.empty(len(handles), _GENERATION)
         present["tgid"], present["exec_id"] = handles["tgid"], handles["exec_id"]
         present["handle"], present["generation"] = handles["handle"], kernels["generation"] % (1 << 16)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from ...abi import NO_ERROR_CODE
 from ...discovery.processes import Process
 from ..hip.errors import NAMES as HIP
 from .errors import NAMES as CUDA
 
+NO_ERROR_CODE = 0
+"""Stands in rows of errors for codes that neither CUDA nor HIP can have."""
 OTHER = "_OTHER"
 """The semantic conventions' value for what has no name of its own."""
 _MOST = 16

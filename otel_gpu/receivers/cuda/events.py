@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from ... import abi
-from ...abi import EventType, Family, NodeType
+from ...bpf.abi.events import ARGUMENTS, EVENT, ORIGIN, EventType, NodeType
+from ...bpf.abi.rows import KIND_HIP, ORDINALS, Family
+from ...bpf.records import struct_of
 from ...counting.device_time import BusyPeriod
 from ...discovery.processes import Began, Process
 from ...kernel_names.hip_kernels import HostPointer
@@ -38,6 +39,8 @@ _NONE: Mapping[int, str] = MappingProxyType({})
 
 OnProgram = Callable[[int, Began, announced.Announced], None]
 
+_EVENT, _ARGUMENTS, _ORIGIN = struct_of(EVENT), struct_of(ARGUMENTS), struct_of(ORIGIN, as_bytes=("stack",))
+
 
 class CudaEvents:
     """Handles the receiver's events. `lock` guards what they change."""
@@ -61,9 +64,9 @@ class CudaEvents:
 
     def handle(self, record: bytes) -> None:
         """Take in one event."""
-        kind, tgid, exec_id, tid, when_ns, a, b, c, d = abi.EVENT.unpack_from(record)
+        kind, tgid, exec_id, tid, when_ns, a, b, c, d = _EVENT.unpack_from(record)
         program = ProgramId(tgid, exec_id)
-        rest = record[abi.EVENT.size :]
+        rest = record[EVENT.itemsize :]
         if kind == EventType.PROGRAM:
             self._on_program(exec_id, Began(a, b), announced.read(tgid, c, rest, has_path=bool(d)))
             return
@@ -74,11 +77,11 @@ class CudaEvents:
                     if key is not None and (name := self._bounded(rest.split(b"\0", 1)[0])):
                         self._kernels.learn(program, key, name, module=b)
                 case EventType.CAPTURED:
-                    detail = d & ~abi.KIND_HIP if b == NodeType.COPY else d
+                    detail = d & ~KIND_HIP if b == NodeType.COPY else d
                     value = self._handles.key(program, c) if b == NodeType.KERNEL else c
                     self._of(program).captured(a, Node(NodeType(b), value, detail))
                 case EventType.CALL:
-                    *arguments, data = abi.CALL_ARGUMENTS.unpack_from(rest)
+                    *arguments, data = _ARGUMENTS.unpack_from(rest)
                     function = FUNCTIONS[a]
                     if function == "hipDeviceReset":
                         self._hip_device_reset(program, d, when_ns)
@@ -86,10 +89,10 @@ class CudaEvents:
                     if function.startswith("hip"):
                         function, data = hip.as_cuda(function, data)
                     self._called(program, function, b, c, tuple(arguments), data, when_ns)
-                case EventType.FIRST_LAUNCH if b & abi.KIND_HIP:
+                case EventType.FIRST_LAUNCH if b & KIND_HIP:
                     self._resolver.submit(HostPointer(program, a))
                 case EventType.FIRST_LAUNCH if self._handles.key(program, a) == a:
-                    ip, sp, fp, *saved, stack = abi.ORIGIN.unpack_from(rest)
+                    ip, sp, fp, *saved, stack = _ORIGIN.unpack_from(rest)
                     self._resolver.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
                 case EventType.BUSY_PERIOD if len(self._periods) < _MAX_PERIODS:
                     self._periods.append((program, tid, BusyPeriod(a, b, c, when_ns, d)))
@@ -179,7 +182,7 @@ class CudaEvents:
 
     def _device_uuid(self, program: ProgramId, ordinal: int, uuid: bytes) -> None:
         # A UUID of zeros is none; and the first answer stays, for a device has one only.
-        if ordinal < abi.ORDINALS and any(uuid):
+        if ordinal < ORDINALS and any(uuid):
             self._device_uuids.setdefault(program, {}).setdefault(ordinal, uuid.hex())
             if len(self._device_uuids) > _MAX_DEVICE_PROGRAMS:
                 self._device_uuids.popitem(last=False)

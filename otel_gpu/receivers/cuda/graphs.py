@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ... import abi
-from ...abi import CopyKind, HostMemory, NodeType
+from ...bpf.abi.events import NodeType
+from ...bpf.abi.rows import BUCKET_ZERO, CopyKind, HostMemory
 from ...signals.structs import Record
 
 _MAX_NODES = 1 << 20
@@ -346,7 +346,7 @@ def _kernel(data: bytes, at: int, dims: int, kernel_at: int) -> Node:
 
 def _bucket(value: int) -> int:
     """Return the bucket as the kernel numbers it (ebpf/abi/)."""
-    return (value - 1).bit_length() + 1 if value else abi.BUCKET_ZERO
+    return (value - 1).bit_length() + 1 if value else BUCKET_ZERO
 
 
 def _copy(data: bytes, at: int) -> Node | None:

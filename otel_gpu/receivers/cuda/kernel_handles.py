@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from ...bpf.abi.events import KERNEL_FORGOTTEN
 from ...program_id import ProgramId
 
 _HANDLE_BITS = 64
 _HANDLE = (1 << _HANDLE_BITS) - 1
 _GENERATIONS = 1 << 16
-_FORGOTTEN = 1 << 17
-"""Set beside the generation, in ebpf/abi/'s KERNEL_NOW, when a later name of the handle would not be told from this one."""
 
 
 class KernelHandles:
@@ -28,7 +27,7 @@ class KernelHandles:
 
     def named(self, program: ProgramId, handle: int, now: int) -> int | None:
         """Return the key of the kernel that a handle is from now on, by KERNEL_NOW; None where that may change untold."""
-        if now & _FORGOTTEN:
+        if now & KERNEL_FORGOTTEN:
             return None
         if generation := now % _GENERATIONS:
             self._latest[program][handle] = generation

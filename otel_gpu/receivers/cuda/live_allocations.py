@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import KIND_HIP, LIVE, LIVE_KEY, MemoryType, Table
+from ...bpf.abi.memory import LIVE, LIVE_KEY
+from ...bpf.abi.programs import Table
+from ...bpf.abi.rows import KIND_HIP, MemoryType
 from ...bpf.maps import BpfMap
 from ...program_id import ProgramId
 from ...signals.structs import Frozen

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import mmap
 
-from ... import abi
+from ...bpf.abi.rows import COUNTED_ROW
 from ...bpf.features import probe, tells_of_socket_messages
 from ...bpf.link_mode import LinkMode, usable_mode
 from ...bpf.linker import ObjectLinker
 from ...bpf.maps import possible_cpus
 from ...bpf.object import BpfObject
+from ...bpf.pid_namespace import pid_namespace
 from ...bpf.tracepoints import TracepointLinks
 from ...counting.shared import REQUEST_RINGS, REQUEST_TABLES
 from ...errors import UnsupportedKernelError
@@ -91,7 +92,7 @@ class CudaPrograms:
                 "observe_all": 0 if only else 1,
                 "busy_time": times,
                 "follows_requests": int(follows_requests),
-                **abi.pid_namespace(),
+                **pid_namespace(),
             }
         )
         if not follows_requests:
@@ -102,7 +103,7 @@ class CudaPrograms:
         # Preallocated rows cannot fail for want of memory; on machines of many CPUs they would cost too much of it, and
         # a recording of launches, which wants to begin, too much time.
         is_brief = self.counted is Counted.LAUNCHES
-        is_large = map_entries * possible_cpus() * abi.COUNTED_ROW.itemsize > _PREALLOCATE_BYTES
+        is_large = map_entries * possible_cpus() * COUNTED_ROW.itemsize > _PREALLOCATE_BYTES
         flags = _NO_PREALLOC if is_brief or is_large else 0
         self.object.configure_map("rows", max_entries=map_entries, extra_flags=flags)
         if is_brief:

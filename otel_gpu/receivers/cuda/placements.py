@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...abi import LIBRARIES
+from ...bpf.abi.cookies import LIBRARIES
 from ...bpf.maps import BpfMap
 
 _NEVER = (1 << 64) - 1

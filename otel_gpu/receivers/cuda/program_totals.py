@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import BUCKET_NONE, BUCKET_ZERO, DEVICE_UNKNOWN, PROGRAM, TOTALS, Family, Loss
+from ...bpf.abi.programs import PROGRAM, TOTALS_OF_API, Loss, Total
+from ...bpf.abi.rows import BUCKET_NONE, BUCKET_ZERO, DEVICE_UNKNOWN, KIND_HIP, Family
 from ...counting.programs import Programs
 from ...program_id import ProgramId
 from ...signals.structs import Frozen
@@ -41,6 +43,14 @@ LOST_IN = {
 """The table that was full, or of which a program had its share; of the rest it was none."""
 PROFILE_LOST_IN = {Loss.CALLS_FULL: "sampled_threads", Loss.LIVE_FULL: "tensors", Loss.EVENTS_FULL: "samples"}
 """Likewise, of profiles."""
+
+_TOTALS = tuple(
+    (Family[total.name], mark | kind)
+    for mark in (0, KIND_HIP)
+    for total, following in pairwise([*Total, TOTALS_OF_API])
+    for kind in range(following - total)
+)
+"""What each of a program's totals counts: family and row_key.kind."""
 
 
 class ProgramLoss(Frozen):
@@ -74,7 +84,7 @@ class ProgramTotals:
             losses += _losses(program, "profile_", PROFILE_LOST_IN, now["profile_lost"] - before["profile_lost"])
             for at in np.nonzero(now["totals"]["count"] - before["totals"]["count"])[0].tolist():
                 grown = (a - b for a, b in zip(now["totals"][at].tolist(), before["totals"][at].tolist(), strict=True))
-                totals.append(_total(program, *TOTALS[at], *(n % (1 << 64) for n in grown)))
+                totals.append(_total(program, *_TOTALS[at], *(n % (1 << 64) for n in grown)))
         return totals, losses
 
     def forget(self, programs: Collection[ProgramId]) -> None:

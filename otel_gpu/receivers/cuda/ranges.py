@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import KIND_HIP, PINNED_KEY, RANGE_KEY, MemoryType, Table
+from ...bpf.abi.memory import PINNED_KEY, RANGE_KEY
+from ...bpf.abi.programs import Table
+from ...bpf.abi.rows import KIND_HIP, MemoryType
 from ...bpf.maps import BpfMap
 
 _PINNED = (MemoryType.HOST, MemoryType.REGISTERED)
@@ -55,7 +57,8 @@ def pinned_keys(keys: npt.NDArray[np.void], allocations: npt.NDArray[np.void]) -
         shift = np.minimum(_log2(end - address), _log2(address & -address))
         block = np.zeros(len(keys), PINNED_KEY)
         block["bits"] = _PROGRAM_BITS + _ADDRESS_BITS - shift
-        block["tgid"], block["exec_id"], block["address"] = keys["tgid"], keys["exec_id"], address
+        block["tgid"], block["exec_id"] = keys["tgid"], keys["exec_id"]
+        block["address"][:, 0], block["address"][:, 1] = address >> np.uint64(32), address & np.uint64(0xFFFFFFFF)
         found.append(block)
         address = address + (np.uint64(1) << shift.astype(np.uint64))
     # Joined arrays have the machine's byte order.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...abi import Loss, Table
+from ...bpf.abi.programs import OWNER_AT, Loss, Table
 from ...bpf.ringbuf import RingReader
 from ...components import LibraryReceiver
 from ...counting.device_time import DeviceTime
@@ -65,8 +65,6 @@ _KEYED_BY_PROGRAM = (
     Table.RANGES,
 )
 _SHARED = ("capturing", "busy", "threads", "submitted", "programs", "used_by_all", "events", "targets")
-_THREAD_OWNER_AT = 8
-"""Where struct thread of ebpf/cuda/threads.bpf.h says whose it is."""
 _FOLDED = "rows_folded"
 _TOO_OLD = "needs bpf_loop, of kernel 5.17"
 _NAMES_S, _NAMES_OF_ENDED_S, _LAST_NAMES_S = 0.25, 3.0, 5.0
@@ -145,7 +143,7 @@ class CudaReceiver(LibraryReceiver, Counting):
             **taken_by,
             Table.ROWS: self._rows.forget,
             Table.OVERFLOW: self._overflow.forget,
-            Table.THREADS: by_value(self._object.map("threads"), _THREAD_OWNER_AT),
+            Table.THREADS: by_value(self._object.map("threads"), OWNER_AT),
             Table.PINNED: of_trie(self._object.map("pinned")),
         }
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import COUNTED_ROW, KIND_HIP, ROW_KEY, VALUE_B_BITS
+from ...bpf.abi.rows import COUNTED_ROW, KIND_HIP, ROW_KEY, VALUE_B_BITS
 from ...bpf.maps import BpfMap, possible_cpus
 from ...counting.owners import are_of
 from ...program_id import ProgramId

@@ -6,8 +6,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from ... import abi
-from ...abi import Allocation, CopyKind, Family, FreeCause, HostMemory, MemoryType, NodeType
+from ...bpf.abi.events import NodeType
+from ...bpf.abi.rows import (
+    BUCKET_NONE,
+    BUCKET_ZERO,
+    DEVICE_UNKNOWN,
+    Allocation,
+    CopyKind,
+    Family,
+    FreeCause,
+    HostMemory,
+    MemoryType,
+)
+from ...counting.buckets import BUCKET_SHIFT, DURATION_SHIFT
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
 from ...signals import cuda, self_metrics
@@ -115,13 +126,13 @@ class CudaSums:
             attrs = _attributes(grown.device, {"otel_gpu.bound": bound})
             self._seconds[process.resource, cuda.BUSY_TIME, attrs] += ns / 1e9
 
-    def _bucket(self, key: _Key, bucket: int, count: int, total: float, shift: int = abi.BUCKET_SHIFT) -> None:
-        if bucket == abi.BUCKET_NONE:
+    def _bucket(self, key: _Key, bucket: int, count: int, total: float, shift: int = BUCKET_SHIFT) -> None:
+        if bucket == BUCKET_NONE:
             return
         histogram = self._histograms[key]
         histogram.sum += total
         histogram.count += count
-        if bucket == abi.BUCKET_ZERO:
+        if bucket == BUCKET_ZERO:
             histogram.zero_count += count
         else:
             histogram.counts[bucket - shift] = histogram.counts.get(bucket - shift, 0) + count
@@ -203,12 +214,12 @@ class CudaSums:
 
     def _duration(self, process: Process, row: RowDelta, metric: MetricSpec) -> None:
         key = (process.resource, metric, _attributes(row.device))
-        self._bucket(key, row.bucket_a, row.count, row.sum_a / 1e9, abi.DURATION_SHIFT)
+        self._bucket(key, row.bucket_a, row.count, row.sum_a / 1e9, DURATION_SHIFT)
 
     def _wait(self, process: Process, row: RowDelta) -> None:
         attrs = _attributes(row.device, {"cuda.function": FUNCTIONS[row.function]})
         key = (process.resource, cuda.SYNCHRONIZE_DURATION, attrs)
-        self._bucket(key, row.bucket_a, row.count, row.sum_a / 1e9, abi.DURATION_SHIFT)
+        self._bucket(key, row.bucket_a, row.count, row.sum_a / 1e9, DURATION_SHIFT)
 
     def _error(self, process: Process, row: RowDelta) -> None:
         attrs = attributes(
@@ -218,7 +229,7 @@ class CudaSums:
 
 
 def _attributes(device: int, more: Mapping[str, AttributeValue | None] = MappingProxyType({})) -> Attributes:
-    if device == abi.DEVICE_UNKNOWN:
+    if device == DEVICE_UNKNOWN:
         return attributes(more)
     return attributes(more, **{"cuda.device.index": device})
 

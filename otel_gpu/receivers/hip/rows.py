@@ -9,8 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from ... import abi
-from ...abi import CopyKind
+from ...bpf.abi.rows import DEVICE_UNKNOWN, CopyKind
 from ...discovery.processes import Process
 from ...signals import cuda, hip
 from ...signals.metrics import Measurement, MetricSpec, attributes
@@ -46,12 +45,12 @@ def measurements(of_cuda: Iterable[Measurement]) -> Iterator[Measurement]:
 
 def device_of(device: int, process: Process) -> int:
     """Return the device of a row: threads that never chose one use the first."""
-    return 0 if device == abi.DEVICE_UNKNOWN and not process.late else device
+    return 0 if device == DEVICE_UNKNOWN and not process.late else device
 
 
 def devices_reset(device: int) -> tuple[int, ...]:
     """Return under which numbers a device's memory is kept: the first is also that of threads that chose none."""
-    return (0, abi.DEVICE_UNKNOWN) if device in (0, abi.DEVICE_UNKNOWN) else (device,)
+    return (0, DEVICE_UNKNOWN) if device in (0, DEVICE_UNKNOWN) else (device,)
 
 
 def as_cuda(function: str, data: bytes) -> tuple[str, bytes]:

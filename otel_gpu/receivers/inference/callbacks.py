@@ -6,13 +6,14 @@ told the number, so that nothing leads from there to here but what these say.
 
 from __future__ import annotations
 
-import enum
 import re
 import struct
 from collections.abc import Mapping
 
 import numpy as np
 
+from ...bpf.abi.requests import CALLBACK_TOLD
+from ...bpf.abi.requests import CallbackKind as KernelCallback
 from ...signals.metrics import AttributeValue
 from ...signals.spans import SpanKind
 from ...signals.telemetry import OTHER
@@ -20,11 +21,6 @@ from .request import Callback, CallbackKind, Request
 
 SYSTEM = "ros2"
 """The value of `messaging.system` and of `rpc.system.name`."""
-CALLBACK = 32
-"""A flag of a request in the kernel: it is a callback."""
-CALLBACK_NAME = 256
-CALLBACK_MESSAGE = 56
-TOLD = np.dtype([("implementation", "<u8"), ("message", "u1", (CALLBACK_MESSAGE,))])
 _NAME = re.compile(rb"[A-Za-z0-9_/~]{1,255}\Z")
 """What names of topics and services are made of (design.ros2.org, "Topic and Service name mapping")."""
 _REQUEST_ID = struct.Struct("<16x16sq")
@@ -33,19 +29,6 @@ _NUMBERED = struct.Struct("<16xQ8xQ16s")
 """struct rmw_message_info_t from Humble on: two times, the publisher's number, the taker's, struct rmw_gid_t."""
 _NO_NUMBER = (1 << 64) - 1
 """RMW_MESSAGE_INFO_SEQUENCE_NUMBER_UNSUPPORTED."""
-
-
-class KernelCallback(enum.IntEnum):
-    """What a callback is for, as the kernel has it."""
-
-    ANY = 0
-    SUBSCRIPTION = 1
-    TIMER = 2
-    SERVICE = 3
-    CLIENT = 4
-    WAITABLE = 5
-
-
 _KINDS = {int(kind): CallbackKind[kind.name] for kind in KernelCallback if kind is not KernelCallback.ANY}
 
 
@@ -53,12 +36,12 @@ def callback_of(request: np.void, name: bytes, told: bytes) -> Callback:
     """Return what the kernel saw of a callback; `name` and `told` are in place of a request's heads."""
     kind = _KINDS[int(request["status"])]
     known = name.decode("ascii") if _NAME.match(name) else ""
-    return Callback(kind, known, _message_id(kind, told) if len(told) == TOLD.itemsize else "")
+    return Callback(kind, known, _message_id(kind, told) if len(told) == CALLBACK_TOLD.itemsize else "")
 
 
 def _message_id(kind: CallbackKind, told: bytes) -> str:
     """Return the id of a message: who sent it, and its number there; empty where the middleware does not say."""
-    record = np.frombuffer(told, TOLD)[0]
+    record = np.frombuffer(told, CALLBACK_TOLD)[0]
     message, implementation = record["message"].tobytes(), int(record["implementation"])
     if kind is not CallbackKind.SUBSCRIPTION:
         sender, number = _REQUEST_ID.unpack_from(message)

@@ -16,7 +16,10 @@ from collections.abc import Callable, Collection
 import numpy as np
 from msgspec.structs import replace
 
-from ...abi import PROGRAM_KEY, Table
+from ...bpf.abi.engines import ENGINE, ENGINE_EVENT, STEP, STRANGERS, EngineEventKind, StepState
+from ...bpf.abi.programs import PROGRAM_KEY, Table
+from ...bpf.abi.requests import REQUEST, REQUEST_AMBIGUOUS, REQUEST_HTTP2, NoOwner
+from ...bpf.abi.requests import Ending as RequestEnding
 from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
@@ -35,9 +38,8 @@ from ...signals.spans import Span, SpanContext
 from ...signals.structs import Frozen
 from ...supervision import Health
 from .assembly import Seen
-from .engine_events import ENGINE, ENGINE_EVENT, STEP, STRANGERS, EngineEvent, StepState
 from .http1 import parse_request
-from .records import AMBIGUOUS, HTTP2, REQUEST, NoOwner, RequestEnding, heads_of, own_span_of, totals_of
+from .records import heads_of, own_span_of, totals_of
 from .request import Attribution, GpuTotals
 from .step_spans import step_span
 from .steps import Flights, Linked, Step, added, split
@@ -258,7 +260,7 @@ class Engines:
 
     def _new_name(self, number: int, request: np.void) -> SpanContext:
         parent = None
-        if request["flags"] & HTTP2:
+        if request["flags"] & REQUEST_HTTP2:
             parent = self._parent_of_stream(number)
         elif (asked := parse_request(heads_of(request)[0])) is not None:
             parent = parent_of(asked.headers.values("traceparent"), asked.headers.values("tracestate"))
@@ -288,23 +290,23 @@ class Engines:
         request = int(event["request"])
         with self._lock:
             match int(event["kind"]):
-                case EngineEvent.DELIVERED:
+                case EngineEventKind.DELIVERED:
                     self._has_engines = True
                     self._flights.deliver(program, request, int(event["time_ns"]))
-                case EngineEvent.AMBIGUOUS:
+                case EngineEventKind.AMBIGUOUS:
                     self._has_engines = True
                     self.ambiguous += 1
                     self._flights.lose(request)
-                case EngineEvent.STEP | EngineEvent.UNCLEAR_STEP as kind:
+                case EngineEventKind.STEP | EngineEventKind.UNCLEAR_STEP as kind:
                     began_ns, last_ns, ended_ns = (int(event[name]) for name in ("began_ns", "last_ns", "time_ns"))
                     totals = totals_of(event["totals"])
-                    is_unclear = kind == EngineEvent.UNCLEAR_STEP
+                    is_unclear = kind == EngineEventKind.UNCLEAR_STEP
                     step = Step(program, int(event["tid"]), began_ns, last_ns, ended_ns, totals, is_unclear)
                     if len(self._waiting) >= _MOST_STEPS:
                         self._unowned[program, NoOwner.FULL] += step.totals.launches or 0
                     else:
                         self._waiting.append(step)
-                case EngineEvent.FED:
+                case EngineEventKind.FED:
                     self._follow(int(event["sender"]), program)
 
     def _follow(self, pid: int, engine: ProgramId) -> None:
@@ -397,7 +399,7 @@ class Engines:
         share, context = self._shares.pop(number, None), self._names.get(number)
         if not self._has_engines:
             self._names.pop(number, None)
-        if share is not None and request["flags"] & AMBIGUOUS:
+        if share is not None and request["flags"] & REQUEST_AMBIGUOUS:
             # Nothing of it is known.
             self._unowned[min(self._flights.engines_of(number)), NoOwner.AMBIGUOUS] += share.launches or 0
             share = None

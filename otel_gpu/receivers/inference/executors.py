@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
+from ...bpf.abi.requests import CallbackKind as KernelCallback
 from ...elf import ElfFile, Symbol
 from ...probes.prologue import Cost
 from ...probes.returns import ways_out
 from ...probes.sites import SiteRules, site_for_symbol
 from ...signals.structs import Frozen
-from .callbacks import KernelCallback
 
 _EXECUTOR = "_ZN6rclcpp8Executor"
 _ANY = f"{_EXECUTOR}22execute_any_executableERNS_13AnyExecutableE"

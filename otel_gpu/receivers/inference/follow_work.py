@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from ...address_spans import Span
+from ...bpf.abi.unwinding import PY_ABSENT
 from ...cpython.context_sites import (
     COPY_CURRENT,
     ENTER,
@@ -22,7 +23,7 @@ from ...cpython.context_sites import (
     method_of,
     methods,
 )
-from ...cpython.layout import ABSENT, DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, UnsupportedPythonError, layout_for
+from ...cpython.layout import DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, UnsupportedPythonError, layout_for
 from ...cpython.process import NotStartedError, thread_state_place
 from ...cpython.symbols import GET_VERSION, GILSTATE, RUNTIME, VERSION
 from ...cpython.thread_state import find_slot
@@ -221,11 +222,11 @@ def _is_go(file: OpenFile) -> bool:
 
 def _frames_of(layout: PythonLayout) -> Mapping[str, int]:
     """Return where a CPython has its frames. Up to 3.10 they name their generator: the pointer before `f_lasti`."""
-    is_object = layout.frame_owner == ABSENT
+    is_object = layout.frame_owner == PY_ABSENT
     return {
-        "state_frame": 0 if layout.tstate_frame == ABSENT else layout.tstate_frame,
-        "state_cframe": 0 if layout.tstate_cframe == ABSENT else layout.tstate_cframe,
-        "cframe_frame": 0 if layout.cframe_frame == ABSENT else layout.cframe_frame,
+        "state_frame": 0 if layout.tstate_frame == PY_ABSENT else layout.tstate_frame,
+        "state_cframe": 0 if layout.tstate_cframe == PY_ABSENT else layout.tstate_cframe,
+        "cframe_frame": 0 if layout.cframe_frame == PY_ABSENT else layout.cframe_frame,
         "frame_previous": layout.frame_previous,
         "frame_code": layout.frame_code,
         "frame_owner": 0 if is_object else layout.frame_owner,

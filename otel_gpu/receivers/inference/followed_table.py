@@ -6,9 +6,9 @@ import threading
 
 import numpy as np
 
+from ...bpf.abi.requests import FOLLOWED
 from ...bpf.maps import BpfMap
 from ...bpf.run_once import run_once
-from .records import FOLLOWED
 
 
 class FollowedTable:

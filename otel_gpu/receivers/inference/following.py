@@ -17,6 +17,7 @@ from contextlib import suppress
 import msgspec
 import numpy as np
 
+from ...bpf.abi.requests import FOLLOWED
 from ...bpf.linker import ObjectLinker
 from ...bpf.links import Link, Placement
 from ...bpf.maps import BpfMap
@@ -46,7 +47,6 @@ from .follow_work import (
     look_at_process,
 )
 from .followed_table import FollowedTable
-from .records import FOLLOWED
 
 _log = logging.getLogger(__name__)
 

@@ -1,18 +1,18 @@
 """What do the header blocks of HTTP/2 say that the kernel tells apart from their requests? Pieces of frames, in order.
 
-The mirror of ebpf/abi/frames.h; tests compare the two. What programs and their clients send is not believed: a connection
+What programs and their clients send is not believed: a connection
 costs at most one block at a time, and what is malformed or missing leaves fields unknown, never wrong.
 """
 
 from __future__ import annotations
 
-import enum
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 
 import msgspec
 
+from ...bpf.abi.frames import FRAME_GONE, FRAME_PIECE, FrameSide
+from ...bpf.records import names_before, offset_of, struct_of
 from ...program_id import ProgramId
 from ...signals.spans import SpanContext
 from ...signals.structs import Record
@@ -22,20 +22,10 @@ from .http2 import Exchange, is_event_stream, rpc_of, status_of
 from .http2_frames import END_HEADERS, Frame, FrameType, block_of
 from .trace_context import parent_of
 
-FRAME_PIECE, FRAME_TOLD_MOST = 768, 16_384
-FRAME_GONE = 255
-"""As a type: the connection is no more."""
-PIECE = struct.Struct("<IIQQQIIIIHBBB3x")
+PIECE = struct_of(FRAME_PIECE, *names_before(FRAME_PIECE, "pad"), size=offset_of(FRAME_PIECE, "payload"))
 """tgid, exec_id, connection, request, time_ns; number, stream, size, at; bytes, side, type, flags; then the bytes."""
 _MOST_CONNECTIONS = 16_384
 _MOST_REQUESTS = 65_536
-
-
-class FrameSide(enum.IntEnum):
-    """Who sent a frame."""
-
-    CLIENT = 0
-    SERVER = 1
 
 
 class _Block(Record):

@@ -15,9 +15,10 @@ from contextlib import suppress
 import msgspec
 import numpy as np
 
+from ...bpf.abi.requests import SPAN_SOURCE, SPAN_TYPES
+from ...bpf.abi.unwinding import ThreadStatePlace
 from ...bpf.maps import BpfMap
 from ...bpf.pinned import Pinned, UnexpectedMapError
-from ...cpython.process import DTV, SLOT
 from ...elf_thread_locals import ThreadLocal
 from ...errors import OtelGpuError
 from ...fair_pool import FairPool
@@ -29,7 +30,6 @@ from ...program_id import ProgramId
 from ...signals.structs import Record
 from ...supervision import Worker
 from .follow_work import Image
-from .records import SPAN_SOURCE, SPAN_TYPES
 from .span_work import LOOKING, SpanPlaces, SpanRequest, look_for_spans
 
 _log = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class OwnSpans:
 
 
 def _put_published(value: np.ndarray[tuple[()], np.dtype[np.void]], published: ThreadLocal) -> None:
-    value["published"] = DTV if published.module else SLOT
+    value["published"] = ThreadStatePlace.DTV if published.module else ThreadStatePlace.SLOT
     value["published_offset"], value["published_module"] = published.offset, published.module
 
 

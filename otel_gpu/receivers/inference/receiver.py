@@ -10,12 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import numpy as np
 
-from ... import abi
-from ...abi import PROGRAM_KEY, Table
+from ...bpf.abi.programs import OWNER_AT, PROGRAM_KEY, Table
+from ...bpf.abi.requests import GPU_TOTALS, NO_OWNER_KEY, REQUEST, REQUEST_CALLBACK, REQUEST_HTTP2, NoOwner
+from ...bpf.abi.requests import Ending as RequestEnding
 from ...bpf.features import probe, tells_of_socket_messages
 from ...bpf.link_mode import LinkMode
 from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
+from ...bpf.pid_namespace import pid_namespace
 from ...bpf.ringbuf import RingReader
 from ...bpf.run_once import run_once
 from ...bpf.tracepoints import TracepointLinks
@@ -39,13 +41,13 @@ from ...signals.spans import Span
 from ...supervision import Component, Health, Worker
 from . import metrics
 from .assembly import Assembly
-from .callbacks import CALLBACK, callback_of
+from .callbacks import callback_of
 from .engines import ENGINE_RUN_HERE, ENGINE_TRACEPOINTS, Engines, Told, message_seeds
 from .followed_table import FollowedTable
 from .following import FollowedPrograms
 from .frames import Frames
 from .own_spans import OwnSpans
-from .records import HTTP2, NO_OWNER_KEY, REQUEST, TOTALS, NoOwner, RequestEnding, heads_of, read_request, seen
+from .records import heads_of, read_request, seen
 from .server_spans import SpanLimits, span_for_work, spans_of
 from .serving_metrics import ServingMetrics
 from .stack_owners import StackOwners
@@ -73,8 +75,6 @@ _GRACE_NS = 50_000_000
 """So long does what looks at a request take to add to it, on a host that is as busy as can be."""
 _MAX_SPANS = 100_000
 """That wait to be taken; what is beyond is counted and left out."""
-_THREAD_OWNER_AT = 8
-"""Where struct request_thread of ebpf/inference/tables.bpf.h says whose it is."""
 _LAST_S = 2.0
 _NOBODY = ProgramId(0, 0)
 
@@ -109,7 +109,7 @@ class InferenceReceiver(LibraryReceiver):
         self.linker = ObjectLinker(self._object, link)
         try:
             self.linker.need_loops("requests")
-            self._object.set_variables({"follows_requests": 1, **message_seeds(), **abi.pid_namespace()})
+            self._object.set_variables({"follows_requests": 1, **message_seeds(), **pid_namespace()})
             for name, table in tables.maps.items():
                 self._object.share_map(name, table)
             self._object.load(
@@ -176,7 +176,7 @@ class InferenceReceiver(LibraryReceiver):
         """Return how the entries of programs that have ended are taken out of the tables."""
         return {
             Table.CONNECTIONS: by_value(self._object.map("connections"), 0),
-            Table.REQUEST_THREADS: by_value(self._object.map("request_threads"), _THREAD_OWNER_AT),
+            Table.REQUEST_THREADS: by_value(self._object.map("request_threads"), OWNER_AT),
             Table.PYTHON_CONTEXTS: by_key(self._object.map("python_contexts")),
             Table.QUEUE_ITEMS: by_key(self._object.map("queue_items")),
             Table.TLS_SESSIONS: by_key(self._object.map("tls_sessions")),
@@ -369,9 +369,9 @@ class InferenceReceiver(LibraryReceiver):
         with self._lock:
             self._wall_ns = time.time_ns() - time.monotonic_ns()
             what = told.of(seen(request, process, self._wall, self._copies))
-            if request["flags"] & CALLBACK:
+            if request["flags"] & REQUEST_CALLBACK:
                 made = self._assembly.of_callback(what, callback_of(request, *heads_of(request)))
-            elif request["flags"] & HTTP2:
+            elif request["flags"] & REQUEST_HTTP2:
                 exchange = self._frames.exchange(int(request["id"]), what, self._wall)
                 made = self._assembly.of_http2(what, exchange)
             else:
@@ -416,7 +416,7 @@ class InferenceReceiver(LibraryReceiver):
 
     def _unattributed(self) -> list[Measurement]:
         """Return the launches since the last call that belong to no request."""
-        keys, values = self._object.map("no_owners").read(NO_OWNER_KEY, TOTALS)
+        keys, values = self._object.map("no_owners").read(NO_OWNER_KEY, GPU_TOTALS)
         found = []
         grown, self._more_unowned = self._more_unowned, {}
         for key, launches in zip(keys.tolist(), values["launches"].tolist(), strict=True):

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
+from ...bpf.abi.requests import REQUEST, REQUEST_AMBIGUOUS
 from ...bpf.maps import BpfMap
 from ...counting.request_spans import WorkOwner
 from ...signals.profiles import SpanLink
 from ...signals.spans import SpanContext
 from .engines import Engines
-from .records import AMBIGUOUS, REQUEST
 
 _MOST_TOLD = 65_536
 _NUMBER = struct.Struct("<Q")
@@ -60,7 +60,7 @@ class StackOwners:
                 request = going_on.get(number)
             if not is_over:
                 # What nobody knows any more is nobody's.
-                is_over = request is None or bool(request["flags"] & AMBIGUOUS)
+                is_over = request is None or bool(request["flags"] & REQUEST_AMBIGUOUS)
                 if request is not None and not is_over:
                     context = self._engines.name(request)
             if context is None or not context.is_sampled:

@@ -5,22 +5,21 @@ What is submitted at the end of a group arrives there: calls within one are held
 
 from __future__ import annotations
 
-import struct
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from ...bpf.abi.nccl import NCCL_ARRIVAL, NCCL_ARRIVAL_GROUP, NCCL_ARRIVAL_GROUPED
+from ...bpf.records import struct_of
 from ...discovery.processes import Process
 from ...probes.nccl import HOOKS
 from ...program_id import ProgramId
 from ...signals.metrics import Buckets, Measurement, attributes, bucket_index
 from ...signals.structs import Record
 from . import metrics
-from .records import ARRIVAL_GROUP, ARRIVAL_GROUPED
 from .sums import comm_attributes
 
-_RECORD = struct.Struct("<IIQiiQQQQiBBBBII")
-"""struct nccl_arrival, as records.ARRIVAL has it."""
+_RECORD = struct_of(NCCL_ARRIVAL)
 _MAX_WAITING = 65_536
 """Arrivals that are compared, or wait for their group to end; beyond, the oldest are let go."""
 _Which = tuple[ProgramId, int, int, int, int]
@@ -91,12 +90,12 @@ class Arrivals:
         """Take in a record of the kernel's."""
         arrival, tid, flags = read_arrivals(record)
         thread = arrival.program, tid
-        if flags & ARRIVAL_GROUP:
+        if flags & NCCL_ARRIVAL_GROUP:
             held = self._grouped.pop(thread, ())
             self._held -= len(held)
             for one in held:
                 self._add(one._replace(arrived_ns=arrival.arrived_ns, returned_ns=arrival.returned_ns))
-        elif flags & ARRIVAL_GROUPED:
+        elif flags & NCCL_ARRIVAL_GROUPED:
             self._grouped.setdefault(thread, []).append(arrival)
             self._held += 1
             while self._held > _MAX_WAITING:

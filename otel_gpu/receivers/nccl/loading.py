@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ... import abi
 from ...bpf.features import probe
 from ...bpf.link_mode import LinkMode, usable_mode
 from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
+from ...bpf.pid_namespace import pid_namespace
 from ...bpf.tracepoints import TracepointLinks
 from ...counting.shared import StackTables
 
@@ -38,7 +38,7 @@ class NcclPrograms:
                 {
                     "observe_all": int(observes_all),
                     "arrivals_per_second": arrivals_per_second,
-                    **abi.pid_namespace(),
+                    **pid_namespace(),
                 }
             )
             for name in _SHARED:

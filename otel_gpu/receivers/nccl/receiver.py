@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import Table
+from ...bpf.abi.nccl import NCCL_COMM, NCCL_COMM_KEY
+from ...bpf.abi.programs import OWNER_AT, Table
 from ...bpf.ringbuf import RingReader
 from ...components import LibraryReceiver
 from ...counting.owners import Removal, by_key, by_value, programs_of
@@ -33,14 +34,11 @@ from . import metrics
 from .arrival_spans import span_of
 from .arrivals import Arrival, Arrivals
 from .loading import NcclPrograms
-from .records import COMM, COMM_KEY
 from .rows import NcclDelta, NcclRows
 from .sums import NcclSums, comm_attributes
 
 _log = logging.getLogger(__name__)
 
-_THREAD_OWNER_AT = 8
-"""Where struct nccl_thread of ebpf/nccl/threads.bpf.h says whose it is."""
 _MAX_SPANS = 100_000
 """That wait to be taken; beyond, the oldest are let go."""
 _QUIET_NS = 1_000_000_000
@@ -101,7 +99,7 @@ class NcclReceiver(LibraryReceiver):
                 table: by_key(self._object.map(table.name.lower()))
                 for table in (Table.NCCL_STREAMS, Table.NCCL_WORKS, Table.NCCL_RECORDED)
             },
-            Table.NCCL_THREADS: by_value(self._object.map("nccl_threads"), _THREAD_OWNER_AT),
+            Table.NCCL_THREADS: by_value(self._object.map("nccl_threads"), OWNER_AT),
         }
 
     def close(self) -> None:
@@ -139,7 +137,7 @@ class NcclReceiver(LibraryReceiver):
     def collect(self) -> list[Measurement]:
         """Return what was counted since the last call."""
         self._ring.drain()
-        keys, comms = self._object.map("nccl_comms").read(COMM_KEY, COMM)
+        keys, comms = self._object.map("nccl_comms").read(NCCL_COMM_KEY, NCCL_COMM)
         with self._lock:
             self._read_rows()
             sums = NcclSums(self._processes.owner)
@@ -235,7 +233,7 @@ class NcclReceiver(LibraryReceiver):
 
     def _tell_quiet(self) -> None:
         """Tell the last arrivals of communicators that have been quiet for a while: calls that have not returned among them."""
-        keys, comms = self._object.map("nccl_comms").read(COMM_KEY, COMM)
+        keys, comms = self._object.map("nccl_comms").read(NCCL_COMM_KEY, NCCL_COMM)
         now_ns = time.monotonic_ns()
         # A group's calls have returned and are not submitted before it ends.
         held = {_which(one): one for one in self._arrivals.held()}

@@ -7,12 +7,12 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
-from ...abi import ROW
+from ...bpf.abi.nccl import NCCL_ROW_KEY
+from ...bpf.abi.rows import ROW
 from ...bpf.maps import BpfMap, possible_cpus
 from ...counting.owners import are_of
 from ...program_id import ProgramId
 from ...signals.structs import Frozen
-from .records import ROW_KEY
 
 _Sums = npt.NDArray[np.uint64]
 _COLUMNS = 3
@@ -52,11 +52,11 @@ class NcclRows:
 
     def read(self) -> list[NcclDelta]:
         """Return the rows that grew; those of a read that fails are in the next one."""
-        keys, values = self._table.read(ROW_KEY, ROW)
+        keys, values = self._table.read(NCCL_ROW_KEY, ROW)
         sums: _Sums = values.view(np.uint64).reshape(len(keys), possible_cpus(), _COLUMNS).sum(axis=1, dtype=np.uint64)
         deltas = []
         for key, fields, now in zip(
-            keys.view(np.dtype((np.void, ROW_KEY.itemsize))).tolist(), keys.tolist(), sums.tolist(), strict=True
+            keys.view(np.dtype((np.void, NCCL_ROW_KEY.itemsize))).tolist(), keys.tolist(), sums.tolist(), strict=True
         ):
             before = self._seen.get(key, (0, 0, 0))
             if tuple(now) != before:
@@ -66,8 +66,8 @@ class NcclRows:
 
     def forget(self, programs: Collection[ProgramId]) -> int:
         """Remove the rows of programs that can add nothing any more, and return how many there were."""
-        keys, _ = self._table.read(ROW_KEY, ROW)
+        keys, _ = self._table.read(NCCL_ROW_KEY, ROW)
         gone = keys[are_of(programs, keys)]
-        for key in gone.view(np.dtype((np.void, ROW_KEY.itemsize))).tolist():
+        for key in gone.view(np.dtype((np.void, NCCL_ROW_KEY.itemsize))).tolist():
             self._seen.pop(key, None)
         return self._table.delete_many(gone)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from ... import abi
+from ...bpf.abi.nccl import NCCL_UNKNOWN_RANK, NcclFamily
+from ...bpf.abi.rows import BUCKET_NONE, BUCKET_ZERO
+from ...counting.buckets import DURATION_SHIFT
 from ...discovery.processes import Process
 from ...probes.nccl import HOOKS
 from ...program_id import ProgramId
@@ -13,7 +15,6 @@ from ...signals.metrics import Attributes, AttributeValue, Buckets, Measurement,
 from . import metrics
 from .bandwidth import bus_bytes
 from .names import ERRORS, HOST_WAIT, UNKNOWN, comm_name, datatype_name, reduction_name
-from .records import UNKNOWN_RANK, RowFamily
 from .rows import NcclDelta
 
 _Key = tuple[Resource, MetricSpec, Attributes]
@@ -23,7 +24,7 @@ def comm_attributes(comm: int, rank: int, ranks: int) -> dict[str, AttributeValu
     """Return what says which communicator it is, and whose rank: what is not known is `unknown`."""
     return {
         "nccl.comm.hash": comm_name(comm),
-        "nccl.rank": rank if rank != UNKNOWN_RANK and ranks > 0 else UNKNOWN,
+        "nccl.rank": rank if rank != NCCL_UNKNOWN_RANK and ranks > 0 else UNKNOWN,
         "nccl.nranks": ranks if ranks > 0 else UNKNOWN,
     }
 
@@ -49,27 +50,27 @@ class NcclSums:
             "nccl.datatype": datatype_name(row.datatype),
             "nccl.reduction": reduction_name(row.reduction),
         }
-        if row.family == RowFamily.CALLS:
+        if row.family == NcclFamily.CALLS:
             self._numbers[resource, metrics.CALLS, attributes(call)] += row.count
             self._numbers[resource, metrics.BYTES, attributes(call)] += row.bytes
-            if row.bucket != abi.BUCKET_NONE:
+            if row.bucket != BUCKET_NONE:
                 grouped = {**call, "nccl.grouped": True if row.grouped else None}
                 self._duration((resource, metrics.ENQUEUE_DURATION, attributes(grouped)), row)
-        elif row.family == RowFamily.DURATIONS:
+        elif row.family == NcclFamily.DURATIONS:
             attrs = attributes({**call, "nccl.completion": HOST_WAIT})
             self._duration((resource, metrics.DURATION, attrs), row)
             if row.alone and row.ranks > 0:
                 key = resource, metrics.BUS_BANDWIDTH, attrs
                 through, ns = self._bandwidths[key]
                 self._bandwidths[key] = through + bus_bytes(hook.collective, row.bytes, row.ranks), ns + row.ns
-        elif row.family == RowFamily.GROUPS:
+        elif row.family == NcclFamily.GROUPS:
             self._duration((resource, metrics.GROUP_DURATION, ()), row)
-        elif row.family == RowFamily.INITS:
+        elif row.family == NcclFamily.INITS:
             what = {**common, "nccl.function": hook.name}
             self._duration((resource, metrics.INIT_DURATION, attributes(what)), row)
-        elif row.family == RowFamily.ABORTS:
+        elif row.family == NcclFamily.ABORTS:
             self._numbers[resource, metrics.ABORTS, attributes(common)] += row.count
-        elif row.family == RowFamily.ERRORS:
+        elif row.family == NcclFamily.ERRORS:
             code = ERRORS[row.reduction] if 0 < row.reduction < len(ERRORS) else "_OTHER"
             what = {**common, "nccl.function": hook.name, "error.type": code}
             self._numbers[resource, metrics.ERRORS, attributes(what)] += row.count
@@ -84,7 +85,7 @@ class NcclSums:
 
     def _duration(self, key: _Key, row: NcclDelta) -> None:
         seconds = row.ns / 1e9
-        if row.bucket == abi.BUCKET_ZERO:
+        if row.bucket == BUCKET_ZERO:
             self._histograms[key].add(Buckets(None, seconds, row.count))
         else:
-            self._histograms[key].add(Buckets({row.bucket - abi.DURATION_SHIFT: row.count}, seconds))
+            self._histograms[key].add(Buckets({row.bucket - DURATION_SHIFT: row.count}, seconds))

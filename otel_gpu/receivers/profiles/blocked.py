@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator
 
-from ... import abi
+from ...bpf.abi.samples import ASKED
 from ...bpf.iterators import ask_threads
 from ...bpf.object import BpfObject
+from ...bpf.records import struct_of
 from ...errors import LoadError
+from .sums import FRAME_SIZE, SAMPLE_HEAD
 
 _log = logging.getLogger(__name__)
 _SHARED = (
@@ -23,6 +25,7 @@ _SHARED = (
     "unwind_processes",
 )
 _ZERO = bytes(4)
+_ASKED = struct_of(ASKED)
 
 
 class BlockedThreads:
@@ -61,16 +64,16 @@ class BlockedThreads:
         yield from self._ask("thread_stack", pid, 0)
 
     def _ask(self, program: str, pid: int, shortest_ns: int) -> Iterator[bytes]:
-        self._asked.put(_ZERO, abi.ASKED.pack(pid, 0, shortest_ns))
+        self._asked.put(_ZERO, _ASKED.pack(pid, 0, shortest_ns))
         try:
             said = ask_threads(self._programs[program], pid=pid)
         except OSError as e:
             _log.debug("the threads of %d cannot be asked: %s", pid, e)
             return
         at = 0
-        while at + abi.SAMPLE.size <= len(said):
-            frames = abi.SAMPLE.unpack_from(said, at)[-1]
-            end = at + abi.SAMPLE.size + frames * abi.FRAME_SIZE
+        while at + SAMPLE_HEAD.size <= len(said):
+            frames = SAMPLE_HEAD.unpack_from(said, at)[-1]
+            end = at + SAMPLE_HEAD.size + frames * FRAME_SIZE
             yield said[at:end]
             at = end
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ...abi import WORK_DEVICE_SHIFT, part_of
-from ...counting.device_time import DeviceTime
+from ...bpf.abi.samples import WORK_DEVICE_SHIFT
+from ...counting.device_time import DeviceTime, part_of
 from ...demangle.names import demangle
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
@@ -22,7 +22,7 @@ _NO_HANDLE = 1 << 63
 
 
 class _Site(NamedTuple):
-    """What was submitted, as `abi.part_of` has it, and where from. Kernels get their names last: they may come late."""
+    """What was submitted, as `part_of` has it, and where from. Kernels get their names last: they may come late."""
 
     part: int
     stack: Stack

@@ -48,7 +48,7 @@ class Shares(NamedTuple):
 
     sites: list[Share]
     elsewhere: dict[int, Share]
-    """What was done, by `abi.part_of`, from where no stack was taken."""
+    """What was done, by `part_of`, from where no stack was taken."""
     unknown: Share
     is_sampled: bool
     """Something was submitted of which no stack was taken: it had the unknown share. Else nothing was submitted at all."""

@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ... import abi
-from ...abi import Loss, SampleType, Table
+from ...bpf.abi.programs import OWNER_AT, Loss, Table
+from ...bpf.abi.samples import SampleType
+from ...bpf.abi.stacks import Stop
 from ...bpf.cpu_events import CpuSampler
 from ...bpf.features import probe
 from ...bpf.link_mode import LinkMode
 from ...bpf.linker import ObjectLinker
 from ...bpf.maps import BpfMap
 from ...bpf.object import BpfObject
+from ...bpf.pid_namespace import pid_namespace
 from ...bpf.ringbuf import RingReader
 from ...bpf.tail_calls import TailCalls
 from ...bpf.tracepoints import TracepointLinks
@@ -47,7 +49,7 @@ from ...signals import self_metrics
 from ...signals.metrics import SelfReading
 from ...signals.profiles import CPU, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, shows_gpu_time
 from ...supervision import Component, Health
-from ...symbols.stacks import STOPS, Stop
+from ...symbols.stacks import STOPS
 from ...unwind.cache import TableCache
 from ...unwind.loader import UnwindLoader
 from ..losses import loss_readings, read_losses
@@ -58,7 +60,7 @@ from .held_memory import HeldMemory
 from .remainders import Remainders
 from .sites import ProfileSites
 from .stack_queue import StackQueue
-from .sums import KernelName, ProfileSums, StackSample, sample_size
+from .sums import FRAME_SIZE, SAMPLE_HEAD, KernelName, ProfileSums, StackSample, sample_size
 from .tensor_memory import TensorMemory
 
 _log = logging.getLogger(__name__)
@@ -76,9 +78,6 @@ _SHORTEST_STAY_NS = 1_000_000
 
 _NOT_UPROBES = {CPU_PROGRAM, CPU_OF_REQUESTS_PROGRAM, RELEASE_PROGRAM, *OFF_CPU_PROGRAMS, *END_PROGRAMS}
 _SHARED = ("capturing", "busy", "threads", "programs", "used_by_all", "events", "targets")
-
-_OWNER_AT = 8
-"""Where struct sampled_thread and struct tensor_group of ebpf/abi/ say whose they are."""
 
 
 class Progress(NamedTuple):
@@ -218,7 +217,7 @@ class ProfileReceiver(LibraryReceiver):
         self._object.set_variables(
             {
                 "observe_all": 0 if only else 1,
-                **abi.pid_namespace(),
+                **pid_namespace(),
                 "stacks_per_second": stacks_per_second,
                 "off_cpu_min_ns": _SHORTEST_STAY_NS,
                 "looks_for_captures": 1,
@@ -245,10 +244,10 @@ class ProfileReceiver(LibraryReceiver):
     def _removals(self) -> dict[Table, Removal]:
         """Return how the entries of programs that have ended are taken out of the tables."""
         return {
-            Table.SAMPLED_THREADS: by_value(self._object.map("sampled_threads"), _OWNER_AT),
+            Table.SAMPLED_THREADS: by_value(self._object.map("sampled_threads"), OWNER_AT),
             Table.PERIOD_SAMPLERS: by_key(self._object.map("period_samplers")),
             Table.TENSORS: by_key(self._object.map("tensors")),
-            Table.TENSOR_GROUPS: by_value(self._object.map("tensor_groups"), _OWNER_AT),
+            Table.TENSOR_GROUPS: by_value(self._object.map("tensor_groups"), OWNER_AT),
         }
 
     def close(self) -> None:
@@ -443,8 +442,8 @@ class ProfileReceiver(LibraryReceiver):
         with self._lock:
             self._of(program)
             if sample.kind not in (SampleType.FREE, SampleType.BACKWARD_DONE):
-                end = abi.SAMPLE.size + abi.FRAME_SIZE * sample.frames
-                frames = record[abi.SAMPLE.size : end]
+                end = SAMPLE_HEAD.size + FRAME_SIZE * sample.frames
+                frames = record[SAMPLE_HEAD.size : end]
                 self._note_end(sample, frames, record[end:])
         self._queue.put(program, sample, frames)
 
@@ -506,10 +505,10 @@ class ProfileReceiver(LibraryReceiver):
             self.truncated[sample.stop] = self.truncated.get(sample.stop, 0) + 1
         if sample.stop == Stop.NO_MAPPING:
             self.loader.look_again(sample.tgid)
-        elif sample.stop == Stop.NO_TABLE and len(frames) >= abi.FRAME_SIZE:
-            asked_for = frames[-abi.FRAME_SIZE :] + ahead
+        elif sample.stop == Stop.NO_TABLE and len(frames) >= FRAME_SIZE:
+            asked_for = frames[-FRAME_SIZE:] + ahead
             addresses = [
-                int.from_bytes(asked_for[at : at + 8], "little") for at in range(0, len(asked_for), abi.FRAME_SIZE)
+                int.from_bytes(asked_for[at : at + 8], "little") for at in range(0, len(asked_for), FRAME_SIZE)
             ]
             if self.loader.need(sample.tgid, addresses):
                 # What is on its way now shows what is needed next.

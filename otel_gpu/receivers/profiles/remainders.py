@@ -9,14 +9,22 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ... import abi
-from ...abi import SampleType
+from ...bpf.abi.samples import REMAINDER, REMAINDER_KEY, SAMPLED_THREAD, WORK_DEVICE_SHIFT, SampleType
 from ...bpf.object import BpfObject
 from ...counting.owners import are_of
 from ...program_id import ProgramId
 from .sums import StackSample
 
 _NUMBER_BYTES = 4
+_SAMPLED_TYPES = (
+    SampleType.LAUNCH,
+    SampleType.WAIT,
+    SampleType.COPY,
+    SampleType.ALLOC,
+    SampleType.OFF_CPU,
+    SampleType.TENSOR,
+)
+"""The types of a thread's samplers, in their order (sampler_at of ebpf/profile/); of submissions there are more."""
 _WITHOUT = frozenset({SampleType.FREE, SampleType.BACKWARD, SampleType.BACKWARD_DONE})
 """Samples that stand for nothing that is added up."""
 _TRIES = 8
@@ -57,7 +65,7 @@ class Remainders:
             return
         program = sample.program
         if sample.kind == SampleType.SUBMISSION:
-            self._lost[program, sample.kind, sample.value >> abi.WORK_DEVICE_SHIFT] += sample.calls
+            self._lost[program, sample.kind, sample.value >> WORK_DEVICE_SHIFT] += sample.calls
         else:
             self._lost[program, sample.kind, 0] += sample.value
 
@@ -89,7 +97,7 @@ class Remainders:
             yield Remainder(program, kind, device, amount, amount)
 
     def _read(self) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
-        return self._remainders.read(abi.REMAINDER_KEY, abi.REMAINDER)
+        return self._remainders.read(REMAINDER_KEY, REMAINDER)
 
     def _told(self, keys: npt.NDArray[np.void], values: npt.NDArray[np.void]) -> Iterator[Remainder]:
         for (tgid, exec_id, kind, device), (value, calls, recording) in zip(
@@ -99,10 +107,10 @@ class Remainders:
                 yield Remainder(ProgramId(tgid, exec_id), kind, device, value, calls)
 
     def _of_threads(self) -> Iterator[Remainder]:
-        _, threads = self._threads.read("<u8", abi.SAMPLED_THREAD)
+        _, threads = self._threads.read("<u8", SAMPLED_THREAD)
         for thread in threads:
             program = ProgramId(int(thread["tgid"]), int(thread["exec_id"]))
-            kinds = [*abi.SAMPLED_TYPES, *(SampleType.SUBMISSION for _ in thread["submissions"])]
+            kinds = [*_SAMPLED_TYPES, *(SampleType.SUBMISSION for _ in thread["submissions"])]
             samplers = [*thread["samplers"], *thread["submissions"]]
             for kind, sampler in zip(kinds, samplers, strict=True):
                 if sampler["value"] and sampler["recording"] == self._recording:

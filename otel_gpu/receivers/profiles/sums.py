@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ... import abi
-from ...abi import SampleType
+from ...bpf.abi.samples import SampleType
+from ...bpf.abi.stacks import FRAME, STACK_SAMPLE
+from ...bpf.records import names_before, offset_of, struct_of
 from ...counting.request_spans import RequestSpans, WorkOwner
 from ...demangle.names import demangle
 from ...discovery.processes import Process
@@ -73,6 +74,10 @@ _VIEWS = tuple(view.name for view in GPU_MEMORY_VIEWS)
 _MOST_UNDECIDED = 65_536
 """Stacks whose owner is not decided yet; those beyond have none."""
 _NO_SPAN = bytes(8)
+SAMPLE_HEAD = struct_of(STACK_SAMPLE, *names_before(STACK_SAMPLE, "frame"), as_bytes=("trace", "span"))
+"""What a record says before its frames. Behind these there are addresses, as frames, in code that has no table either."""
+FRAME_SIZE = FRAME.itemsize
+_AHEAD_AT, _FRAMES_AT = offset_of(STACK_SAMPLE, "ahead"), offset_of(STACK_SAMPLE, "frames")
 
 Owner = SpanLink | WorkOwner
 """The span that owns a piece of work, or who knows it later."""
@@ -106,7 +111,7 @@ class StackSample(NamedTuple):
     @classmethod
     def read(cls, record: bytes) -> StackSample:
         """Read a record's head."""
-        return cls._make(abi.SAMPLE.unpack_from(record))
+        return cls._make(SAMPLE_HEAD.unpack_from(record))
 
     @property
     def program(self) -> ProgramId:
@@ -122,9 +127,9 @@ class StackSample(NamedTuple):
 
 def sample_size(address: int) -> int:
     """Return how many bytes of the record at an address say something."""
-    frames = ctypes.c_uint32.from_address(address + abi.SAMPLE.size - 4).value
-    ahead = ctypes.c_uint8.from_address(address + abi.SAMPLE.size - 5).value
-    return abi.SAMPLE.size + abi.FRAME_SIZE * (frames + ahead)
+    frames = ctypes.c_uint32.from_address(address + _FRAMES_AT).value
+    ahead = ctypes.c_uint8.from_address(address + _AHEAD_AT).value
+    return SAMPLE_HEAD.size + FRAME_SIZE * (frames + ahead)
 
 
 class ProfileSums:

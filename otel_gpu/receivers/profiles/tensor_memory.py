@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ... import abi
+from ...bpf.abi.samples import TENSOR_GROUP
 from ...bpf.maps import BpfMap
 from ...program_id import ProgramId
 from ...signals.profiles import Stack, marker
@@ -26,7 +26,7 @@ class TensorMemory:
     def alive(self) -> Iterator[tuple[ProgramId, Stack, int]]:
         """Yield who holds how many bytes from where; groups without a live tensor are forgotten."""
         gone = set(self._stacks)
-        numbers, groups = self._groups.read("<u8", abi.TENSOR_GROUP)
+        numbers, groups = self._groups.read("<u8", TENSOR_GROUP)
         for number, (size_bytes, tgid, exec_id, *_) in zip(numbers.tolist(), groups.tolist(), strict=True):
             gone.discard(number)
             if size_bytes:

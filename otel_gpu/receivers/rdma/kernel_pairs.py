@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from ...bpf.abi.rdma import QPN_NONE, STATE_UNKNOWN
 from ...program_id import ProgramId
 from ...signals.metrics import Attributes, MetricSpec, attributes
 from . import metrics as m
 from .netlink import KernelPair
-from .records import QPN_NONE, STATE_UNKNOWN
 from .sums import device_of, state_name
 
 _Array = npt.NDArray[np.void]

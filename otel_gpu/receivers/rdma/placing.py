@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from ...abi import PROGRAM_KEY
+from ...bpf.abi.programs import PROGRAM_KEY
+from ...bpf.abi.rdma import POLL_WINDOW, VerbsEventKind
 from ...bpf.linker import ObjectLinker
 from ...bpf.links import Link, Placement
 from ...bpf.maps import BpfMap
+from ...bpf.records import struct_of
 from ...counting.programs import Programs
 from ...discovery import procfs
 from ...discovery.mapped_now import MappedNow
@@ -36,7 +38,6 @@ from ...process.parsers import Parsers, WorkError
 from ...program_id import ProgramId
 from ...signals.structs import Record
 from ...supervision import Worker
-from .records import WINDOW, EventKind
 from .verbs_tables import version_of
 from .verbs_work import (
     AT_RETURN_ONLY,
@@ -58,6 +59,7 @@ from .verbs_work import (
 )
 
 _log = logging.getLogger(__name__)
+_POLL_WINDOW = struct_of(POLL_WINDOW)
 
 _DUTY = 0.005
 """Part of the time in which probes are in the way of a process that asks for completions more often than may be looked at."""
@@ -167,16 +169,16 @@ class VerbsProcesses:
         with self._lock:
             process = self._processes.get(program.pid)
         if process is None or process.exec_id != program.exec_id:
-            if kind == EventKind.OPENED:
+            if kind == VerbsEventKind.OPENED:
                 self.observe(program.pid)
             return
-        if kind == EventKind.POLLED:
+        if kind == VerbsEventKind.POLLED:
             process.polls.must_close = True
             self._worker.wake()
             return
-        places = QUEUE if kind == EventKind.QUEUE else EXTENDED
+        places = QUEUE if kind == VerbsEventKind.QUEUE else EXTENDED
         claims: Iterable[Claim] = (Claim(p, c, functions[n]) for n, (p, c) in places.items())
-        if kind == EventKind.OPENED:
+        if kind == VerbsEventKind.OPENED:
             claims = (Claim(p, 0, functions[n]) for n, p in enumerate((POLL, POST_SEND, POST_RECV)))
         new = [claim for claim in claims if claim.address and claim not in process.claims]
         room = max(_MOST_CLAIMS - len(process.claims), 0)
@@ -445,7 +447,7 @@ class VerbsProcesses:
 
     def _put(self, process: _Observed, *, is_open: bool, most: int) -> None:
         key = np.array([process.program], PROGRAM_KEY).tobytes()
-        self._windows.put(key, WINDOW.pack(process.polls.number, is_open, most, 0))
+        self._windows.put(key, _POLL_WINDOW.pack(process.polls.number, is_open, most, 0))
 
     def _release(self, process: _Observed) -> None:
         with process.lock:

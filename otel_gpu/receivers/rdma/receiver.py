@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ... import abi
-from ...abi import Table
+from ...bpf.abi.programs import PROGRAM_KEY, Table
+from ...bpf.abi.rdma import (
+    QUEUE_PAIR,
+    QUEUE_PAIR_KEY,
+    RDMA_ROW,
+    RDMA_ROW_KEY,
+    VERBS_EVENT,
+    VERBS_PROGRAM,
+    WORK_RING_KEY,
+    RdmaRowKind,
+)
 from ...bpf.features import probe
 from ...bpf.link_mode import LinkMode
 from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
+from ...bpf.pid_namespace import pid_namespace
+from ...bpf.records import struct_of
 from ...bpf.ringbuf import RingReader
 from ...components import LibraryReceiver
 from ...counting.owners import Removal, are_of, by_key, by_value, programs_of
@@ -34,15 +45,15 @@ from .kernel_pairs import KernelPairs, levels_of_kernel
 from .netlink import KernelPair, kernel_pairs
 from .placing import VerbsProcesses
 from .ports import PortReader
-from .records import EVENT, OWNED_KEY, PAIR, PAIR_KEY, ROW, ROW_KEY, RTS, VERBS_PROGRAM, RowKind
 from .settings import RdmaSettings
 from .shown import ShownPairs
-from .sums import PairTotals, RdmaSums, RowDelta, connected, levels, program_of
+from .sums import RTS, PairTotals, RdmaSums, RowDelta, connected, levels, program_of
 
 if TYPE_CHECKING:
     from ...counting.shared import RequestTables
 
 _log = logging.getLogger(__name__)
+_VERBS_EVENT = struct_of(VERBS_EVENT)
 
 _NOT_UPROBES = frozenset({"release_entries"})
 _SHARED = ("programs", "used_by_all", "events", "losses")
@@ -89,7 +100,7 @@ class RdmaReceiver(LibraryReceiver):
         self._object = BpfObject("rdma")
         self.linker = ObjectLinker(self._object, link)
         try:
-            self._object.set_variables({"observe_all": 1, **abi.pid_namespace()})
+            self._object.set_variables({"observe_all": 1, **pid_namespace()})
             for name in _SHARED:
                 self._object.share_map(name, tables.maps[name])
             self._object.load(
@@ -171,7 +182,7 @@ class RdmaReceiver(LibraryReceiver):
             self._rows = {
                 key: row
                 for key, row in self._rows.items()
-                if program_of(np.frombuffer(key, ROW_KEY)[0]) not in programs
+                if program_of(np.frombuffer(key, RDMA_ROW_KEY)[0]) not in programs
             }
         with self._component:
             self.placing.forget(programs)
@@ -200,15 +211,15 @@ class RdmaReceiver(LibraryReceiver):
         }
 
     def _told(self, record: bytes) -> None:
-        kind, tgid, exec_id, _, *functions = EVENT.unpack_from(record)
+        kind, tgid, exec_id, _, *functions = _VERBS_EVENT.unpack_from(record)
         self.placing.told(kind, ProgramId(tgid, exec_id), tuple(functions))
 
     def _take(self) -> tuple[np.ndarray, list[tuple[ProgramId, KernelPair]]]:
         """Read what the kernel counted, and return the queue pairs that there are, and those that only the kernel knows."""
         # Before the tables: what the kernel knows and they do not then was made, and is, before they were looked at.
         known = self._kernel_pairs()
-        live = self._object.map("queue_pairs").read(PAIR_KEY, PAIR)[1]
-        gone_keys, gone = self._object.map("gone_pairs").read(OWNED_KEY, PAIR)
+        live = self._object.map("queue_pairs").read(QUEUE_PAIR_KEY, QUEUE_PAIR)[1]
+        gone_keys, gone = self._object.map("gone_pairs").read(WORK_RING_KEY, QUEUE_PAIR)
         live, unmet = known.complete(live, gone)
         both = np.concatenate([gone, live])
         # One that went meanwhile may be there twice: what it did in the end is where those are that are gone.
@@ -229,9 +240,9 @@ class RdmaReceiver(LibraryReceiver):
         return live, unmet
 
     def _read_rows(self, sums: RdmaSums) -> np.ndarray:
-        keys, rows = self._object.map("rdma_rows").read(ROW_KEY, ROW)
+        keys, rows = self._object.map("rdma_rows").read(RDMA_ROW_KEY, RDMA_ROW)
         seen: dict[bytes, tuple[int, int]] = {}
-        raw, size = keys.tobytes(), ROW_KEY.itemsize
+        raw, size = keys.tobytes(), RDMA_ROW_KEY.itemsize
         for at, now in enumerate(rows.tolist()):
             key = raw[at * size : (at + 1) * size]
             seen[key] = now
@@ -241,7 +252,7 @@ class RdmaReceiver(LibraryReceiver):
                 delta = RowDelta(
                     program_of(k),
                     int(k["id"]),
-                    RowKind(int(k["kind"])),
+                    RdmaRowKind(int(k["kind"])),
                     int(k["operation"]),
                     int(k["bucket"]),
                     now[0] - before[0],
@@ -272,7 +283,7 @@ class RdmaReceiver(LibraryReceiver):
 
     def _unread(self) -> set[ProgramId]:
         """Return the programs some of whose completions are of nobody knows what: what is under way is not known of theirs."""
-        keys, values = self._object.map("verbs_programs").read(abi.PROGRAM_KEY, VERBS_PROGRAM)
+        keys, values = self._object.map("verbs_programs").read(PROGRAM_KEY, VERBS_PROGRAM)
         return {program_of(keys[at]) for at in np.flatnonzero(values["unread"]).tolist()}
 
     def _remove(self, gone_keys: np.ndarray, row_keys: np.ndarray) -> None:
@@ -291,7 +302,7 @@ class RdmaReceiver(LibraryReceiver):
 
     def _covers(self, live: np.ndarray, unmet: Collection[tuple[ProgramId, KernelPair]]) -> Iterator[Measurement]:
         """Yield how much is seen of each process."""
-        keys, values = self._object.map("verbs_programs").read(abi.PROGRAM_KEY, VERBS_PROGRAM)
+        keys, values = self._object.map("verbs_programs").read(PROGRAM_KEY, VERBS_PROGRAM)
         ready = connected(live)
         connections = Connections(
             seen=frozenset(program_of(key) for key in keys[values["polls"] > 0]) | self._active,

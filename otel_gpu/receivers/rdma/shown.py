@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ...bpf.abi.rdma import QPN_NONE
 from ...program_id import ProgramId
 from ...signals.structs import Record
-from .records import QPN_NONE
 
 _LIFETIME = 2
 _DISPLACE = 2

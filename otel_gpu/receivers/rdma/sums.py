@@ -14,18 +14,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ... import abi
+from ...bpf.abi.rdma import QPN_NONE, RdmaOperation, RdmaRowKind, RdmaUnmatched
+from ...bpf.abi.rows import BUCKET_ZERO
+from ...counting.buckets import DURATION_SHIFT
 from ...program_id import ProgramId
 from ...signals.metrics import Attributes, AttributeValue, Buckets, Measurement, MetricSpec, Resource, attributes
 from ...signals.structs import Frozen
 from . import metrics as m
-from .records import QPN_NONE, RTS, Operation, RowKind, Unmatched
 
 _Array = npt.NDArray[np.void]
 _Numbers = npt.NDArray[np.int64]
 OwnGid = Callable[[str, int, int], str]
 """Returns an entry of a port's table, as text, by device, port and place."""
 
+RTS = 3
+"""IBV_QPS_RTS: a queue pair that may send."""
 STATES = ("reset", "init", "rtr", "rts", "sqd", "sqe", "err")
 STATUSES = [
     "success",
@@ -82,7 +85,7 @@ class RowDelta(Frozen):
 
     program: ProgramId
     id: int
-    kind: RowKind
+    kind: RdmaRowKind
     operation: int
     bucket: int
     count: int
@@ -104,7 +107,7 @@ class PairTotals:
 
     def __init__(self) -> None:
         self._ids: _Numbers = np.zeros(0, np.int64)
-        self._numbers: _Numbers = np.zeros((0, 2 + 2 * len(Operation)), np.int64)
+        self._numbers: _Numbers = np.zeros((0, 2 + 2 * len(RdmaOperation)), np.int64)
 
     def since(self, pairs: _Array) -> _Numbers:
         """Return what each did since: posted, awaited, operations, bytes. `pairs` are in the order of their ids."""
@@ -113,8 +116,8 @@ class PairTotals:
             [
                 pairs["posted"],
                 pairs["awaited"],
-                pairs["operations"].reshape(len(pairs), len(Operation)),
-                pairs["bytes"].reshape(len(pairs), len(Operation)),
+                pairs["operations"].reshape(len(pairs), len(RdmaOperation)),
+                pairs["bytes"].reshape(len(pairs), len(RdmaOperation)),
             ]
         ).astype(np.int64)
         before = np.zeros_like(now)
@@ -154,10 +157,10 @@ class RdmaSums:
             labels, program = self._label(pair), program_of(pair["key"])
             if delta[1]:
                 self._counts[program, m.RECEIVES_POSTED, _without(labels)] += delta[1]
-            for operation in Operation:
-                count, size = delta[2 + operation], delta[2 + len(Operation) + operation]
+            for operation in RdmaOperation:
+                count, size = delta[2 + operation], delta[2 + len(RdmaOperation) + operation]
                 if count or size:
-                    direction = "receive" if operation is Operation.READ else "transmit"
+                    direction = "receive" if operation is RdmaOperation.READ else "transmit"
                     attrs = attributes(
                         {**labels, "rdma.operation": operation.name.lower(), "network.io.direction": direction}
                     )
@@ -168,36 +171,36 @@ class RdmaSums:
         """Take in a row that grew."""
         labels = self._label_of(row.id)
         match row.kind:
-            case RowKind.LATENCY | RowKind.SERVICE:
+            case RdmaRowKind.LATENCY | RdmaRowKind.SERVICE:
                 if not labels.get("rdma.loopback"):
-                    spec = m.OPERATION_DURATION if row.kind is RowKind.LATENCY else m.SERVICE_DURATION
+                    spec = m.OPERATION_DURATION if row.kind is RdmaRowKind.LATENCY else m.SERVICE_DURATION
                     attrs = attributes({**labels, "rdma.operation": name_of(_OPERATIONS, row.operation)})
                     self._bucket(row, spec, attrs)
-            case RowKind.RECEIVED:
+            case RdmaRowKind.RECEIVED:
                 operation = "receive_imm" if row.operation else "receive"
                 attrs = attributes({**labels, "rdma.operation": operation, "network.io.direction": "receive"})
                 self._counts[row.program, m.MESSAGES, attrs] += row.count
                 self._counts[row.program, m.IO, attrs] += row.sum
-            case RowKind.ERROR:
+            case RdmaRowKind.ERROR:
                 attrs = _without(labels, **{"rdma.completion.status": name_of(STATUSES, row.bucket)})
                 self._counts[row.program, m.COMPLETION_ERRORS, attrs] += row.count
-            case RowKind.UNMATCHED:
+            case RdmaRowKind.UNMATCHED:
                 reason = name_of(_UNMATCHED, row.bucket)
                 self._counts[row.program, m.UNMATCHED, attributes({"otel_gpu.reason": reason})] += row.count
-            case RowKind.STATE:
+            case RdmaRowKind.STATE:
                 attrs = _without(labels, **{"rdma.qp.state": state_name(row.bucket)})
                 self._counts[row.program, m.QP_STATE_CHANGES, attrs] += row.count
-            case RowKind.ASYNC:
+            case RdmaRowKind.ASYNC:
                 attrs = attributes({"rdma.async.event": name_of(EVENTS, row.bucket)})
                 self._counts[row.program, m.ASYNC_EVENTS, attrs] += row.count
-            case RowKind.REGISTERED:
+            case RdmaRowKind.REGISTERED:
                 self._counts[row.program, m.MR_REGISTERED, ()] += row.sum
-            case RowKind.DEREGISTERED:
+            case RdmaRowKind.DEREGISTERED:
                 self._counts[row.program, m.MR_REGISTERED, ()] -= row.sum
-            case RowKind.REGISTRATION:
+            case RdmaRowKind.REGISTRATION:
                 self._counts[row.program, m.MR_REGISTRATIONS, ()] += row.count
                 self._bucket(row, m.MR_DURATION, ())
-            case RowKind.REFUSED:
+            case RdmaRowKind.REFUSED:
                 self._counts[row.program, m.MR_ERRORS, ()] += row.count
 
     def measurements(self, resource: Callable[[ProgramId], Resource]) -> Iterator[Measurement]:
@@ -214,10 +217,10 @@ class RdmaSums:
     def _bucket(self, row: RowDelta, spec: MetricSpec, attrs: Attributes) -> None:
         key = row.program, spec, attrs
         buckets = self._histograms.setdefault(key, Buckets())
-        if row.bucket == abi.BUCKET_ZERO:
+        if row.bucket == BUCKET_ZERO:
             buckets.zero_count += row.count
         else:
-            index = row.bucket - abi.DURATION_SHIFT
+            index = row.bucket - DURATION_SHIFT
             buckets.counts[index] = buckets.counts.get(index, 0) + row.count
         self._sums[key] += row.sum
 
@@ -333,5 +336,5 @@ def _without(labels: Mapping[str, AttributeValue | None], **more: AttributeValue
     return attributes({name: value for name, value in labels.items() if name != "rdma.loopback"}, **more)
 
 
-_OPERATIONS = [operation.name.lower() for operation in Operation]
-_UNMATCHED = [reason.name.lower() for reason in Unmatched]
+_OPERATIONS = [operation.name.lower() for operation in RdmaOperation]
+_UNMATCHED = [reason.name.lower() for reason in RdmaUnmatched]

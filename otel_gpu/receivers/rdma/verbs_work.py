@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ...bpf.abi.rdma import RdmaOperation
 from ...eh_frame.index import FrameIndex
 from ...eh_frame.records import FrameSection
 from ...elf import STT_FUNC, ElfFile, Symbol
@@ -25,7 +26,6 @@ from ...process.confinement import Limits
 from ...process.memory import MemoryFault, MemoryFiles
 from ...process.work import OpenFile, work
 from ...signals.structs import Frozen
-from .records import Operation
 from .verbs_tables import MOST_ADDRESS, index_of, operations
 
 LOOKING = Limits(answer_s=20.0, cpu_s=30, memory_bytes=1 << 30, answer_bytes=4 << 20)
@@ -56,17 +56,17 @@ AT_RETURN_ONLY = frozenset({"device_opened"})
 _OF_PART, _OF_INLINE, _OF_PARTS = 0, 1, 2
 """Where a function of a queue pair says how much data there are: `LENGTH_OF_PART` and so on in ebpf/rdma/extended.bpf.c."""
 _POSTS = {
-    0: Operation.COMPARE_SWAP,
-    1: Operation.FETCH_ADD,
-    2: Operation.OTHER,
-    3: Operation.OTHER,
-    4: Operation.READ,
-    5: Operation.WRITE,
-    6: Operation.WRITE_IMM,
-    7: Operation.SEND,
-    8: Operation.SEND_IMM,
-    9: Operation.OTHER,
-    10: Operation.OTHER,
+    0: RdmaOperation.COMPARE_SWAP,
+    1: RdmaOperation.FETCH_ADD,
+    2: RdmaOperation.OTHER,
+    3: RdmaOperation.OTHER,
+    4: RdmaOperation.READ,
+    5: RdmaOperation.WRITE,
+    6: RdmaOperation.WRITE_IMM,
+    7: RdmaOperation.SEND,
+    8: RdmaOperation.SEND_IMM,
+    9: RdmaOperation.OTHER,
+    10: RdmaOperation.OTHER,
 }
 _DATA = {13: _OF_INLINE, 14: _OF_PARTS, 15: _OF_PART, 16: _OF_PARTS}
 EXTENDED: dict[int, tuple[str, int]] = {
