@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import TracebackType
+from typing import TypeVar
 
 from otel_gpu.discovery.identification import Identification
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
@@ -19,6 +20,7 @@ from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e.processes import DEADLINE_S
 from tests.waiting import until
 
+Found = TypeVar("Found", Measurement, Span)
 LAUNCHES = "gpu.cuda.kernel.launch.calls"
 UNATTRIBUTED = "otel_gpu.unattributed.launches"
 
@@ -93,6 +95,8 @@ class Following:
             return len(self.servers) >= count
 
         until(are_told, lambda: f"{len(self.servers)} of {count} requests were told: {self.requests.health()}")
+        # Who a program is is asked with its first counts, as an agent does soon; until then it is looked at again and again.
+        self.take()
 
     def end(self) -> None:
         """Take what is left, as an agent that ends."""
@@ -108,12 +112,27 @@ class Following:
 
     def launches(self) -> int:
         """Return how many launches were counted."""
-        return sum(int(m.value) for m in self.measured if m.metric.name == LAUNCHES)  # type: ignore[call-overload]
+        return launches_of(self.measured)
 
     def unattributed(self) -> dict[str, int]:
         """Return the launches without an owner, by reason."""
-        found: dict[str, int] = defaultdict(int)
-        for m in self.measured:
-            if m.metric.name == UNATTRIBUTED:
-                found[str(dict(m.attributes)["otel_gpu.reason"])] += int(m.value)  # type: ignore[arg-type]
-        return dict(found)
+        return unattributed_of(self.measured)
+
+
+def launches_of(measured: Iterable[Measurement]) -> int:
+    """Return how many launches were counted."""
+    return sum(int(m.value) for m in measured if m.metric.name == LAUNCHES)  # type: ignore[call-overload]
+
+
+def unattributed_of(measured: Iterable[Measurement]) -> dict[str, int]:
+    """Return the launches without an owner, by reason."""
+    found: dict[str, int] = defaultdict(int)
+    for m in measured:
+        if m.metric.name == UNATTRIBUTED:
+            found[str(dict(m.attributes)["otel_gpu.reason"])] += int(m.value)  # type: ignore[arg-type]
+    return dict(found)
+
+
+def of_processes(pids: Collection[int], found: Iterable[Found]) -> list[Found]:
+    """Return the measurements or spans of these processes."""
+    return [one for one in found if dict(one.resource.attributes).get("process.pid") in pids]
