@@ -297,6 +297,8 @@ class EventType(enum.IntEnum):
     """
     PROGRAM = 6
     """A program shows itself: when its process began, how often that had called exec, its parent; then who it is."""
+    RECORDED = 7
+    """A driver's record says this of a kernel without a name, ahead of its first launch: handle; then the text."""
 
 
 class NodeType(enum.IntEnum):
@@ -318,6 +320,9 @@ EVENT = struct.Struct("<IIIIQQQQQ")
 CALL_ARGUMENTS = struct.Struct("<6Q256s")
 ORIGIN = struct.Struct("<3Q5Q2048s")
 """ip, sp, fp; callee-saved registers; the stack from sp on."""
+RECORD_STEPS, RECORD_WAYS = 3, 4
+RECORD_WAY = struct.Struct(f"<{RECORD_STEPS}HH")
+"""A way from a handle to a text: offsets, each of which but the last is followed as a pointer; how many there are."""
 _NAMES = 1024 + 256
 IDENTITY_ARGUMENTS, IDENTITY_ENVIRONMENT = 1024, 8192
 IDENTITY = struct.Struct(f"<16s4I{_NAMES}s{_NAMES}s{IDENTITY_ARGUMENTS}s{IDENTITY_ENVIRONMENT}s")
