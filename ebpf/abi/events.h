@@ -17,6 +17,9 @@ enum event_type {
 	/* A program shows itself for the first time: when its process began (CLOCK_BOOTTIME), how often that had called
 	 * exec, its parent, whether the way to its executable was walked ; then struct identity. */
 	EVENT_PROGRAM,
+	/* What a driver's record says of a kernel that nobody saw being named, ahead of its EVENT_FIRST_LAUNCH: handle, -, -, -
+	 * ; then the text, as a name. */
+	EVENT_RECORDED,
 };
 
 /* Node types, as CUgraphNodeType. */
@@ -54,6 +57,19 @@ _Static_assert(sizeof(struct event) == 56, "event crosses the border");
 struct name_event {
 	struct event event;
 	char name[]; /* with room for one of these */
+};
+
+/* How a driver's records lead from a handle to a text: by offsets, each of which but the last is followed as a pointer. */
+#define RECORD_STEPS 3
+#define WAYS_AT_ONCE 4
+struct record_way {
+	u16 offsets[RECORD_STEPS];
+	u16 steps; /* 0: there is none here, nor behind it */
+};
+
+/* All ways that lead to names in the records of one library. */
+struct record_ways {
+	struct record_way ways[WAYS_AT_ONCE];
 };
 
 #define RECORDED_ARGUMENTS 6

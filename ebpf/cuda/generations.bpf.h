@@ -67,13 +67,25 @@ static __always_inline int learn_kernel(const struct caller *who, u64 handle, u6
 	return 0;
 }
 
-/* A kernel was launched, perhaps one that nobody saw being named. False when it will not be told from others that get its
- * handle. */
+/* What a kernel is that was launched: one that was named, one that nobody saw being named, or one that will not be told from
+ * others that get its handle. */
+enum seen_kernel {
+	SEEN_NOT_KEPT,
+	SEEN_NAMED,
+	SEEN_UNNAMED,
+};
+
 RARE int kernel_seen(u64 handle)
 {
+	struct kernel *kernel;
 	struct caller who;
 
-	return identify(&who) && (kernel_of(&who, handle) || learn_kernel(&who, handle, UNNAMED | unloads_of(&who)));
+	if (!identify(&who))
+		return SEEN_NOT_KEPT;
+	kernel = kernel_of(&who, handle);
+	if (!kernel)
+		return learn_kernel(&who, handle, UNNAMED | unloads_of(&who)) ? SEEN_UNNAMED : SEEN_NOT_KEPT;
+	return kernel->mark & UNNAMED ? SEEN_UNNAMED : SEEN_NAMED;
 }
 
 static __always_inline void note_reuse(const struct caller *who, struct kernel *kernel)

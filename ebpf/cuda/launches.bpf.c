@@ -10,6 +10,7 @@
 #include "cuda/first_launches.bpf.h"
 #include "cuda/generations.bpf.h"
 #include "cuda/graphs.bpf.h"
+#include "cuda/records.bpf.h"
 #include "cuda/tail_calls.bpf.h"
 #include "lib/events.bpf.h"
 
@@ -18,12 +19,22 @@ struct dims {
 	u32 block[3];
 };
 
+static __always_inline void tell_first_launch(struct pt_regs *ctx, u64 function, u64 cookie)
+{
+	int seen = kernel_seen(function);
+
+	if (seen == SEEN_UNNAMED)
+		emit_recorded(function, COOKIE_LIBRARY(cookie));
+	if (seen)
+		emit_first_launch(ctx, function, COOKIE_KIND(cookie));
+}
+
 /* Apart, so that launches which are not captured pay nothing for it. */
-static __noinline int captured_launch(struct pt_regs *ctx, u64 capture, u64 subject, u32 detail, u32 kind)
+static __noinline int captured_launch(struct pt_regs *ctx, u64 capture, u64 subject, u32 detail, u64 cookie)
 {
 	emit(EVENT_CAPTURED, capture, NODE_KERNEL, subject, detail);
-	if (first_captured(subject) && kernel_seen(subject))
-		emit_first_launch(ctx, subject, kind);
+	if (first_captured(subject))
+		tell_first_launch(ctx, subject, cookie);
 	return 0;
 }
 
@@ -41,13 +52,13 @@ static __always_inline int launch(struct pt_regs *ctx, const struct caller *who,
 	struct thread *t;
 
 	if (capture) {
-		captured_launch(ctx, capture, function, NODE_DETAIL(bucket_a, bucket_b), kind);
+		captured_launch(ctx, capture, function, NODE_DETAIL(bucket_a, bucket_b), cookie);
 		return 0;
 	}
 	t = thread_of(who);
 	launch_key(&words, who, function, kind, generation_of(who, function), device_of_thread(t), bucket_a, bucket_b);
-	if (count_owned(&words.key, blocks, threads_per_block) && kernel_seen(function))
-		emit_first_launch(ctx, function, kind);
+	if (count_owned(&words.key, blocks, threads_per_block))
+		tell_first_launch(ctx, function, cookie);
 	submit(who, t, stream, cookie);
 	return 1;
 }

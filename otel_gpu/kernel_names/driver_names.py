@@ -17,12 +17,13 @@ from collections.abc import Mapping
 import msgspec
 
 from ..errors import OtelGpuError
+from ..process.files import File, FileId
 from ..process.parsers import Parsers
 from ..program_id import ProgramId
 from ..signals.structs import Record
 from .cache import SymbolCache
 from .compiler_caches import kernels_in_caches
-from .driver_paths import DriverPaths
+from .driver_paths import DriverPaths, OnPaths
 from .driver_records import Path, is_scarce
 from .kernels import KernelTable
 from .launches import Module
@@ -55,12 +56,29 @@ class _State(Record):
 class DriverNames:
     """Names handles by the driver's records."""
 
-    def __init__(self, kernels: KernelTable, parsers: Parsers, cache: SymbolCache) -> None:
+    def __init__(
+        self,
+        kernels: KernelTable,
+        parsers: Parsers,
+        cache: SymbolCache,
+        on_paths: OnPaths = lambda _driver, _paths: None,
+    ) -> None:
         self._kernels = kernels
         self._parsers = parsers
-        self._book = DriverPaths(parsers, cache)
+        self._book = DriverPaths(parsers, cache, on_paths)
         self._states: dict[ProgramId, _State] = {}
         self._lock = threading.Lock()
+
+    def report_driver(self, driver: FileId) -> bool:
+        """Report what earlier programs have shown of a driver, without a look at its file; False where it must be read."""
+        return self._book.report(driver)
+
+    def read_driver(self, driver: FileId, file: File) -> None:
+        """Report the same of one that must be read."""
+        try:
+            self._book.read(driver, file)
+        except _FAILURES as e:
+            _log.debug("driver %s: %s", file, e)
 
     def launched_known(self, program: ProgramId, handle: int) -> bool:
         """Note a launch of a kernel whose name is known; say whether the program should be judged now."""

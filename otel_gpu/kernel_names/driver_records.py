@@ -79,7 +79,15 @@ def follow(memory: Memory, handle: int, path: Path) -> str | None:
 
 def led_to(memory: Memory, handle: int, paths: Iterable[Path]) -> str | None:
     """Return the one name that the believed paths lead to, None where they lead to none or do not agree."""
-    names = {follow(memory, handle, path) for path in paths}
+    return _only_likely(follow(memory, handle, path) for path in paths)
+
+
+def agreed(said: Iterable[bytes]) -> str | None:
+    """Return the one name among texts that the believed paths led to, None where there is none or they do not agree."""
+    return _only_likely(_identifier(text) for text in said)
+
+
+def _only_likely(names: Iterable[str | None]) -> str | None:
     likely = {name for name in names if name is not None and len(name) >= _LIKELY}
     return likely.pop() if len(likely) == 1 else None
 
@@ -207,7 +215,10 @@ def _text(memory: Memory, address: int) -> str | None:
         if not raw and not (piece[:1].isalpha() or piece[:1] in (b"_", b"$", b"%")):
             return None
         raw += piece
-    text = raw.partition(b"\0")[0]
+    return _identifier(raw.partition(b"\0")[0])
+
+
+def _identifier(text: bytes) -> str | None:
     return text.decode("ascii") if _IDENTIFIER.fullmatch(text) else None
 
 

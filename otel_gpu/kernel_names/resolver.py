@@ -21,7 +21,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..errors import OtelGpuError, ProcessGoneError
-from ..process.files import MappedFile
+from ..process.files import File, FileId, MappedFile
 from ..process.mappings import mappings_of_all
 from ..process.parsers import Parsers
 from ..program_id import ProgramId
@@ -29,6 +29,7 @@ from ..signals.structs import Frozen
 from ..supervision import Worker
 from .cache import SymbolCache
 from .driver_names import DriverNames
+from .driver_paths import OnPaths
 from .fair_queue import FairQueue
 from .hip_kernels import HostPointer, kernels_at
 from .kernel_libraries import KernelLibraries
@@ -93,17 +94,19 @@ class KernelNameResolver:
         cache: SymbolCache | None = None,
         runs: Callable[[ProgramId], bool] = lambda _program: True,
         mapped_before: Callable[[ProgramId], Sequence[MappedFile]] = lambda _program: (),
+        on_paths: OnPaths = lambda _driver, _paths: None,
     ) -> None:
         """Take how to ask whether a program `runs`, as its process may have become another one, and what it had `mapped_before`.
 
-        The latter is told of programs that were there before their probes.
+        The latter is told of programs that were there before their probes. `on_paths` is called with how a driver's records
+        lead to names, when that is known.
         """
         cache = cache or SymbolCache()
         self._runs = runs
         self._mapped_before = mapped_before
         self._kernels = kernels
         self._parsers = parsers
-        self._driver = DriverNames(kernels, parsers, cache)
+        self._driver = DriverNames(kernels, parsers, cache, on_paths)
         self._libraries = KernelLibraries(parsers, cache, self._say_reading)
         self._queue: FairQueue[_Work | _Expected] = FairQueue(_MAX_QUEUE)
         self._programs: dict[ProgramId, KnownProgram] = {}
@@ -111,6 +114,8 @@ class KernelNameResolver:
         self._held: OrderedDict[ProgramId, ProgramMemory] = OrderedDict()
         """Those that may be held by a child, the one that was asked last at the end."""
         self._waiting: dict[tuple[ProgramId, int], list[float]] = {}
+        self._drivers: deque[tuple[FileId, File]] = deque()
+        """Those that are to be read, for their probes are being placed."""
         self._batch: deque[_Work] = deque()
         """What was taken from the queue and is to be looked at."""
         self._pointers: OrderedDict[ProgramId, list[HostPointer]] = OrderedDict()
@@ -168,12 +173,20 @@ class KernelNameResolver:
         if self._queue.put(program, _Expected(program)):
             self.worker.wake()
 
+    def look_up_driver(self, driver: FileId, file: File) -> None:
+        """Find out how a driver's records lead to names, if earlier programs have shown that."""
+        if not self._driver.report_driver(driver):
+            self._drivers.append((driver, file))
+            self.worker.wake()
+
     def unloaded(self, program: ProgramId) -> None:
         """Note that something was unloaded whose kernels nobody knows."""
         self._driver.doubt(program)
 
     def _note_known(self, launch: Launch) -> None:
-        if not self._driver.launched_known(launch.program, launch.handle):
+        # What records said confirms no record.
+        is_said = bool(self._kernels.said(launch.program, (launch.handle,)))
+        if not is_said or not self._driver.launched_known(launch.program, launch.handle):
             return
         # Reading a program's memory takes long, and where many programs come and go a few of them tell enough.
         with self._lock:
@@ -257,6 +270,8 @@ class KernelNameResolver:
         libraries that launch before those that may know more; and records, which are judged by what is known
         otherwise, are searched in a quiet moment.
         """
+        while self._drivers:
+            self._driver.read_driver(*self._drivers.popleft())
         if self._ended:
             self._drop_ended()
         if not self._batch:

@@ -49,7 +49,7 @@ class ProbedLibraries:
         request: Request,
         *,
         left_out: LeftOut = lambda probe: probe,
-        placing: Callable[[], AbstractContextManager[int]] = lambda: nullcontext(0),
+        placing: Callable[[Library], AbstractContextManager[int]] = lambda _library: nullcontext(0),
     ) -> None:
         """`left_out` may take planned probes out again; probes are placed within `placing`, which yields the library's number."""
         self._parsers = parsers
@@ -165,7 +165,7 @@ class ProbedLibraries:
             if needed > descriptors_left() - _SPARE_DESCRIPTORS:
                 self._postpone(library, file, needed)
                 return None
-            with self._placing() as number:
+            with self._placing(library) as number:
                 attached = AttachedLibrary(
                     library.path,
                     [probe.of_library(number) for probe in probes],

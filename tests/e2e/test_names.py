@@ -231,6 +231,32 @@ def known(shown: Shown, tmp_path_factory: pytest.TempPathFactory) -> dict[str, S
 
 
 @pytest.fixture(scope="module")
+def ended(shown: Shown, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    """What one agent that knew of their drivers what others had shown saw of programs that ran before it and end with their launches."""
+    directory = tmp_path_factory.mktemp("ended")
+    with ExitStack() as running:
+        programs = {
+            way: running.enter_context(
+                Program(_kernels(2, "8"), directory, _with_driver(shown.drivers[way], MOCKCUDA_RECORD=way))
+            )
+            for way in (*RECORDS, HIDDEN)
+        }
+        _run_phases(programs.values())
+        for program in programs.values():
+            program.ready()
+        before = {way: program.truth_now() for way, program in programs.items()}
+        pids = [str(program.pid) for program in programs.values()]
+        with Agent(["--pid", *pids, *naming.arguments(directory)], directory, shown.cache) as agent:
+            for way in programs:
+                agent.wait_attached(driver=shown.drivers[way])
+            for program in programs.values():
+                program.go()
+            did = {way: program.finish() - before[way] for way, program in programs.items()}
+            agent.stop()
+    return _seen(directory, did)
+
+
+@pytest.fixture(scope="module")
 def reused(shown: Shown, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, bool], Seen]:
     """What one agent saw of programs that unload their kernels, later or at once, with drivers that are known or not."""
     directory = tmp_path_factory.mktemp("reused")
@@ -365,8 +391,18 @@ def test_what_one_program_showed_of_a_driver_names_the_next_ones_kernels(known: 
     _assert_every_name(exported, truth)
 
 
-def test_where_no_record_leads_to_a_name_there_is_none(known: dict[str, Seen], unknown: dict[str, Seen]) -> None:
-    for exported, truth in (known[HIDDEN], unknown[HIDDEN]):
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_program_that_ends_with_its_launches_has_its_kernels_names(ended: dict[str, Seen], record: str) -> None:
+    exported, truth = ended[record]
+
+    assert len(truth.launches) == 10
+    _assert_every_name(exported, truth)
+
+
+def test_where_no_record_leads_to_a_name_there_is_none(
+    known: dict[str, Seen], unknown: dict[str, Seen], ended: dict[str, Seen]
+) -> None:
+    for exported, truth in (known[HIDDEN], unknown[HIDDEN], ended[HIDDEN]):
         assert len(truth.launches) == 10
         assert naming.of_launches(exported, truth) == naming.Naming(truth.launches.total(), 0, {})
 

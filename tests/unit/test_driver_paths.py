@@ -90,6 +90,34 @@ def test_what_one_program_showed_is_known_in_the_next_run(
     assert again == driver_paths.paths(driver)
 
 
+def test_what_was_shown_is_reported_of_a_file_that_is_not_read_again(
+    driver: Module, parsers: Parsers, own: PrivatePages, tmp_path: Path
+) -> None:
+    assert driver.id is not None
+    reported: dict[FileId, frozenset[tuple[int, ...]]] = {}
+    first = DriverPaths(parsers, SymbolCache(tmp_path), reported.__setitem__)
+    assert first.report(driver.id)  # of no driver is anything known
+    assert reported == {}
+    kept = records(NAMES)
+    first.put(driver, judged(own, frozenset(), named(kept)))
+    shown = first.paths(driver)
+    assert (8, 0) in shown
+    assert reported == {driver.id: shown}
+
+    reported.clear()
+    again = DriverPaths(parsers, SymbolCache(tmp_path), reported.__setitem__)
+    assert again.report(driver.id)
+    assert reported == {driver.id: shown}
+    # Another file is read first; and what a file was is found out anew before anything is believed of others like it.
+    other = replace(driver.id, changed_ns=1)
+    assert not again.report(other)
+    assert driver.file is not None
+    again.read(other, driver.file)
+    assert reported == {driver.id: shown, other: shown}
+    again.put(driver, frozenset())
+    assert reported == {driver.id: frozenset(), other: frozenset()}
+
+
 def test_a_program_that_shows_otherwise_ends_belief(
     driver: Module, parsers: Parsers, own: PrivatePages, tmp_path: Path
 ) -> None:

@@ -30,6 +30,9 @@ class EventType(enum.IntEnum):
     PROGRAM = 6
     """A program shows itself for the first time: when its process began (CLOCK_BOOTTIME), how often that had called
     exec, its parent, whether the way to its executable was walked ; then struct identity."""
+    RECORDED = 7
+    """What a driver's record says of a kernel that nobody saw being named, ahead of its EVENT_FIRST_LAUNCH: handle,
+    -, -, - ; then the text, as a name."""
 
 
 class NodeType(enum.IntEnum):
@@ -72,6 +75,22 @@ NAME_EVENT = np.dtype(
         ("event", EVENT),
     ]
 )
+RECORD_STEPS = 3
+"""How a driver's records lead from a handle to a text: by offsets, each of which but the last is followed as a
+pointer."""
+WAYS_AT_ONCE = 4
+RECORD_WAY = np.dtype(
+    [
+        ("offsets", "<u2", (3,)),
+        ("steps", "<u2"),  # 0: there is none here, nor behind it
+    ]
+)
+RECORD_WAYS = np.dtype(
+    [
+        ("ways", RECORD_WAY, (4,)),
+    ]
+)
+"""All ways that lead to names in the records of one library."""
 RECORDED_ARGUMENTS = 6
 RECORDED_BYTES = 256
 ARGUMENTS = np.dtype(

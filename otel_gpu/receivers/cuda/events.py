@@ -14,6 +14,7 @@ from ...bpf.abi.rows import KIND_HIP, ORDINALS, Family
 from ...bpf.records import struct_of
 from ...counting.device_time import BusyPeriod
 from ...discovery.processes import Began, Process
+from ...kernel_names.driver_records import agreed
 from ...kernel_names.hip_kernels import HostPointer
 from ...kernel_names.kernels import KernelTable
 from ...kernel_names.launches import Launch
@@ -32,6 +33,7 @@ from .rows import RowDelta
 _MAX_DEVICE_PROGRAMS = 4096
 _MAX_PERIODS = 1 << 16
 """Between two reads; what is left out is time of which nobody knows whose it was."""
+_MAX_RECORDED = 1024
 _MAX_NAME = 4096
 _KEPT_OF_NAME = 4000
 _MAX_FILE_NAME = 255
@@ -56,6 +58,8 @@ class CudaEvents:
         self._allocations = allocations
         self._graphs: dict[ProgramId, Graphs] = {}
         self._handles = KernelHandles()
+        self._recorded: OrderedDict[tuple[ProgramId, int], set[bytes]] = OrderedDict()
+        """What drivers' records said of handles whose first launch is still to come."""
         self._cut_names = 0
         self._unknown_nodes = 0
         self._periods: list[tuple[ProgramId, int, BusyPeriod]] = []
@@ -91,7 +95,12 @@ class CudaEvents:
                     self._called(program, function, b, c, tuple(arguments), data, when_ns)
                 case EventType.FIRST_LAUNCH if b & KIND_HIP:
                     self._resolver.submit(HostPointer(program, a))
+                case EventType.RECORDED:
+                    self._recorded.setdefault((program, a), set()).add(rest.split(b"\0", 1)[0])
+                    if len(self._recorded) > _MAX_RECORDED:
+                        self._recorded.popitem(last=False)
                 case EventType.FIRST_LAUNCH if self._handles.key(program, a) == a:
+                    self._learn_recorded(program, a)
                     ip, sp, fp, *saved, stack = _ORIGIN.unpack_from(rest)
                     self._resolver.submit(Launch(program, a, ip, sp, fp, tuple(saved), stack))
                 case EventType.BUSY_PERIOD if len(self._periods) < _MAX_PERIODS:
@@ -168,6 +177,13 @@ class CudaEvents:
     def _hip_device_reset(self, program: ProgramId, device: int, when_ns: int) -> None:
         for number in hip.devices_reset(device):
             self._allocations.context_ended(program, context=None, device=number, when_ns=when_ns, is_hip=True)
+
+    def _learn_recorded(self, program: ProgramId, handle: int) -> None:
+        """Learn what the driver's own record said of a kernel at its launch."""
+        if said := self._recorded.pop((program, handle), None):
+            name = agreed(said)
+            if name is not None and self._kernels.name(program, handle) is None:
+                self._kernels.learn(program, handle, name, derived=True)
 
     def _bounded(self, name: bytes) -> str:
         """Return a name that is not too long: of what is cut a hash stays, so that two names remain two."""

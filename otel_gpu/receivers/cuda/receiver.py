@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -45,6 +46,7 @@ from .pending_rows import PendingRows
 from .placements import Placements
 from .program_totals import ProgramLoss, ProgramTotals
 from .ranges import Ranges
+from .record_ways import RecordWays
 from .rows import RowDelta, RowReader
 from .sums import CudaSums
 
@@ -99,8 +101,9 @@ class CudaReceiver(LibraryReceiver, Counting):
         self._object = programs.object
         self._placements = Placements(self._object.map("placed"))
         self._libraries = ProbedLibraries(
-            parsers, programs.linker, self._request, left_out=self._without_loops, placing=self._placements.placing
+            parsers, programs.linker, self._request, left_out=self._without_loops, placing=self._placing
         )
+        self._ways = RecordWays(self._object.map("record_ways"))
         self._rows = RowReader(self._object.map("rows"))
         self._overflow = RowReader(self._object.map("overflow"))
         self._busy = BusyReader(*map(self._object.map, ("busy", "period_kinds", "periods_since")))
@@ -116,7 +119,11 @@ class CudaReceiver(LibraryReceiver, Counting):
         )
         self.kernels = KernelTable()
         self._resolver = KernelNameResolver(
-            self.kernels, parsers, runs=processes.runs, mapped_before=processes.mapped_before.of
+            self.kernels,
+            parsers,
+            runs=processes.runs,
+            mapped_before=processes.mapped_before.of,
+            on_paths=self._ways.believe,
         )
         self._events = CudaEvents(self.kernels, self._resolver, self._allocations, self._announced)
         self._errors = ErrorTypes()
@@ -172,6 +179,9 @@ class CudaReceiver(LibraryReceiver, Counting):
         process = self._processes.current(file.pid) if isinstance(file, MappedFile) else None
         if process is not None and library.kind is LibraryKind.HIP:
             self._resolver.expect(process.program)
+        if library.kind is LibraryKind.DRIVER:
+            # Beside the search for places, so that its first launches have names and its probes do not wait.
+            self._resolver.look_up_driver(library.id, file)
         attached = self._libraries.attach(library, file)
         if process is not None:
             self.hip_devices.observe(process)
@@ -184,6 +194,14 @@ class CudaReceiver(LibraryReceiver, Counting):
     def detach(self, library: Library) -> None:
         """Take the probes out of a library that nobody uses any more."""
         self._libraries.detach(library)
+        self._ways.remove(library.id)
+
+    @contextmanager
+    def _placing(self, library: Library) -> Iterator[int]:
+        """Yield a number for a library whose probes are placed now."""
+        with self._placements.placing() as number:
+            self._ways.place(number, library.id)
+            yield number
 
     def retry(self) -> None:
         """Place probes for which there were too few descriptors, or too little memory, where there is room now."""
