@@ -11,6 +11,7 @@ import msgspec
 
 from ...bpf.abi.busy import BUSY, BUSY_KEY, PERIOD_KIND, PERIOD_SUM
 from ...bpf.maps import BpfMap
+from ...bpf.records import names_before
 from ...counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from ...discovery.processes import Process
 from ...program_id import ProgramId
@@ -34,6 +35,8 @@ class BusyDelta(Frozen):
     """Busy periods that began and ended since, as far as it is known what was done in them."""
 
 
+_READ = names_before(BUSY, "noted")
+"""What of struct busy the agent reads, as bounds() and present_period() take it; its rest is the kernel's own."""
 _NOTHING = BusyPeriodSum(0, 0, 0)
 _PROGRAM = struct.Struct("<II")
 """With which keys begin."""
@@ -87,7 +90,7 @@ class BusyReader:
         keys, values = self._table.read(BUSY_KEY, BUSY)
         now = time.monotonic_ns()
         self._since.put(bytes(4), now.to_bytes(8, "little"))
-        for (tgid, exec_id, device, _), state in zip(keys.tolist(), values.tolist(), strict=True):
+        for (tgid, exec_id, device, _), state in zip(keys.tolist(), values[_READ].tolist(), strict=True):
             lower, upper = bounds(now, *state[:6])
             key = (tgid, exec_id, device)
             if key in self._said and key[:2] not in known:
