@@ -6,14 +6,13 @@ import contextlib
 import faulthandler
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 from ..printable import one_line
+from ..whereabouts import whereabouts
 from .exit import leave
 
 LAST_RESORT_S = 9.0
@@ -21,7 +20,6 @@ LAST_RESORT_S = 9.0
 _WITHOUT_PYTHON_S = 0.6
 """How much later Python's own watchdog does the same, should no line of Python be run any more."""
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
-_PACKAGE = str(Path(__file__).parent.parent)
 
 
 class Told(threading.Event):
@@ -130,15 +128,4 @@ class LastResort:
 
 def hanging() -> list[str]:
     """Say of the main thread, and of the one that does what belongs to a stop, in which function they are."""
-    threads = {t.ident: t.name for t in threading.enumerate()}
-    found = []
-    for ident, frame in sys._current_frames().items():  # noqa: SLF001 - documented, as CPython's own
-        name = threads.get(ident, "")
-        if name not in {"MainThread", "otel-gpu-stop"}:
-            continue
-        at: FrameType | None = frame
-        while at is not None and not at.f_code.co_filename.startswith(_PACKAGE):
-            at = at.f_back
-        if at is not None:
-            found.append(f"{at.f_globals.get('__name__')}.{at.f_code.co_name} in {name}")
-    return found
+    return whereabouts({"MainThread", "otel-gpu-stop"}.__contains__)

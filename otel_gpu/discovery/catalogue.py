@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..process.batches import each
 from ..process.files import FileId, MappedFile
@@ -33,8 +33,10 @@ class _Key(Frozen):
 class LibraryCatalogue:
     """Remembers what mapped files are. Safe to use from several threads."""
 
-    def __init__(self, parsers: Parsers) -> None:
+    def __init__(self, parsers: Parsers, is_told_to_stop: Callable[[], bool] = lambda: False) -> None:
+        """`is_told_to_stop` is asked before each file that is looked at: on a busy host all of a process's take seconds."""
         self._parsers = parsers
+        self._is_told_to_stop = is_told_to_stop
         self._lock = threading.Lock()
         self._known: OrderedDict[_Key, tuple[Library | None, float]] = OrderedDict()
         """What a file is, and when that was seen."""
@@ -75,6 +77,8 @@ class LibraryCatalogue:
     def _look_at(self, unknown: list[tuple[MappedFile, _Key]]) -> Iterator[tuple[MappedFile, Library]]:
         files = [file for file, _ in unknown]
         for outcome in each(self._parsers, classify, files, None, CLASSIFICATION):
+            if self._is_told_to_stop():
+                return
             file, key = unknown[outcome.number]
             if outcome.opened is None or outcome.opened.id is None or outcome.answer is None:
                 _log.debug("%s of process %d is not looked at: %s", file.shown, file.pid, outcome.reason)

@@ -7,6 +7,7 @@ apart, so that one that keeps its observers waiting holds up no other.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -79,7 +80,8 @@ class Watcher:
         self._pids: Collection[int] = set(pids)
         self._followed = followed
         self._observes_at_once = observes_at_once
-        self._catalogue = LibraryCatalogue(parsers)
+        self._looks_no_more = threading.Event()
+        self._catalogue = LibraryCatalogue(parsers, self._looks_no_more.is_set)
         self._users = LibraryUsers()
         self._aside: dict[int, list[tuple[MappedFile, Library]]] = {}
         """What processes have mapped that is of interest only once they have mapped something else."""
@@ -109,7 +111,8 @@ class Watcher:
         self._worker.start()
 
     def look_no_more(self) -> None:
-        """Look at no other process, without a wait; events are still followed."""
+        """Look at no other process or library, without a wait; events are still followed."""
+        self._looks_no_more.set()
         self._mapped_now.close(0)
         self._looks.close(0)
 
@@ -233,6 +236,8 @@ class Watcher:
     ) -> None:
         try:
             for file, library in self._catalogue.look_up([f for f in files if f.inode], generations):
+                if self._looks_no_more.is_set():
+                    return
                 if library.kind.is_secondary and not self._table.known(pid):
                     self._aside.setdefault(pid, []).append((file, library))
                     continue

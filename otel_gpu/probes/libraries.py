@@ -76,7 +76,9 @@ class ProbedLibraries:
             lock = self._locks[_number(library.id)]
         with lock:
             with self._lock:
-                if (known := self._probed.get(library.id)) is not None or self._closed:
+                known = self._probed.get(library.id)
+                # To plan is most of the work, and what comes then would place nothing.
+                if known is not None or self._closed or self._places_no_more.is_set():
                     return known
                 others = [(i, a) for i, a in self._probed.items() if _may_be_the_same(i, library.id)]
             try:

@@ -6,12 +6,17 @@ import logging
 import threading
 from collections.abc import Callable
 
+from .. import supervision
 from ..deadline import Deadline
+from ..printable import one_line
 from ..supervision import Component
+from ..whereabouts import whereabouts
 
 _log = logging.getLogger(__name__)
 _NAME = "otel-gpu-stop"
 _TO_RETURN_S = 0.5
+_OUR_THREADS = "otel-gpu-"
+_MOST_CHARACTERS = 2000
 
 
 class Ending:
@@ -23,6 +28,8 @@ class Ending:
         self._deadline = Deadline(timeout_s)
         self._component = Component("stop")
         self._hung: list[str] = []
+        self._at: dict[str, list[str]] = {}
+        """Where threads were when the time of each of these was up."""
         self._unreleased: list[str] = []
 
     @property
@@ -41,6 +48,7 @@ class Ending:
         # What takes all the time that it is given has ended in time.
         if not self._did(lambda: do(max(limit_s - _TO_RETURN_S, limit_s / 2)), limit_s):
             self._hung.append(what)
+            self._at[what] = whereabouts(lambda name: name.startswith(_OUR_THREADS), supervision.__name__)
 
     def release(self, what: str, do: Callable[[], object]) -> None:
         """Let go of something, for half of the time left; it goes on being let go of after that."""
@@ -52,6 +60,8 @@ class Ending:
         if self._hung:
             hung = ", ".join(self._hung)
             _log.warning("stopped after %g s without waiting any longer for %s", self._timeout_s, hung)
+            for what, threads in self._at.items():
+                _log.info("%s: threads were at %s", what, one_line("; ".join(threads), _MOST_CHARACTERS))
         if self._unreleased:
             _log.info("%s still being released", ", ".join(self._unreleased))
 

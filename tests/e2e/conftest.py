@@ -9,6 +9,7 @@ import pytest
 
 from tests.cpythons import Interpreter
 from tests.e2e.collector import Collector
+from tests.e2e.requests import Observer
 
 pytest.register_assert_rewrite("tests.e2e.comparison")
 
@@ -38,3 +39,10 @@ def collector(running_collector: Collector) -> Collector:
     """A Collector that returns nothing of what tests before this one sent."""
     running_collector.forget()
     return running_collector
+
+
+@pytest.fixture(scope="module")
+def observer() -> Iterator[Observer]:
+    """What the programs of a file are followed by, one after another."""
+    with Observer() as observer:
+        yield observer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -9,6 +10,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from otel_gpu.discovery.identification import Identification
+from otel_gpu.discovery.processes import Process
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.cuda.settings import CudaSettings
 from otel_gpu.receivers.inference.receiver import InferenceReceiver
@@ -25,35 +27,106 @@ LAUNCHES = "gpu.cuda.kernel.launch.calls"
 UNATTRIBUTED = "otel_gpu.unattributed.launches"
 
 
-class Following:
-    """Follows the requests of programs. A context manager."""
+class _Observing:
+    """The receivers, and what watches for them."""
 
-    def __init__(self, pids: Sequence[int], feeding: Sequence[int] = ()) -> None:
-        """`feeding` are processes that it shall find by what they send to the others."""
-        self._pids = (*pids, *feeding)
+    def __init__(self, pids: Sequence[int], late: Sequence[int] = (), *, follows_children: bool = False) -> None:
+        """Begin; `late` are those of the processes that are known to have been there before."""
         wanted = {"cuda": CudaSettings(map_entries=8192), "inference": InferenceSettings()}
-        self._observation = Observation(wanted, pids=self._pids)
-        for pid in pids:
-            self._observation.processes.observe(pid, late=True)
-        self._observation.open()
-        cuda, requests = self._observation.find(CudaReceiver), self._observation.find(InferenceReceiver)
+        self.observation = Observation(wanted, pids=tuple(pids), follows_children=follows_children)
+        for pid in late:
+            self.observation.processes.observe(pid, late=True)
+        self.observation.open()
+        cuda, requests = self.observation.find(CudaReceiver), self.observation.find(InferenceReceiver)
         assert cuda is not None
         assert requests is not None
         self.cuda, self.requests = cuda, requests
-        self._attached = threading.Event()
-        self._observation.watch(on_attached=lambda *_: self._attached.set())
+        self._came = threading.Condition()
+        self._attached: set[int] = set()
+        self.observation.watch(on_attached=self._on_attached)
+        for pid in late:
+            self.observation.observe(pid)
+
+    def _on_attached(self, process: Process, *_: object) -> None:
+        with self._came:
+            self._attached.add(process.pid)
+            self._came.notify_all()
+
+    def wait_attached(self, pids: Sequence[int]) -> None:
+        """Wait until a library of one of these processes is probed."""
+        with self._came:
+            assert self._came.wait_for(lambda: not self._attached.isdisjoint(pids), DEADLINE_S)
+
+    def stop(self) -> None:
+        """Let go of everything."""
+        ending = Ending(DEADLINE_S)
+        self.observation.stop_watching(ending)
+        self.observation.release(ending)
+
+
+class Observer:
+    """What one program after another is followed by, as by an agent that goes on: its start takes longer than most tests.
+
+    A context manager.
+    """
+
+    def __init__(self) -> None:
+        # Nothing comes of it: programs are added to what is followed as they come.
+        self._root = subprocess.Popen(["sleep", "infinity"])
+        try:
+            self.observing = _Observing([self._root.pid], follows_children=True)
+        except BaseException:
+            self._end_root()
+            raise
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.observing.stop()
+        self._end_root()
+
+    def _end_root(self) -> None:
+        self._root.kill()
+        self._root.wait()
+
+    def add(self, pids: Sequence[int]) -> None:
+        """Follow programs that run already."""
+        observation = self.observing.observation
+        assert observation.followed is not None
+        assert observation._watcher is not None
         for pid in pids:
-            self._observation.observe(pid)
+            observation.followed._add(pid)
+            observation.processes.observe(pid, late=True)
+        for pid in pids:
+            observation.observe(pid)
+        observation._watcher.scan()
+
+
+class Following:
+    """Follows the requests of programs. A context manager."""
+
+    def __init__(self, pids: Sequence[int], feeding: Sequence[int] = (), observer: Observer | None = None) -> None:
+        """`feeding` are processes that it shall find by what they send to the others.
+
+        It observes by itself, as an agent that begins now, where there is no `observer`.
+        """
+        self._pids = (*pids, *feeding)
+        self._observer = observer
+        self._observing = observer.observing if observer is not None else _Observing(self._pids, pids)
+        self._observation = self._observing.observation
+        self.cuda, self.requests = self._observing.cuda, self._observing.requests
         self.measured: list[Measurement] = []
         self.spans: list[Span] = []
+        if observer is not None:
+            observer.add(pids)
 
     def __enter__(self) -> Following:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        ending = Ending(DEADLINE_S)
-        self._observation.stop_watching(ending)
-        self._observation.release(ending)
+        if self._observer is None:
+            self._observing.stop()
 
     def wait_followed(self) -> None:
         """Wait until the driver is probed, and the requests of every program are followed and believed."""
@@ -62,7 +135,7 @@ class Following:
 
     def wait_followed_at_first(self) -> None:
         """Wait until the driver is probed, and the requests of every program are followed."""
-        assert self._attached.wait(DEADLINE_S)
+        self._observing.wait_attached(self._pids)
         until(lambda: all(map(self.requests.followed.is_followed, self._pids)), "a program is not followed")
 
     def has_published(self, pid: int) -> bool:
@@ -73,9 +146,16 @@ class Following:
 
     def take(self) -> None:
         """Take what was measured so far."""
-        self.measured += self.cuda.collect()
-        self.measured += self.requests.collect()
-        self.spans += self.requests.spans()
+        self.measured += self._own(self.cuda.collect())
+        self.measured += self._own(self.requests.collect())
+        self.take_spans()
+
+    def take_spans(self) -> None:
+        """Take the spans that are over so far."""
+        self.spans += self._own(self.requests.spans())
+
+    def _own(self, found: list[Found]) -> list[Found]:
+        return of_processes(self._pids, found) if self._observer is not None else found
 
     def wait_forgotten(self) -> None:
         """Wait until what the receivers keep of a program that has ended is let go of."""
@@ -91,7 +171,7 @@ class Following:
         """Wait until so many requests are told."""
 
         def are_told() -> bool:
-            self.spans += self.requests.spans()
+            self.take_spans()
             return len(self.servers) >= count
 
         until(are_told, lambda: f"{len(self.servers)} of {count} requests were told: {self.requests.health()}")
@@ -99,11 +179,23 @@ class Following:
         self.take()
 
     def end(self) -> None:
-        """Take what is left, as an agent that ends."""
+        """Take what is left, as an agent that ends, or as one that goes on when the programs have ended."""
         self.requests.settle(DEADLINE_S)
-        # Counts of kernels whose names are looked for are held back else.
-        self.cuda.settle(DEADLINE_S)
+        if self._observer is not None:
+            until(self._are_over, "the programs have not ended")
+        else:
+            # Counts of kernels whose names are looked for are held back else.
+            self.cuda.settle(DEADLINE_S)
         self.take()
+
+    def _are_over(self) -> bool:
+        processes = self._observation.processes
+        ended = processes.ended()
+        self.take()
+        self.take()
+        for process in ended:
+            processes.forget(process)
+        return all(processes.current(pid) is None for pid in self._pids)
 
     @property
     def servers(self) -> list[Span]:

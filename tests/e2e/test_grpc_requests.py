@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from otel_gpu.signals.spans import Span
-from tests.e2e.requests import LAUNCHES, Following
+from tests.e2e.requests import LAUNCHES, Following, Observer
 from tests.e2e.test_requests import end, owned, server
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -49,8 +49,8 @@ def _charges(spans: list[Span]) -> Counter[int]:
     return charged
 
 
-def test_calls_that_come_one_after_another_own_their_launches(tmp_path: Path) -> None:
-    with server(tmp_path, "grpc_server") as (program, port), Following([program.pid]) as following:
+def test_calls_that_come_one_after_another_own_their_launches(tmp_path: Path, observer: Observer) -> None:
+    with server(tmp_path, "grpc_server") as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         asked = {number: number % 5 + 1 for number in range(1, 41)}
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -69,8 +69,8 @@ def test_calls_that_come_one_after_another_own_their_launches(tmp_path: Path) ->
             assert span.context.trace_id.hex() == TRACE
 
 
-def test_calls_at_once_and_calls_that_are_refused_charge_nothing_wrongly(tmp_path: Path) -> None:
-    with server(tmp_path, "grpc_server") as (program, port), Following([program.pid]) as following:
+def test_calls_at_once_and_calls_that_are_refused_charge_nothing_wrongly(tmp_path: Path, observer: Observer) -> None:
+    with server(tmp_path, "grpc_server") as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         asked: dict[int, int] = {}
         numbers = itertools.count(1)
@@ -105,9 +105,11 @@ KINDS = ("Do", "Stream", "Gather", "Chat")
 
 
 @pytest.mark.parametrize(("name", "connections"), [("grpc_server", 4), ("grpc_aio_server", 1)])
-def test_calls_of_all_kinds_at_once_charge_nothing_wrongly(tmp_path: Path, name: str, connections: int) -> None:
+def test_calls_of_all_kinds_at_once_charge_nothing_wrongly(
+    tmp_path: Path, observer: Observer, name: str, connections: int
+) -> None:
     """Streams of one connection, or of several, are open side by side, and so are their answers."""
-    with server(tmp_path, name) as (program, port), Following([program.pid]) as following:
+    with server(tmp_path, name) as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         asked: dict[int, int] = {}
         numbers = itertools.count(1)

@@ -13,7 +13,7 @@ import pytest
 
 from otel_gpu.signals.spans import Span
 from tests.e2e.processes import DEADLINE_S, Program
-from tests.e2e.requests import LAUNCHES, Following
+from tests.e2e.requests import LAUNCHES, Following, Observer
 from tests.e2e.test_requests import Load, end, number_of, server
 
 SERVED = [("asgi", ("asyncio", "h11")), ("traced", ("asyncio",))]
@@ -53,10 +53,13 @@ class Asking:
 @pytest.mark.parametrize(("name", "arguments"), SERVED, ids=["ours", "own spans"])
 @pytest.mark.parametrize("other", ["comes", "goes"])
 def test_a_batch_is_told_whole_when_another_request(
-    tmp_path: Path, name: str, arguments: tuple[str, ...], other: str
+    tmp_path: Path, observer: Observer, name: str, arguments: tuple[str, ...], other: str
 ) -> None:
     """What a task does while its request is alone is the request's; else it is once the task has ended."""
-    with server(tmp_path, name, *arguments) as (program, port), Following([program.pid]) as following:
+    with (
+        server(tmp_path, name, *arguments) as (program, port),
+        Following([program.pid], observer=observer) as following,
+    ):
         following.wait_followed()
         if other == "comes":
             first = Asking(program, port, 1, "pauses")
@@ -93,8 +96,11 @@ def test_what_a_requests_own_task_does_is_never_held(tmp_path: Path, arguments: 
         assert following.unattributed() == {}
 
 
-def test_a_batch_of_several_tasks_is_told_once_all_have_ended(tmp_path: Path) -> None:
-    with server(tmp_path, "asgi", "asyncio", "h11") as (program, port), Following([program.pid]) as following:
+def test_a_batch_of_several_tasks_is_told_once_all_have_ended(tmp_path: Path, observer: Observer) -> None:
+    with (
+        server(tmp_path, "asgi", "asyncio", "h11") as (program, port),
+        Following([program.pid], observer=observer) as following,
+    ):
         following.wait_followed()
         load = Load(port, ("parts",))
         # Another one goes on all the time, so that each task holds what it does.

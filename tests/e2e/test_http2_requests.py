@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.e2e.certificates import certificate, unchecked
-from tests.e2e.requests import LAUNCHES, Following
+from tests.e2e.requests import LAUNCHES, Following, Observer
 from tests.e2e.test_requests import LATER, Load, Verdict, coming_late, end, judge, owned, server
 
 __all__ = ["certificate"]
@@ -70,9 +70,12 @@ class Http2Load(Load):
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_every_launch_goes_to_its_stream(tmp_path: Path, certificate: Path, scheme: str) -> None:
+def test_every_launch_goes_to_its_stream(tmp_path: Path, observer: Observer, certificate: Path, scheme: str) -> None:
     asked = ("tls", str(certificate)) if scheme == "https" else ()
-    with server(tmp_path, "http2_server", *asked) as (program, port), Following([program.pid]) as following:
+    with (
+        server(tmp_path, "http2_server", *asked) as (program, port),
+        Following([program.pid], observer=observer) as following,
+    ):
         following.wait_followed()
         load = Http2Load(port, HOWS, scheme=scheme)
         load.run(200, clients=4)
@@ -88,8 +91,8 @@ def test_every_launch_goes_to_its_stream(tmp_path: Path, certificate: Path, sche
         assert {a["http.request.body.size"] for a in attributes} == {0, 5000, 10_000}
 
 
-def test_streams_at_once_charge_nothing_wrongly(tmp_path: Path, certificate: Path) -> None:
-    with server(tmp_path, "http2_server") as (program, port), Following([program.pid]) as following:
+def test_streams_at_once_charge_nothing_wrongly(tmp_path: Path, observer: Observer, certificate: Path) -> None:
+    with server(tmp_path, "http2_server") as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         load = Http2Load(port, HOWS)
         asyncio.run(load.run_at_once(200, 8))
@@ -121,9 +124,11 @@ def _send_half_and_go(path: str, port: int) -> None:
     pytest.fail("the server closed the connection")
 
 
-def test_streams_continue_their_callers_trace_and_are_cut_when_the_client_goes_away(tmp_path: Path) -> None:
+def test_streams_continue_their_callers_trace_and_are_cut_when_the_client_goes_away(
+    tmp_path: Path, observer: Observer
+) -> None:
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    with server(tmp_path, "http2_server") as (program, port), Following([program.pid]) as following:
+    with server(tmp_path, "http2_server") as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         load = Http2Load(port, ("plain",))
         with load.client() as client:

@@ -167,13 +167,18 @@ def test_calls_of_the_descendants_of_a_chosen_process_are_counted(tmp_path: Path
 
 def _wait_for_calls(directory: Path, calls: dict[int, int]) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while any(read_metrics(directory).of(pid).total("nccl.collective.calls") < n for pid, n in calls.items()):
+    while not _are_counted(read_metrics(directory), calls):
         assert time.monotonic() < deadline
         time.sleep(1)
 
 
+def _are_counted(metrics: Metrics, calls: dict[int, int]) -> bool:
+    return all(metrics.of(pid).total("nccl.collective.calls") >= n for pid, n in calls.items())
+
+
 def test_many_communicators_take_nothing_from_another_program(tmp_path: Path) -> None:
-    library, many = build() / "libnccl.so.2", 100_000
+    # The kernel's tables have 65,536 entries, of which one program has half.
+    library, many = build() / "libnccl.so.2", 70_000
     with (
         Program([sys.executable, "-c", _MANY, library, str(many)], tmp_path) as hog,
         Program([sys.executable, _SCRIPT, library], tmp_path) as quiet,

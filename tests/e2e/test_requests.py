@@ -25,7 +25,7 @@ from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e import ground, liar
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program
-from tests.e2e.requests import LAUNCHES, UNATTRIBUTED, Following
+from tests.e2e.requests import LAUNCHES, UNATTRIBUTED, Following, Observer
 from tests.span_reading import read_spans
 from tests.waiting import until
 
@@ -174,9 +174,12 @@ def owned(following: Following) -> int:
     ids=["threads", "uvicorn-asyncio-h11", "uvicorn-uvloop-httptools", "aiohttp"],
 )
 def test_every_launch_goes_to_its_request(
-    tmp_path: Path, name: str, arguments: tuple[str, ...], hows: Sequence[str]
+    tmp_path: Path, observer: Observer, name: str, arguments: tuple[str, ...], hows: Sequence[str]
 ) -> None:
-    with server(tmp_path, name, *arguments, "background") as (program, port), Following([program.pid]) as following:
+    with (
+        server(tmp_path, name, *arguments, "background") as (program, port),
+        Following([program.pid], observer=observer) as following,
+    ):
         following.wait_followed()
         load = Load(port, hows)
         load.run(600)
@@ -191,9 +194,12 @@ def test_every_launch_goes_to_its_request(
         assert following.unattributed()
 
 
-def test_aiohttp_on_uvloop_charges_nothing_wrongly(tmp_path: Path) -> None:
+def test_aiohttp_on_uvloop_charges_nothing_wrongly(tmp_path: Path, observer: Observer) -> None:
     """Of each connection the first request is not known: its task's context is made before anything is read."""
-    with server(tmp_path, "aiohttp_server", "uvloop") as (program, port), Following([program.pid]) as following:
+    with (
+        server(tmp_path, "aiohttp_server", "uvloop") as (program, port),
+        Following([program.pid], observer=observer) as following,
+    ):
         following.wait_followed()
         load = Load(port, ASYNC)
         load.run(400)
@@ -217,8 +223,8 @@ def compiled(directory: Path, how: str) -> Iterator[tuple[Program, int]]:
         yield program, int(str(program.event("ready")["port"]))
 
 
-def test_threads_without_python_own_what_they_read(tmp_path: Path) -> None:
-    with compiled(tmp_path, "blocking") as (program, port), Following([program.pid]) as following:
+def test_threads_without_python_own_what_they_read(tmp_path: Path, observer: Observer) -> None:
+    with compiled(tmp_path, "blocking") as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         load = Load(port, ("plain",), bodies=False)
         load.run(400)
@@ -230,8 +236,8 @@ def test_threads_without_python_own_what_they_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["relay", "unseen"])
-def test_threads_that_hand_requests_to_each_other_own_nothing(tmp_path: Path, how: str) -> None:
-    with compiled(tmp_path, how) as (program, port), Following([program.pid]) as following:
+def test_threads_that_hand_requests_to_each_other_own_nothing(tmp_path: Path, observer: Observer, how: str) -> None:
+    with compiled(tmp_path, how) as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         load = Load(port, ("plain",), bodies=False)
         load.run(400)
@@ -244,12 +250,12 @@ def test_threads_that_hand_requests_to_each_other_own_nothing(tmp_path: Path, ho
 
 
 def asked_of_gunicorn(
-    directory: Path, arguments: tuple[object, ...], load_of: Callable[[int], Load], requests: int
+    directory: Path, observer: Observer, arguments: tuple[object, ...], load_of: Callable[[int], Load], requests: int
 ) -> tuple[Following, Load, int]:
     """Ask gunicorn's two workers; return who followed them to their end, what they were asked, and what they launched."""
     with Program([sys.executable, SERVERS / "gunicorn_server.py", *arguments], directory) as program:
         workers = [program.event("worker") for _ in range(2)]
-        with Following([int(str(w["pid"])) for w in workers]) as following:
+        with Following([int(str(w["pid"])) for w in workers], observer=observer) as following:
             following.wait_followed()
             load = load_of(int(str(workers[0]["port"])))
             load.run(requests)
@@ -260,10 +266,10 @@ def asked_of_gunicorn(
             return following, load, launched
 
 
-def test_every_launch_of_gunicorns_workers_goes_to_its_request(tmp_path: Path) -> None:
+def test_every_launch_of_gunicorns_workers_goes_to_its_request(tmp_path: Path, observer: Observer) -> None:
     """Workers with threads are asked over TLS."""
     load_of = functools.partial(Load, hows=("plain", "copies", "sse"))
-    following, load, launched = asked_of_gunicorn(tmp_path, ("sync",), load_of, 400)
+    following, load, launched = asked_of_gunicorn(tmp_path, observer, ("sync",), load_of, 400)
 
     assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
     assert owned(following) == following.launches() == launched
@@ -271,11 +277,11 @@ def test_every_launch_of_gunicorns_workers_goes_to_its_request(tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def running_threads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Following]]:
+def running_threads(tmp_path_factory: pytest.TempPathFactory, observer: Observer) -> Iterator[tuple[int, Following]]:
     """A server with threads that several tests ask, one after another, and what follows it."""
     with (
         server(tmp_path_factory.mktemp("threads"), "threads") as (program, port),
-        Following([program.pid]) as following,
+        Following([program.pid], observer=observer) as following,
     ):
         following.wait_followed()
         yield port, following
@@ -328,8 +334,8 @@ def test_a_request_continues_its_callers_trace_and_heeds_its_sampling(threads: t
     assert sum(m.value.count for m in counted) == 2  # type: ignore[union-attr]
 
 
-def test_pipelined_requests_have_no_owner(tmp_path: Path) -> None:
-    with server(tmp_path, "threads") as (program, port), Following([program.pid]) as following:
+def test_pipelined_requests_have_no_owner(tmp_path: Path, observer: Observer) -> None:
+    with server(tmp_path, "threads") as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         with socket.create_connection(("127.0.0.1", port)) as connection:
             for first in range(1, 40, 4):
@@ -369,7 +375,7 @@ def test_an_agent_that_comes_later_charges_what_begins_then(
         assert late.charged_after() == late.after.asked
 
 
-def test_a_program_is_followed_once_it_begins_gpu_work(tmp_path: Path) -> None:
+def test_a_program_is_followed_once_it_begins_gpu_work(tmp_path: Path, observer: Observer) -> None:
     """Before, its messages are nobody's."""
     load = Load(0, ("plain",), bodies=False)
 
@@ -389,7 +395,7 @@ def test_a_program_is_followed_once_it_begins_gpu_work(tmp_path: Path) -> None:
         ask()
         return any(launches for number, launches in charged().items() if number > first)
 
-    with server(tmp_path, "begins_later") as (program, port), Following([program.pid]) as following:
+    with server(tmp_path, "begins_later") as (program, port), Following([program.pid], observer=observer) as following:
         for _ in range(20):
             ask()
         began = ask("/begin")
@@ -597,9 +603,9 @@ def _exchange(port: int, *parts: bytes, until_closed: bool = False, half_close: 
         return received
 
 
-def test_what_clients_do_to_a_connection_charges_nobody_wrongly(tmp_path: Path) -> None:
+def test_what_clients_do_to_a_connection_charges_nobody_wrongly(tmp_path: Path, observer: Observer) -> None:
     head = b" HTTP/1.1\r\nHost: x\r\n"
-    with server(tmp_path, "threads") as (program, port), Following([program.pid]) as following:
+    with server(tmp_path, "threads") as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         slowly = b"GET /work/1/3/plain" + head + b"\r\n"
         _exchange(port, *(bytes([b]) for b in slowly))
@@ -621,8 +627,11 @@ def test_what_clients_do_to_a_connection_charges_nobody_wrongly(tmp_path: Path) 
         assert following.unattributed() == {"no_request": 6} or following.unattributed() == {"ambiguous": 6}
 
 
-def test_a_client_that_goes_away_leaves_a_request_that_is_cut(tmp_path: Path) -> None:
-    with server(tmp_path, "asgi", "asyncio", "h11") as (program, port), Following([program.pid]) as following:
+def test_a_client_that_goes_away_leaves_a_request_that_is_cut(tmp_path: Path, observer: Observer) -> None:
+    with (
+        server(tmp_path, "asgi", "asyncio", "h11") as (program, port),
+        Following([program.pid], observer=observer) as following,
+    ):
         following.wait_followed()
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(b"POST /work/1/3/plain HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")

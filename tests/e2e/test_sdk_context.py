@@ -19,7 +19,7 @@ from otel_gpu.bpf.maps import BpfMap
 from otel_gpu.bpf.pinned import Pinned, UnexpectedMapError
 from otel_gpu.signals.spans import Span, SpanKind
 from tests.e2e.processes import Program
-from tests.e2e.requests import LAUNCHES, Following
+from tests.e2e.requests import LAUNCHES, Following, Observer
 from tests.e2e.test_requests import BY_NEW_THREADS, SERVERS, Load, compiled, end
 from tests.waiting import until
 
@@ -107,9 +107,9 @@ def expected(asked: Asked) -> dict[str, int]:
 @pytest.mark.parametrize(("server", "ways"), [("threads", WAYS), ("asyncio", ASYNC_WAYS)])
 @pytest.mark.parametrize("traceparent", ["", CALLER], ids=["alone", "called"])
 def test_work_is_below_the_programs_own_spans(
-    tmp_path: Path, server: str, ways: Sequence[str], traceparent: str
+    tmp_path: Path, observer: Observer, server: str, ways: Sequence[str], traceparent: str
 ) -> None:
-    with serving(tmp_path, server) as program, Following([program.pid]) as following:
+    with serving(tmp_path, server) as program, Following([program.pid], observer=observer) as following:
         port = int(str(program.event("ready")["port"]))
         wait_told(following, program)
         asked = Asked()
@@ -136,8 +136,8 @@ def test_work_is_below_the_programs_own_spans(
 
 
 @pytest.mark.parametrize("server", ["threads", "asyncio"])
-def test_a_request_without_a_span_of_its_own_has_ours(tmp_path: Path, server: str) -> None:
-    with serving(tmp_path, server, "inside") as program, Following([program.pid]) as following:
+def test_a_request_without_a_span_of_its_own_has_ours(tmp_path: Path, observer: Observer, server: str) -> None:
+    with serving(tmp_path, server, "inside") as program, Following([program.pid], observer=observer) as following:
         port = int(str(program.event("ready")["port"]))
         wait_told(following, program)
         asked = Asked()
@@ -157,9 +157,11 @@ def test_a_request_without_a_span_of_its_own_has_ours(tmp_path: Path, server: st
         assert {name: n for name, n in batches(following.spans).items() if name in own}.keys() == set(own)
 
 
-def test_a_span_that_is_no_requests_gets_the_work_and_the_request_keeps_its_own(tmp_path: Path) -> None:
+def test_a_span_that_is_no_requests_gets_the_work_and_the_request_keeps_its_own(
+    tmp_path: Path, observer: Observer
+) -> None:
     """One that the handler made by hand, in a trace of its own: the request's span is in the same trace."""
-    with serving(tmp_path, "threads") as program, Following([program.pid]) as following:
+    with serving(tmp_path, "threads") as program, Following([program.pid], observer=observer) as following:
         port = int(str(program.event("ready")["port"]))
         wait_told(following, program)
         asked = Asked()
@@ -174,8 +176,10 @@ def test_a_span_that_is_no_requests_gets_the_work_and_the_request_keeps_its_own(
         assert dict(server.attributes)[LAUNCHES] == asked.launches[1]
 
 
-def test_a_program_that_publishes_who_it_is_is_that_in_its_spans_and_metrics(tmp_path: Path) -> None:
-    with serving(tmp_path, "threads", "publishes") as program, Following([program.pid]) as following:
+def test_a_program_that_publishes_who_it_is_is_that_in_its_spans_and_metrics(
+    tmp_path: Path, observer: Observer
+) -> None:
+    with serving(tmp_path, "threads", "publishes") as program, Following([program.pid], observer=observer) as following:
         port = int(str(program.event("ready")["port"]))
         wait_told(following, program)
         until(lambda: following.has_published(program.pid), "what it publishes is not read")
@@ -197,7 +201,7 @@ def test_a_program_that_publishes_who_it_is_is_that_in_its_spans_and_metrics(tmp
     ids=["descriptor", "general-dynamic", "initial-exec", "executable"],
 )
 def test_what_a_program_publishes_is_read_however_its_threads_reach_it(
-    tmp_path: Path, flags: list[str], is_linked: bool
+    tmp_path: Path, observer: Observer, flags: list[str], is_linked: bool
 ) -> None:
     """OTEP 4947, for any language. A record that is not valid is none."""
     executable, library = tmp_path / "threads", tmp_path / "libpublished.so"
@@ -208,7 +212,10 @@ def test_what_a_program_publishes_is_read_however_its_threads_reach_it(
         command = ["gcc", "-O2", "-shared", "-fPIC", *flags, "-o", library, published, "-ldl"]
         subprocess.run(command, check=True)
     environment = {} if is_linked else {"LD_PRELOAD": str(library)}
-    with Program([executable, "blocking"], tmp_path, environment) as program, Following([program.pid]) as following:
+    with (
+        Program([executable, "blocking"], tmp_path, environment) as program,
+        Following([program.pid], observer=observer) as following,
+    ):
         port = int(str(program.event("ready")["port"]))
         following.wait_followed()
         until(lambda: _publishes(following, program), "it is not found where the program publishes")

@@ -46,7 +46,7 @@ _SHORT_S = 4.0
 _SLACK_S = 1.5
 """A busy host may be late to notice."""
 Method = tuple[type, str]
-_AT_START: set[Method] = {(NvmlReceiver, "open"), (UnwindLoader, "_load")}
+_AT_START: set[Method] = {(NvmlReceiver, "open"), (UnwindLoader, "_load"), (KernelNameResolver, "_look")}
 
 
 class Hangs:

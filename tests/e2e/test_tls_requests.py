@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.certificates import certificate, unchecked
-from tests.e2e.requests import LAUNCHES, Following
+from tests.e2e.requests import LAUNCHES, Following, Observer
 from tests.e2e.test_requests import (
     ASYNC,
     THREADED,
@@ -50,10 +50,10 @@ class SecureLoad(Load):
     ids=["threads", "uvicorn-asyncio-h11", "uvicorn-uvloop-httptools"],
 )
 def test_every_launch_goes_to_its_request_over_tls(
-    tmp_path: Path, certificate: Path, name: str, arguments: tuple[str, ...], hows: tuple[str, ...]
+    tmp_path: Path, observer: Observer, certificate: Path, name: str, arguments: tuple[str, ...], hows: tuple[str, ...]
 ) -> None:
     asked = (*arguments, "background", "tls", str(certificate))
-    with server(tmp_path, name, *asked) as (program, port), Following([program.pid]) as following:
+    with server(tmp_path, name, *asked) as (program, port), Following([program.pid], observer=observer) as following:
         following.wait_followed()
         load = SecureLoad(port, hows)
         load.run(400)
@@ -65,10 +65,12 @@ def test_every_launch_goes_to_its_request_over_tls(
         assert {dict(span.attributes)["url.scheme"] for span in following.servers} == {"https"}
 
 
-def test_every_launch_of_gunicorns_workers_goes_to_its_request_over_tls(tmp_path: Path, certificate: Path) -> None:
+def test_every_launch_of_gunicorns_workers_goes_to_its_request_over_tls(
+    tmp_path: Path, observer: Observer, certificate: Path
+) -> None:
     """Workers without threads are asked in clear."""
     load_of = functools.partial(SecureLoad, hows=("plain", "copies", "sse"))
-    following, load, launched = asked_of_gunicorn(tmp_path, ("gthread", "tls", certificate), load_of, 200)
+    following, load, launched = asked_of_gunicorn(tmp_path, observer, ("gthread", "tls", certificate), load_of, 200)
 
     assert judge(following, load) == Verdict(sum(load.asked.values()), 0, 0)
     assert owned(following) == following.launches() == launched
@@ -80,12 +82,12 @@ def test_every_launch_of_gunicorns_workers_goes_to_its_request_over_tls(tmp_path
     ids=["threads", "asyncio", "uvloop"],
 )
 def test_what_a_request_says_over_tls_is_read_as_in_clear(
-    tmp_path: Path, certificate: Path, name: str, arguments: tuple[str, ...]
+    tmp_path: Path, observer: Observer, certificate: Path, name: str, arguments: tuple[str, ...]
 ) -> None:
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     with (
         server(tmp_path, name, *arguments, "tls", str(certificate)) as (program, port),
-        Following([program.pid]) as following,
+        Following([program.pid], observer=observer) as following,
     ):
         following.wait_followed()
         load = SecureLoad(port, ("plain",))

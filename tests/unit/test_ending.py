@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ def test_what_hangs_leaves_half_of_the_time_to_the_rest(
     done: list[str] = []
     ending = Ending(2)
     began, watch = time.monotonic(), Stopwatch()
+    caplog.set_level(logging.INFO)
 
     ending.attempt("names", held.wait)
     ending.attempt("export", lambda: done.append("export"))
@@ -54,6 +56,7 @@ def test_what_hangs_leaves_half_of_the_time_to_the_rest(
     assert not ending.is_complete
     assert is_going_on()
     assert "stopped after 2 s without waiting any longer for names" in caplog.text
+    assert "names: threads were at otel_gpu.service.ending." in caplog.text
 
 
 def test_everything_may_hang_and_the_end_still_comes_in_time(held: threading.Event) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,20 @@ def test_one_bad_file_costs_the_others_nothing(tmp_path: Path) -> None:
         found = list(LibraryCatalogue(parsers).look_up(files))
 
     assert [(file.path, library.kind) for file, library in found] == [(os.fsencode(library), LibraryKind.DRIVER)]
+
+
+def test_no_further_file_is_looked_at_once_the_agent_ends(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("one", "other")]
+    for place in places:
+        place.mkdir()
+    ends = threading.Event()
+    with Parsers() as parsers:
+        catalogue = LibraryCatalogue(parsers, ends.is_set)
+        found = catalogue.look_up([mapping(build(place, DRIVER)) for place in places])
+        assert next(found)[1].kind is LibraryKind.DRIVER
+        ends.set()
+
+        assert list(found) == []
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from typing import cast
 from otel_gpu.discovery.libraries import Library, LibraryKind
 from otel_gpu.probes.attach import Linker
 from otel_gpu.probes.libraries import ProbedLibraries
+from otel_gpu.probes.planning import PlanRequest
 from otel_gpu.process.files import FileId, ProcessFile
 from otel_gpu.process.parsers import Parsers
 
@@ -26,3 +27,13 @@ def test_what_is_used_no_more_while_it_waits_its_turn_is_not_probed() -> None:
     probed.retry()
 
     assert asked == [waiting[0].path, waiting[2].path]
+
+
+def test_nothing_is_planned_that_would_not_be_placed_any_more() -> None:
+    library = Library(FileId(1, 1, 0), LibraryKind.DRIVER, "/own/libcuda.so.1", None)
+    # Nobody could plan anything.
+    probed = ProbedLibraries(cast("Parsers", None), cast("Linker", None), lambda _: cast("PlanRequest", object()))
+
+    probed.place_no_more()
+
+    assert probed.attach(library, ProcessFile(1, library.path)) is None
