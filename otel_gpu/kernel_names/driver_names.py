@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -98,12 +98,26 @@ class DriverNames:
             state.doubted_at = time.monotonic()
             state.nameless.clear()
 
-    def judge(self, program: ProgramId, driver: Module, memory: ProgramMemory) -> None:
-        """Let a program whose kernels are known show how the driver's records lead to names."""
+    def judge(self, program: ProgramId, driver_of: Callable[[], Module | None], memory: ProgramMemory) -> None:
+        """Let a program whose kernels are known show how the driver's records lead to names.
+
+        It may be about to end, and to read a driver takes longer than to read records: those of the first program come first.
+        """
         try:
-            self._book.put(driver, memory.driver((), self._told(program), self._book.paths(driver)).paths)
+            told = self._told(program)
+            shown = None if self._book.has_read_any else memory.driver((), told, frozenset()).paths
+            if (driver := driver_of()) is None:
+                return
+            believed = self._book.paths(driver)
+            if believed or shown is None:
+                shown = memory.driver((), told, believed).paths
+            self._book.put(driver, shown)
         except _FAILURES as e:
             _log.debug("records of process %d: %s", program[0], e)
+
+    def prepare(self, driver: Module) -> bool:
+        """Read a driver's file ahead of its records; False where it has been."""
+        return self._book.hash_once(driver)
 
     def name(
         self, program: ProgramId, driver: Module, memory: ProgramMemory, launched: Mapping[int, float]

@@ -49,6 +49,18 @@ class DriverPaths:
         """Return the paths that are believed of a driver."""
         return self._believed(self._name_of(driver))
 
+    @property
+    def has_read_any(self) -> bool:
+        """Whether any driver's file has been read."""
+        return bool(self._names)
+
+    def hash_once(self, driver: Module) -> bool:
+        """Read a driver's file if that is still to be done, and say whether it was."""
+        if driver.id is None or driver.id in self._names:
+            return False
+        self._name_of(driver)
+        return driver.id in self._names
+
     def report(self, driver: FileId) -> bool:
         """Report what earlier programs have shown of a driver, without a look at its file; False where it must be read."""
         if not self._paths and not self._cache.names(_CACHE_KIND):

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from ..errors import OtelGpuError, ProcessGoneError
 from ..process.files import File, FileId, MappedFile
@@ -291,7 +292,7 @@ class KernelNameResolver:
             quiet_at = min(self._launched_at + _QUIET_S, self._for_driver_since + _NOISY_S)
             due_s = max(quiet_at, self._search_at) - time.monotonic()
             if due_s > 0 and not self._is_last:
-                return due_s
+                return 0.0 if self._prepare_drivers() else due_s
             self._ask_drivers()
         else:
             self._say_read()
@@ -358,8 +359,8 @@ class KernelNameResolver:
             return
         if isinstance(item, _Judgement):
             try:
-                if (driver := self._module_at(item.program, item.ip)) is not None:
-                    self._driver.judge(item.program, driver, self._memory(item.program))
+                driver_of = partial(self._module_at, item.program, item.ip)
+                self._driver.judge(item.program, driver_of, self._memory(item.program))
             except _FAILURES as e:
                 _log.debug("driver of process %d: %s", item.program[0], e)
             finally:
@@ -553,6 +554,15 @@ class KernelNameResolver:
             for handle, name in known.new_handles(self._memory(program).words):
                 self._kernels.learn(program, handle, name)
                 known.tell(handle, name)
+
+    def _prepare_drivers(self) -> bool:
+        """Read a driver's file while its records are to be left alone; False where all have been read."""
+        for program, launches in self._for_driver.items():
+            known = self._programs.get(program)
+            driver = None if known is None else module_at(known.modules, launches[-1].ip)
+            if driver is not None and self._driver.prepare(driver):
+                return True
+        return False
 
     def _ask_drivers(self) -> None:
         """Name launches' kernels by the drivers' records."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -165,6 +166,31 @@ def test_late_handles_are_named_by_what_known_ones_showed(
     assert names.name(PROGRAM, driver, memory, {handle: 1.0}) == {handle}
     assert table.name(PROGRAM, handle) == "late_kernel"
     assert table.said(PROGRAM, [handle]) == {}
+
+
+def test_a_program_shows_its_driver_though_it_ends_while_that_is_read(
+    driver: Module, parsers: Parsers, tmp_path: Path
+) -> None:
+    table = KernelTable()
+    names = DriverNames(table, parsers, SymbolCache(tmp_path))
+    for handle, name in named(kept := records(NAMES)).items():
+        table.learn(PROGRAM, handle, name)
+        names.launched_known(PROGRAM, handle)
+    if not (twin := os.fork()):
+        signal.pause()
+        os._exit(0)
+    memory = ProgramMemory(parsers, twin)
+
+    def driver_once_it_has_ended() -> Module:
+        os.kill(twin, signal.SIGKILL)
+        os.waitpid(twin, 0)
+        return driver
+
+    names.judge(PROGRAM, driver_once_it_has_ended, memory)
+    memory.close()
+
+    assert kept
+    assert (8, 0) in DriverPaths(parsers, SymbolCache(tmp_path)).paths(driver)
 
 
 def test_what_may_have_been_unloaded_is_not_named(

@@ -322,7 +322,7 @@ def test_few_programs_are_compared_to_what_is_known_of_their_driver_however_many
 ) -> None:
     gate, judged = threading.Event(), []
     monkeypatch.setattr(quiet._driver, "launched_known", lambda *_: True)
-    monkeypatch.setattr(quiet._driver, "judge", lambda program, *_: judged.append(program))
+    monkeypatch.setattr(quiet._driver, "judge", lambda program, driver_of, _: driver_of() and judged.append(program))
     monkeypatch.setattr(quiet, "_module_at", lambda *_: gate.wait(20) and MODULES[0])
     many = [launch(program=(PROGRAM[0], number)) for number in range(500)]
     for one in many:
