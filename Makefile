@@ -165,7 +165,7 @@ format: setup ## put code into the house's shape
 
 .PHONY: docs
 docs: $(VENV)/.complete ## write from what is declared: references of telemetry, variables and configuration, dashboards, completions, the man page
-	$(Q)$(BIN)/python -c "import sys; from otel_gpu.telemetry import render; sys.stdout.write(render())" > docs/telemetry.md.new && mv docs/telemetry.md.new docs/telemetry.md
+	$(Q)$(BIN)/python -c "import sys; from otel_gpu.service.telemetry import render; sys.stdout.write(render())" > docs/telemetry.md.new && mv docs/telemetry.md.new docs/telemetry.md
 	$(Q)$(BIN)/python -c "import sys; from otel_gpu.config.otel_variables import render; sys.stdout.write(render())" > docs/variables.md.new && mv docs/variables.md.new docs/variables.md
 	$(Q)$(BIN)/python -c "import sys; from otel_gpu.config.reference import render; sys.stdout.write(render())" > docs/reference.new && mv docs/reference.new docs/configuration-reference.md
 	$(Q)COLUMNS=100 $(BIN)/python scripts/command_files.py

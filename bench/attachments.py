@@ -24,9 +24,9 @@ from otel_gpu.bpf.linker import LinkMode
 from otel_gpu.bpf.placed import placed_programs
 from otel_gpu.discovery.drivers import libraries_at
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.signals.cuda import KERNEL_LAUNCH_CALLS
 
 _SEEN, _UNSEEN = 100, 10

@@ -14,10 +14,10 @@ from bench import ground
 from bench.results import Result
 from otel_gpu.discovery.drivers import libraries_at
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.busy import BusyReader
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.sandbox.parsers import Parsers
 
 _BATCHES = (
     ("5 µs", "takes_5us", 1),

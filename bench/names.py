@@ -20,14 +20,14 @@ from pathlib import Path
 
 from bench.ground import ROOT, UnavailableError
 from bench.results import Result, table, unmeasured
-from otel_gpu.demangle.names import shorten
-from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.fatbin import FATBIN_SECTIONS
-from otel_gpu.kernel_names.stub_map import StubMap
-from otel_gpu.kernel_names.stub_work import stub_map
-from otel_gpu.process.work import OpenFile
+from otel_gpu.receivers.cuda.kernel_names.cache import SymbolCache
+from otel_gpu.receivers.cuda.kernel_names.fatbin import FATBIN_SECTIONS
+from otel_gpu.receivers.cuda.kernel_names.stub_map import StubMap
+from otel_gpu.receivers.cuda.kernel_names.stub_work import stub_map
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.sandbox.work import OpenFile
+from otel_gpu.stacks.demangle.names import shorten
 
 MUST_COLD_S, MUST_CACHED_MS = 1.0, 50.0
 JUDGED = "libcublas.so.12"

@@ -27,16 +27,16 @@ from otel_gpu.bpf.linker import ObjectLinker
 from otel_gpu.bpf.links import Placement
 from otel_gpu.bpf.maps import BpfMap
 from otel_gpu.bpf.object import BpfObject
-from otel_gpu.counting.shared import StackTables
+from otel_gpu.components.counting.shared import StackTables
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import AttachedLibrary, PlannedProbe, plan
 from otel_gpu.probes.sites import Policy, SiteRules
 from otel_gpu.probes.table import DRIVER
-from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.cuda.rows import sums_of
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.sandbox.parsers import Parsers
 
 Placed = AbstractContextManager[object]
 RECORD_SIZE = 80 + 8  # and the ring's own header

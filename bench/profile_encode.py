@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from otel_gpu.exporters.recordings.folded import encode_folded
+from otel_gpu.exporters.recordings.html import encode_html
+from otel_gpu.exporters.recordings.pprof import encode_pprof
+from otel_gpu.exporters.recordings.speedscope import encode_speedscope
 from otel_gpu.exporters.wire.profiles_protobuf import encode_profiles, profile_payloads
-from otel_gpu.reporters.folded import encode_folded
-from otel_gpu.reporters.html import encode_html
-from otel_gpu.reporters.pprof import encode_pprof
-from otel_gpu.reporters.speedscope import encode_speedscope
 from otel_gpu.signals.metrics import Resource, attributes
 from otel_gpu.signals.profiles import GPU_LAUNCHES, FileMapping, Frame, FrameKind, Profile, ProfileBuilder, Stack
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otel_gpu import heap
 from otel_gpu.bpf.abi.requests import REQUEST
 from otel_gpu.exporters.wire.spans_protobuf import span_payloads
 from otel_gpu.receivers.inference.assembly import Assembly, Seen
@@ -23,6 +22,7 @@ from otel_gpu.receivers.inference.records import seen as seen_of
 from otel_gpu.receivers.inference.request import Endpoint, GpuTotals, GpuWork, Request, WorkKind
 from otel_gpu.receivers.inference.server_spans import spans_of
 from otel_gpu.receivers.inference.serving_metrics import ServingMetrics
+from otel_gpu.runtime import heap
 from otel_gpu.signals.metrics import Resource, attributes
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from bench import ground
 from bench.agent_process import AgentProcess
-from otel_gpu import telemetry
 from otel_gpu.exporters.wire.explicit_bounds import explicit_bounds
 from otel_gpu.processors.kernel_names.settings import KernelNamesSettings
+from otel_gpu.service import telemetry
 from otel_gpu.service.series_limits import SeriesLimits
 
 _GZIP_LEVEL = 1

@@ -19,11 +19,11 @@ from bench.target import Target
 from otel_gpu.bpf.abi.programs import Loss
 from otel_gpu.discovery.libraries import LibraryKind
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import AttachedLibrary, plan
 from otel_gpu.probes.profile import hooks_for
 from otel_gpu.probes.sites import SiteRules
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
+from otel_gpu.sandbox.elf import ElfFile
 from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, GPU_TIMES, Profile, ProfileType
 
 _CALLS = 600

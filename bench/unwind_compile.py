@@ -17,10 +17,10 @@ from pathlib import Path
 
 from bench.results import Result, table
 from otel_gpu.bpf.abi.unwinding import UNWIND_ROW
-from otel_gpu.eh_frame.tables import compile_table
-from otel_gpu.elf import ElfFile
-from otel_gpu.unwind.cache import TableCache, default_directory
-from otel_gpu.unwind.table_work import FileFrames
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.stacks.eh_frame.tables import compile_table
+from otel_gpu.stacks.unwind.cache import TableCache, default_directory
+from otel_gpu.stacks.unwind.table_work import FileFrames
 
 MUST_ROWS_PER_S, MUST_BYTES_PER_ROW = 1e6, 10.0
 ROUNDS = 3

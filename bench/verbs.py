@@ -24,8 +24,8 @@ from bench.results import Result
 from bench.sink import Sink
 from otel_gpu.bpf.links import Placement
 from otel_gpu.probes.sites import SiteRules
-from otel_gpu.process.work import OpenFile
 from otel_gpu.receivers.rdma.verbs_work import POST_SEND, VerbsImage, VerbsRequest, look_for_verbs
+from otel_gpu.sandbox.work import OpenFile
 
 _PROVIDER, _VERSION = "libstandin-rdmav34.so", 44
 _POSTS = 50_000

@@ -1,12 +1,12 @@
 """How does the command `otel-gpu` begin, and `python -m otel_gpu`? In isolated mode, before anything else is imported."""
 
-from . import isolated
+from .runtime import isolated
 
 
 def main() -> None:
     """Run the command, and end the process with its exit code."""
     isolated.enter("otel_gpu.__main__")
-    from . import heap
+    from .runtime import heap
 
     heap.share()
     from .cli import main as run

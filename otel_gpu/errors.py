@@ -11,8 +11,7 @@ OtelGpuError
 
 from __future__ import annotations
 
-from .printable import one_line
-from .redaction import without_credentials
+from .text import one_line, without_credentials
 
 _MAX_MESSAGE = 2_000
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import telemetry
+from .service import telemetry
 from .signals.metrics import Buckets, Instrument, MetricSpec, Point
 from .version import __version__
 

@@ -55,7 +55,7 @@ def read(path: str | os.PathLike[str], type: ProfileType | None = None) -> list[
     what folded stacks are of, which do not say it. ConfigError where a file is none of these, cannot be read, or holds
     something else than its name says.
     """
-    from .reporters.reading import read_profiles
+    from .exporters.recordings.reading import read_profiles
 
     return read_profiles(path, type)
 
@@ -66,7 +66,7 @@ def write(profiles: Profile | Iterable[Profile], path: str | os.PathLike[str]) -
     The suffix chooses the format: `.pb.gz` pprof, `.html` flame graph, `.svg` the same as a picture, `.folded` (one type),
     `.json` speedscope, `.otlp.json`. ConfigError for another one, OtelGpuError where the file cannot be written.
     """
-    from .reporters.files import write_profile
+    from .exporters.recordings.files import write_profile
 
     return write_profile([profiles] if isinstance(profiles, Profile) else list(profiles), path)
 
@@ -78,6 +78,6 @@ def diff(before: Iterable[Profile], after: Iterable[Profile]) -> list[Profile]:
     of them has is compared to nothing. Of frames that is compared which both recordings say of theirs, so that a stack that
     was read from pprof is the same as that from speedscope.
     """
-    from .reporters.comparison import comparable
+    from .exporters.recordings.comparison import comparable
 
     return [difference(*pair) for pair in counterparts(*comparable(before, after))]

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from otel_gpu.elf import ElfFile
+from otel_gpu.sandbox.elf import ElfFile
 
 _ROOT = Path(__file__).parents[1]
 _SOURCES = _ROOT / "ebpf"

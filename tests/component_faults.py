@@ -1,6 +1,6 @@
 """Faults in the work of the agent's components, by the names that `health()` has for them.
 
-All guarded work begins in `otel_gpu.supervision`: a step of a `Worker`, a block that a `Component` guards, and an item of
+All guarded work begins in `otel_gpu.runtime.supervision`: a step of a `Worker`, a block that a `Component` guards, and an item of
 `Component.each`. A fault raises there, before the work begins. The product needs no hook for that.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from otel_gpu.supervision import Component, Worker
+from otel_gpu.runtime.supervision import Component, Worker
 
 _EVERY = 3
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from otel_gpu.elf import PT_LOAD, ElfFile
+from otel_gpu.sandbox.elf import PT_LOAD, ElfFile
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "programs" / "python_situations.py"

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from otel_gpu.bpf.abi.unwinding import RowKind
-from otel_gpu.eh_frame.rows import RBP_AT_RBP, UnwindError, UnwindTable
-from otel_gpu.eh_frame.tables import compile_table
-from otel_gpu.elf import PT_LOAD, ElfFile
+from otel_gpu.sandbox.elf import PT_LOAD, ElfFile
+from otel_gpu.stacks.eh_frame.rows import RBP_AT_RBP, UnwindError, UnwindTable
+from otel_gpu.stacks.eh_frame.tables import compile_table
 
 _GETREGS, _DETACH, _SEIZE, _INTERRUPT = 12, 17, 0x4206, 0x4207
 _WALL = 0x40000000

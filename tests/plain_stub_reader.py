@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import capstone
 import numpy as np
 
-from otel_gpu.address_spans import Span
-from otel_gpu.elf import PT_LOAD, ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.kernel_names.functions import FunctionTable, code_spans, read_code
-from otel_gpu.kernel_names.loaded_pointers import LoadedPointers
-from otel_gpu.kernel_names.references import find_references
-from otel_gpu.kernel_names.stub_map import MAX_NAME, StubMap, clean_name
+from otel_gpu.receivers.cuda.kernel_names.functions import FunctionTable, code_spans, read_code
+from otel_gpu.receivers.cuda.kernel_names.loaded_pointers import LoadedPointers
+from otel_gpu.receivers.cuda.kernel_names.references import find_references
+from otel_gpu.receivers.cuda.kernel_names.stub_map import MAX_NAME, StubMap, clean_name
+from otel_gpu.sandbox.address_spans import Span
+from otel_gpu.sandbox.elf import PT_LOAD, ElfFile
 
 _CHUNK = 1 << 20
 _MASK32, _MASK64 = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from otel_gpu.process.memory import MemoryFiles, ProcessMemory
-from otel_gpu.process.work import OpenFile
+from otel_gpu.sandbox.memory import MemoryFiles, ProcessMemory
+from otel_gpu.sandbox.work import OpenFile
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from otel_gpu.bpf.abi.unwinding import PY_ABSENT, EntryRule
-from otel_gpu.cpython.layout import PythonLayout
-from otel_gpu.process.memory import Memory
+from otel_gpu.sandbox.memory import Memory
+from otel_gpu.stacks.cpython.layout import PythonLayout
 
 _MAX_INTERPRETERS = 1_024
 _MAX_THREADS = 65_536

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from otel_gpu.bpf.abi.unwinding import RowKind
-from otel_gpu.eh_frame.rows import UnwindTable
-from otel_gpu.eh_frame.tables import compile_table
-from otel_gpu.elf import EM_X86_64, PT_LOAD, ElfFile
 from otel_gpu.errors import OtelGpuError
+from otel_gpu.sandbox.elf import EM_X86_64, PT_LOAD, ElfFile
+from otel_gpu.stacks.eh_frame.rows import UnwindTable
+from otel_gpu.stacks.eh_frame.tables import compile_table
 
 _RECORD = re.compile(
     r"^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ (?:(CIE) \"(\w*)\"|FDE cie=([0-9a-f]+) pc=([0-9a-f]+)\.\.([0-9a-f]+))"

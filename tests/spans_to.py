@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from otel_gpu.exporters import PipelineExporter
 from otel_gpu.exporters.fan_out import FanOut
 from otel_gpu.exporters.fan_out import spans_to as _spans_to
+from otel_gpu.runtime.supervision import Component
 from otel_gpu.signals.spans import Span
-from otel_gpu.supervision import Component
 
 
 def spans_to(exporters: Iterable[PipelineExporter], component: Component | None = None) -> FanOut[Span]:

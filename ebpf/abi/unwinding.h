@@ -5,7 +5,7 @@
 
 #include "abi/types.h"
 
-/* One row of an unwinding table, see otel_gpu/eh_frame/rows.py. */
+/* One row of an unwinding table, see otel_gpu/stacks/eh_frame/rows.py. */
 struct unwind_row {
 	u32 pc;
 	s16 cfa_offset;
@@ -14,7 +14,7 @@ struct unwind_row {
 };
 _Static_assert(sizeof(struct unwind_row) == 8, "unwind_row crosses the border");
 
-/* How the caller's frame is found, see otel_gpu/eh_frame/rows.py. */
+/* How the caller's frame is found, see otel_gpu/stacks/eh_frame/rows.py. */
 enum row_kind {
 	ROW_END,
 	ROW_SP,
@@ -46,7 +46,7 @@ _Static_assert(sizeof(struct unwind_mapping) == 40, "unwind_mapping crosses the 
 
 #define PY_ABSENT 0xffff /* an offset that this version does not have */
 
-/* Where a CPython keeps its frames, see otel_gpu/cpython/layout.py. */
+/* Where a CPython keeps its frames, see otel_gpu/stacks/cpython/layout.py. */
 struct py_layout {
 	u16 minor;
 	u16 tss_kind;

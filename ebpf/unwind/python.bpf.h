@@ -40,7 +40,7 @@ static __always_inline int in_eval(const struct unwind_process *p, u64 pc)
 	return 0;
 }
 
-/* Tells a code object from another that gets its address later; otel_gpu/cpython/layout.py: code_checksum. */
+/* Tells a code object from another that gets its address later; otel_gpu/stacks/cpython/layout.py: code_checksum. */
 static __always_inline u32 code_checksum(const struct unwind *u, u64 code)
 {
 	const struct py_layout *py = &u->process->py;

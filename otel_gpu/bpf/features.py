@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import AttachError
-from ..privileges import Capability, perform, without
+from ..runtime.privileges import Capability, perform, without
 from ..signals.structs import Frozen
 from . import libbpf as lib
 from .links import BPF_TRACE_UPROBE_MULTI, LINK_CREATE, MultiLink, open_uprobe

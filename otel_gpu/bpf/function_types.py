@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..elf import ElfFile
+from ..sandbox.elf import ElfFile
 from ..signals.structs import Frozen
 
 _CALL, _LOAD_IMM64 = 0x85, 0x18

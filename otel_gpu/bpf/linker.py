@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from ..errors import AttachError, UnsupportedKernelError
-from ..privileges import perform
+from ..runtime.privileges import perform
 from .features import load_program, probe
 from .function_types import FunctionTypes
 from .link_mode import LinkMode, usable_mode

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from ..elf import ElfFile
 from ..errors import LoadError
-from ..memory_limit import SMALLEST
-from ..privileges import Capability, held, perform
-from ..shortage import has_few_addresses, memory_advice
+from ..runtime.memory_limit import SMALLEST
+from ..runtime.privileges import Capability, held, perform
+from ..runtime.shortage import has_few_addresses, memory_advice
+from ..sandbox.elf import ElfFile
 from . import libbpf as lib
 from .function_types import FunctionTypes, ObjectFunctions
 from .maps import BpfMap

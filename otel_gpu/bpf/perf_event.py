@@ -7,8 +7,8 @@ import errno
 from collections.abc import Iterator
 from ctypes import c_int32, c_uint32, c_uint64
 
-from ..online_cpus import online_cpus
-from ..privileges import perform
+from ..runtime.online_cpus import online_cpus
+from ..runtime.privileges import perform
 from . import libbpf as lib
 
 SOFTWARE, CPU_CLOCK, DUMMY = 1, 0, 9

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from ..errors import LoadError
-from ..shortage import memory_advice
-from ..supervision import Worker
+from ..runtime.shortage import memory_advice
+from ..runtime.supervision import Worker
 from . import libbpf as lib
 from .maps import BpfMap
 

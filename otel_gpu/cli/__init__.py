@@ -17,14 +17,15 @@ from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
 from ..errors import ConfigError, LoadError, OtelGpuError
-from ..printable import one_line
-from ..privileges import take_up
-from ..redaction import without_credentials
-from ..shortage import is_memory_shortage, memory_advice, raise_descriptor_limit, require_address_space
+from ..runtime.privileges import take_up
+from ..runtime.shortage import is_memory_shortage, memory_advice, raise_descriptor_limit, require_address_space
+from ..text import one_line, without_credentials
 from . import logs, terminals
 from .help_text import HelpFormatter
 
 VERBS = ("run", "record", "dump", "top", "view", "demo", "doctor", "inspect", "stragglers", "completion")
+_WITH_PARTS = ("top", "demo", "doctor", "stragglers")
+"""Verbs that are folders: the verb is what its `verb` says, and the rest are its parts."""
 _MAX_COMPLAINT = 2_000
 
 
@@ -148,7 +149,7 @@ def _parser(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, dict[str, Ver
 
 
 def _load(name: str) -> Verb:
-    return cast("Verb", import_module(f".{name}", __name__))
+    return cast("Verb", import_module(f".{name}.verb" if name in _WITH_PARTS else f".{name}", __name__))
 
 
 def _sentence(text: str) -> str:

@@ -11,8 +11,8 @@ import stat
 from collections.abc import Mapping
 
 from ..errors import ConfigError
-from ..printable import escaped
 from ..signals.structs import Frozen
+from ..text import escaped
 
 _NO_USER = 0xFFFFFFFF
 """The number that setuid(2) takes for "leave it as it is"."""

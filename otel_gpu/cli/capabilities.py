@@ -6,8 +6,8 @@ import argparse
 import logging
 from collections.abc import Iterable
 
-from .. import privileges
-from ..rights import Rights, shortfalls
+from ..runtime import privileges
+from ..service.rights import Rights, shortfalls
 
 _log = logging.getLogger(__name__)
 

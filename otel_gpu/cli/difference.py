@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..printable import escaped
-from ..reporters.call_sites import Change, top_changes
-from ..reporters.comparison import comparable
-from ..reporters.files import check_difference, encode_difference
-from ..reporters.output import Output
-from ..reporters.reading import read_profiles
+from ..exporters.recordings.call_sites import Change, top_changes
+from ..exporters.recordings.comparison import comparable
+from ..exporters.recordings.files import check_difference, encode_difference
+from ..exporters.recordings.output import Output
+from ..exporters.recordings.reading import read_profiles
+from ..runtime.trusted_paths import Owner
 from ..signals.profiles import Profile, ProfileType, counterparts
 from ..signals.structs import Frozen
-from ..trusted_paths import Owner
+from ..text import escaped
 
 _MAX_LINE = 2_000
 _RECORDED = "what was recorded now"

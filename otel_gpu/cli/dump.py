@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from .. import rights
 from ..discovery import procfs
 from ..errors import OtelGpuError
-from ..printable import escaped
+from ..service import rights
+from ..text import escaped
 from .capabilities import keep_only
 from .durations import duration_of
 from .run import pid

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ..components.values import parse_duration
 from ..errors import ConfigError
-from ..values import parse_duration
 
 _SHORTEST_S = 0.1
 

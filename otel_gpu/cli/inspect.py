@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .. import rights
 from ..config.model import Config
-from ..printable import escaped
 from ..receivers.cuda.settings import CudaSettings
+from ..service import rights
+from ..text import escaped
 from .capabilities import keep_only
 from .run import pid
 
 if TYPE_CHECKING:
-    from ..inspection import InspectedProbe
+    from .inspection import InspectedProbe
 
 NAME = "inspect"
 HELP = "show what is probed in a process, where, and why not"
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what is probed."""
     receivers = Config.load(arguments.config).receivers.values()
     keep_only(rights.of_inspection(), arguments, [arguments.pid])
-    from ..inspection import inspect
+    from .inspection import inspect
 
     probes = inspect(arguments.pid, next((s for s in receivers if isinstance(s, CudaSettings)), None))
     if arguments.json:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from ..printable import escaped
-from ..redaction import without_credentials
+from ..text import escaped, without_credentials
 
 _MAX_LINE = 4_000
 _PACKAGE = __name__.partition(".")[0]

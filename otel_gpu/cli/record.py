@@ -12,17 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import privileges, rights
 from ..config.model import Config
 from ..discovery.descendants import descendants
 from ..discovery.procfs import is_alive
 from ..errors import ConfigError, OtelGpuError
-from ..printable import escaped
-from ..process.parsers import Parsers
+from ..exporters.recordings.call_sites import top_call_sites
+from ..exporters.recordings.output import FORMATS, Output, in_order
 from ..receivers.cuda.settings import CudaSettings
-from ..reporters.call_sites import top_call_sites
-from ..reporters.output import FORMATS, Output, in_order
+from ..runtime import privileges
+from ..sandbox.parsers import Parsers
+from ..service import rights
 from ..signals.profiles import CHOICES, chosen_types
+from ..text import escaped
 from .caller import Caller, find_caller
 from .capabilities import keep_only
 from .difference import Comparison

@@ -10,9 +10,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from .. import privileges, rights
 from ..config.model import Config
 from ..errors import ConfigError, OtelGpuError
+from ..runtime import privileges
+from ..service import rights
 from . import logs
 from .capabilities import keep_only
 from .durations import duration

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from ..printable import one_line
-from ..whereabouts import whereabouts
+from ..runtime.whereabouts import whereabouts
+from ..text import one_line
 from .exit import leave
 
 LAST_RESORT_S = 9.0

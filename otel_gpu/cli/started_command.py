@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from ..errors import ConfigError
-from ..printable import escaped
+from ..text import escaped
 from .caller import Caller
 
 _NOT_RUN = 127

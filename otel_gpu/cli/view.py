@@ -8,9 +8,9 @@ import stat
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import privileges
 from ..errors import ConfigError, OtelGpuError
-from ..privileges import Capability
+from ..runtime import privileges
+from ..runtime.privileges import Capability
 from .durations import duration_of
 from .signals import stop_signals
 

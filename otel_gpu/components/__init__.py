@@ -9,12 +9,13 @@
 
 A configuration names it as the entry point does, `receivers: {fans: {path: /sys/class/hwmon}}`: its settings are a frozen dataclass,
 and are checked key by key as all others are. It is read, routed through pipelines, watched and exported as the receivers of
-this package are; its metrics stand in `python -m otel_gpu.telemetry`. What it raises is its own failure, and costs nobody else.
+this package are; its metrics stand in `python -m otel_gpu.service.telemetry`. What it raises is its own failure, and costs nobody else.
 """
 
 from __future__ import annotations
 
-from ..needs import Check, Needs
+from ..bpf.needs import Check, Needs
+from ..runtime.supervision import Health
 from ..signals import Signal
 from ..signals.metrics import (
     Attributes,
@@ -30,8 +31,6 @@ from ..signals.metrics import (
 from ..signals.profiles import Frame, FrameKind, Profile, ProfileBuilder, ProfileType
 from ..signals.spans import Link, Span, SpanContext, SpanKind, SpanSpec, SpanStatus
 from ..signals.telemetry import AttributeSpec
-from ..supervision import Health
-from ..variables import Variables
 from .exporters import ExporterContext, ExporterFactory, Written
 from .processors import ChangesResources, Learning, Processor, ProcessorContext, ProcessorFactory
 from .receivers import (
@@ -45,6 +44,7 @@ from .receivers import (
     SelfMeasuring,
     Supervised,
 )
+from .variables import Variables
 
 __all__ = [
     "AttributeSpec",

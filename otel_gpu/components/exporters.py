@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..needs import Check, Needs, checks_nothing, needs_nothing
+from ..bpf.needs import Check, Needs, checks_nothing, needs_nothing
 from ..signals import Signal
-from ..variables import Variables
+from .variables import Variables
 
 
 @dataclass(frozen=True, slots=True)

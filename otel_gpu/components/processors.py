@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..needs import Needs, needs_nothing
+from ..bpf.needs import Needs, needs_nothing
 from ..signals import Signal
 from ..signals.metrics import Measurement, MetricSpec, Resource
 
 if TYPE_CHECKING:
-    from ..pods.pods import Pods
+    from ..discovery.kubernetes.pods import Pods
     from ..signals.profiles import Profile
     from ..signals.spans import Span
 

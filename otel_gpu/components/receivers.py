@@ -6,26 +6,26 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..needs import Check, Needs, checks_nothing, needs_nothing
+from ..bpf.needs import Check, Needs, checks_nothing, needs_nothing
+from ..runtime.supervision import Health
 from ..signals import Signal
 from ..signals.metrics import Measurement, MetricSpec, Resource, SelfReading
 from ..signals.spans import SpanSpec
 from ..signals.telemetry import AttributeSpec
-from ..supervision import Health
 from .processors import Processor
 
 if TYPE_CHECKING:
-    from ..counting.request_spans import RequestSpans
-    from ..counting.shared import Counting
+    from ..discovery.kubernetes.pods import Pods
     from ..discovery.libraries import Library
     from ..discovery.process_devices import DeviceTable
     from ..discovery.processes import ProcessTable
-    from ..pods.pods import Pods
     from ..probes.counted import Counted
-    from ..process.files import File
-    from ..process.parsers import Parsers
+    from ..sandbox.files import File
+    from ..sandbox.parsers import Parsers
     from ..signals.profiles import Profile, ProfileType
     from ..signals.spans import Span
+    from .counting.request_spans import RequestSpans
+    from .counting.shared import Counting
 
 
 class Receiver(Protocol):

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..components.values import parse_pairs
+from ..components.variables import Variables
 from ..errors import ConfigError
 from ..signals import Signal
-from ..values import parse_pairs
-from ..variables import Variables
 from .standard import Standard
 
 _FORMAT = re.compile(r"1\.\d+(-rc\.\d+)?")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..components.values import parse_pairs
+from ..components.variables import Variables
 from ..errors import ConfigError
 from ..signals import Signal
-from ..values import parse_pairs
-from ..variables import Variables
 from .otel_variables import without_effect
 
 _LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .. import registry
+from ..components import registry
+from ..components.values import nearest
 from ..errors import ConfigError
 from ..signals import Signal
-from ..values import nearest
 from .settings import component_type
 
 if TYPE_CHECKING:

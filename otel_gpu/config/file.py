@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from ..components.values import expand
 from ..errors import ConfigError
-from ..values import expand
 
 _MAX_BYTES = 1 << 20
 _MAX_VALUES = 100_000

@@ -8,11 +8,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from .. import registry
-from ..components import Written
+from ..components import Written, registry
+from ..components.values import nearest, parse_duration
+from ..components.variables import Variables
 from ..errors import ConfigError
-from ..values import nearest, parse_duration
-from ..variables import Variables
 from . import declarative
 from .environ import Environment
 from .factories import exporter_factory, exporter_settings

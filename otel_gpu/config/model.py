@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ..components import Written
+from ..components.registry import DEFAULTS, GIVING
+from ..components.values import nearest
+from ..components.variables import Variables
 from ..errors import ConfigError
-from ..registry import DEFAULTS, GIVING
 from ..signals import SIGNALS, Signal
-from ..values import nearest
-from ..variables import Variables
 from .factories import exporter_factory, exporter_settings, processor_factory, receiver_factory
 from .settings import (
     DEFAULT_INTERVAL_S,

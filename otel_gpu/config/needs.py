@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..needs import Check, Needs, checks_nothing
+from ..bpf.needs import Check, Needs, checks_nothing
 from ..signals import SIGNALS, Signal
 from .factories import exporter_factory, processor_factory, receiver_factory
 from .model import Config

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from .. import registry
-from ..values import Duration
+from ..components import registry
+from ..components.values import Duration
 from .schema import PipelineSection, ServiceSection, hints_of, kinds_of, listed_section_of, section_of
 from .settings import EXTENSIONS, Discovery
 

@@ -17,8 +17,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from ..components.values import Duration, nearest
 from ..errors import ConfigError
-from ..values import Duration, nearest
 
 _Section = TypeVar("_Section")
 _KINDS = {str: "text", list: "a list", bool: "true or false", int: "a number", float: "a number"}

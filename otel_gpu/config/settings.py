@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from ..components.values import parse_endpoint
+from ..discovery.kubernetes.settings import KubernetesSettings
 from ..discovery.selection import Rule
 from ..errors import ConfigError
-from ..pods.settings import KubernetesSettings
-from ..values import parse_endpoint
 
 DEFAULT_INTERVAL_S = 10.0
 _OF_EACH = ("process.", "container.", "telemetry.", "service.instance.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..components.variables import Variables
 from ..signals import Signal
-from ..variables import Variables
 from .environ import Environment
 
 

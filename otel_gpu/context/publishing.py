@@ -18,7 +18,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMes
 from opentelemetry.sdk.resources import Resource
 
 from ..errors import OtelGpuError
-from ..protobuf_fields import field
+from ..signals.protobuf_fields import field
 from .library import Library
 from .threads import follow
 

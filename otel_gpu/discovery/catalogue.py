@@ -9,9 +9,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
-from ..process.batches import each
-from ..process.files import FileId, MappedFile
-from ..process.parsers import Parsers
+from ..sandbox.batches import each
+from ..sandbox.files import FileId, MappedFile
+from ..sandbox.parsers import Parsers
 from ..signals.structs import Frozen
 from .libraries import CLASSIFICATION, Library, classify
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..bpf.libbpf import machine
-from ..process.batches import each
-from ..process.files import RootedFile
-from ..process.parsers import Parsers
+from ..sandbox.batches import each
+from ..sandbox.files import RootedFile
+from ..sandbox.parsers import Parsers
 from .libraries import CLASSIFICATION, Library, LibraryKind, classify
 
 _NAMES = ("libcuda.so.1", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")

@@ -16,7 +16,7 @@ import time
 
 from ..bpf.perf_event import DUMMY, SOFTWARE, PerfEventAttributes, open_on_each_cpu, right
 from ..errors import OtelGpuError, UnsupportedKernelError
-from ..shortage import memory_advice
+from ..runtime.shortage import memory_advice
 from ..signals.structs import Frozen
 
 _SAMPLE_TIME = 4

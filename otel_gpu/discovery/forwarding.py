@@ -7,7 +7,7 @@ executed once, by the driver, and is counted there; what a shim refuses is execu
 
 from __future__ import annotations
 
-from ..elf import PT_LOAD, ElfFile
+from ..sandbox.elf import PT_LOAD, ElfFile
 
 _DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME = 1, 5, 10, 14
 _MAX_STRINGS = 64 << 20

@@ -11,11 +11,11 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..elf import SHT_NOBITS, ElfFile
 from ..errors import ElfError
-from ..process.confinement import Limits
-from ..process.files import FileId
-from ..process.work import OpenFile, work
+from ..sandbox.confinement import Limits
+from ..sandbox.elf import SHT_NOBITS, ElfFile
+from ..sandbox.files import FileId
+from ..sandbox.work import OpenFile, work
 from ..signals.structs import Frozen
 from .forwarding import forwards
 

@@ -6,8 +6,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from ..process.files import MappedFile
-from ..program_id import ProgramId
+from ..sandbox.files import MappedFile
+from .program_id import ProgramId
 
 MAX_FILES, MAX_OF_ONE = 65_536, 4_096
 """Of all programs and of one; vLLM maps 700. Of a program that has more none are kept."""

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from ..fair_pool import FairPool
-from ..process.files import MappedFile
-from ..process.mappings import mappings_of_each
-from ..process.parsers import Parsers
-from ..supervision import Worker
+from ..runtime.fair_pool import FairPool
+from ..runtime.supervision import Worker
+from ..sandbox.files import MappedFile
+from ..sandbox.mappings import mappings_of_each
+from ..sandbox.parsers import Parsers
 from . import procfs
 
 _log = logging.getLogger(__name__)

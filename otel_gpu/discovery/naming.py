@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..process.parsers import Parsers
-from ..supervision import Health
+from ..runtime.supervision import Health
+from ..sandbox.parsers import Parsers
 from .ancestors import find_ancestors
 from .identification import Identification
 from .process_info import ProcessInfo, ProcessInfoReader, start_of

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ..process.confinement import Limits
-from ..process.memory import Memory, MemoryFault, MemoryFiles
-from ..process.work import OpenFile, work
+from ..sandbox.confinement import Limits
+from ..sandbox.memory import Memory, MemoryFault, MemoryFiles
+from ..sandbox.work import OpenFile, work
 
 READING_CONTEXT = Limits(answer_s=1.0, cpu_s=5, memory_bytes=256 << 20, answer_bytes=1 << 20)
 

@@ -9,11 +9,11 @@ import logging
 import threading
 import time
 
-from ..fair_pool import FairPool
-from ..process.memory import MemoryFiles
-from ..process.parsers import Parsers, WorkError
+from ..runtime.fair_pool import FairPool
+from ..runtime.supervision import Health, Worker
+from ..sandbox.memory import MemoryFiles
+from ..sandbox.parsers import Parsers, WorkError
 from ..signals.structs import Record
-from ..supervision import Health, Worker
 from .identification import Identification
 from .process_context_work import READING_CONTEXT, read_process_context
 from .process_info import start_of, user_of

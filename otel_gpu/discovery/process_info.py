@@ -14,11 +14,11 @@ from dataclasses import replace
 from functools import partial
 
 from ..errors import ProcessGoneError
-from ..fair_pool import FairPool
-from ..process.files import ProcessFile
-from ..process.parsers import Parsers, RefusedError, WorkError
+from ..runtime.fair_pool import FairPool
+from ..runtime.supervision import Health
+from ..sandbox.files import ProcessFile
+from ..sandbox.parsers import Parsers, RefusedError, WorkError
 from ..signals.structs import Frozen
-from ..supervision import Health
 from . import procfs
 from .process_context_work import Value
 from .process_info_work import READING, Strings, read_start

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ..process.confinement import Limits
-from ..process.files import RefusedFileError
-from ..process.work import OpenFile, work
+from ..sandbox.confinement import Limits
+from ..sandbox.files import RefusedFileError
+from ..sandbox.work import OpenFile, work
 
 READING = Limits(answer_s=1.0, cpu_s=2, memory_bytes=64 << 20, answer_bytes=4 << 20)
 

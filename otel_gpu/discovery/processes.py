@@ -18,17 +18,17 @@ from typing import Protocol
 import msgspec
 
 from ..errors import ProcessGoneError
-from ..process.parsers import Parsers
-from ..program_id import ProgramId
+from ..runtime.supervision import Health
+from ..sandbox.parsers import Parsers
 from ..signals.metrics import Resource
 from ..signals.structs import Frozen, Record
-from ..supervision import Health
 from . import procfs
 from .identification import Identification, Known
 from .mapped_before import MappedBefore
 from .naming import NamingReader
 from .process_contexts import ProcessContexts
 from .process_info import ProcessInfo, Unread, kernel_info
+from .program_id import ProgramId
 from .program_names import needs_name
 from .resource import Identities
 from .selection import EVERYTHING, Selection

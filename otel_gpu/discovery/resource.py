@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..printable import escaped
 from ..signals.metrics import AttributeValue, Resource, attributes
 from ..signals.structs import Frozen
+from ..text import escaped
 from .containers import container_id, is_placed, pod_uid
 from .host import host
 from .instance_claims import InstanceClaims

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
-from ..printable import escaped
 from ..signals.metrics import AttributeValue
 from ..signals.observed import is_observed, plain
 from ..signals.structs import Frozen
+from ..text import escaped
 from .process_context_work import Value
 
 MAX_ATTRIBUTES = 64

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
 from ..errors import ConfigError
-from ..pods.pod import Pod
 from .containers import container_id, paths, pod_uid
+from .kubernetes.pod import Pod
 from .process_info import ProcessInfo
 from .program_names import MAX_TEXT
 

@@ -13,12 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from ..errors import OtelGpuError
-from ..fair_pool import FairPool
-from ..process.files import MappedFile
-from ..process.parsers import Parsers
-from ..program_id import ProgramId
-from ..shortage import is_shortage
-from ..supervision import Worker
+from ..runtime.fair_pool import FairPool
+from ..runtime.shortage import is_shortage
+from ..runtime.supervision import Worker
+from ..sandbox.files import MappedFile
+from ..sandbox.parsers import Parsers
 from . import procfs
 from .catalogue import LibraryCatalogue
 from .events import Event, Executed, Exited, Forked, Lost, Mapped, ProcessEvents
@@ -26,6 +25,7 @@ from .followed import FollowedProcesses
 from .libraries import Library
 from .mapped_now import MappedNow
 from .processes import Process, ProcessTable
+from .program_id import ProgramId
 from .users import LibraryUsers
 
 _log = logging.getLogger(__name__)

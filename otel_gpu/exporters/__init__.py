@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..runtime.supervision import Worker
 from ..signals import Signal
 from ..signals.metrics import Point, SeriesStore
 from ..signals.profiles import Profile
 from ..signals.spans import Span
-from ..supervision import Worker
 from .batch import Batch
 from .delivery.statistics import ExporterStats, Operation, Outcomes
 

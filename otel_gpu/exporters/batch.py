@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from ..supervision import Component
+from ..runtime.supervision import Component
 from .delivery.payload import Encoded
 
 Item = TypeVar("Item")

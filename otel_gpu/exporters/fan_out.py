@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
+from ..runtime.supervision import Component
 from ..signals.profiles import Profile
 from ..signals.spans import Span
-from ..supervision import Component
 from . import PipelineExporter
 from .batch import Batch, Encoder
 from .delivery.payload import Encoded, Payload

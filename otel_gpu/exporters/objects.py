@@ -8,12 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..printable import one_line
-from ..redaction import without_credentials
 from ..signals import Signal
 from ..signals.metrics import SeriesStore, points
 from ..signals.profiles import Profile
 from ..signals.spans import Span
+from ..text import one_line, without_credentials
 from . import Exporter, PartlyRejected, PipelineExporter
 from .delivery.payload import Payload
 from .delivery.sender import Accepted, Refused

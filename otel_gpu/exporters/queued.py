@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from ..runtime.supervision import Worker
 from ..signals import Signal
-from ..supervision import Worker
 from . import PipelineExporter
 from .delivery.sender import Sender, Transport
 from .delivery.settings import RetrySettings

@@ -17,11 +17,11 @@ from typing import Protocol
 
 from ..bpf.abi.cookies import COOKIE_LIBRARY_BIT
 from ..bpf.links import Link, Placement
-from ..elf import ElfFile, Symbol
 from ..errors import AttachError, ElfError
-from ..printable import escaped
-from ..shortage import is_shortage
+from ..runtime.shortage import is_shortage
+from ..sandbox.elf import ElfFile, Symbol
 from ..signals.structs import Frozen
+from ..text import escaped
 from .hook import Hook
 from .sites import Cost, SiteRules, site_for_symbol
 from .table import function_number

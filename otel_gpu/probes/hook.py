@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..bpf.abi.cookies import ARGUMENT_NONE, FLAG_PER_THREAD
 from ..bpf.abi.rows import Family
-from ..elf import EM_AARCH64, EM_X86_64
+from ..sandbox.elf import EM_AARCH64, EM_X86_64
 from .cookies import cookie
 
 _MACHINE = EM_AARCH64 if platform.machine() == "aarch64" else EM_X86_64

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 from ..discovery.libraries import Library
 from ..errors import AttachError
-from ..process.files import File, FileId
-from ..process.parsers import Parsers, WorkError
-from ..shortage import descriptor_limit, descriptors_left, is_shortage
+from ..runtime.shortage import descriptor_limit, descriptors_left, is_shortage
+from ..sandbox.files import File, FileId
+from ..sandbox.parsers import Parsers, WorkError
 from ..signals.structs import Frozen
 from .attach import AttachedLibrary, Linker, PlannedProbe, descriptors_for
 from .planning import PLANNING, Plan, PlanRequest, plan_library

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..elf import ElfFile
+from ..sandbox.elf import ElfFile
 from ..signals.structs import Frozen
 from .attach import PlannedProbe, plan_symbol
 from .sites import SiteRules

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..discovery.libraries import NCCL_NAMES, names_symbol
-from ..elf import ElfFile, Symbol
+from ..sandbox.elf import ElfFile, Symbol
 from ..signals.structs import Frozen
 from .attach import PlannedProbe, plan_symbol
 from .nccl_layout import CommLayout, layout_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..elf import EM_X86_64, PF_X, PT_LOAD, ElfFile, Symbol
 from ..errors import ElfError
+from ..sandbox.elf import EM_X86_64, PF_X, PT_LOAD, ElfFile, Symbol
 from ..signals.structs import Frozen
 
 _LOOKED_AT = 4096

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from ..discovery.libraries import LibraryKind
-from ..elf import ElfFile
-from ..process.confinement import Limits
-from ..process.work import OpenFile, work
+from ..sandbox.confinement import Limits
+from ..sandbox.elf import ElfFile
+from ..sandbox.work import OpenFile, work
 from ..signals.profiles import ProfileType
 from ..signals.structs import Frozen
 from .attach import PlannedProbe, plan

@@ -12,13 +12,13 @@ from collections.abc import Callable
 import numpy as np
 
 from ..bpf.abi.unwinding import RowKind
-from ..eh_frame.index import FrameIndex
-from ..eh_frame.records import FrameSection
-from ..eh_frame.rows import UnwindError, UnwindTable
-from ..eh_frame.tables import compile_part
-from ..elf import EM_AARCH64, EM_X86_64, PT_LOAD, ElfFile, Symbol
 from ..errors import OtelGpuError
+from ..sandbox.elf import EM_AARCH64, EM_X86_64, PT_LOAD, ElfFile, Symbol
 from ..signals.structs import Frozen
+from ..stacks.eh_frame.index import FrameIndex
+from ..stacks.eh_frame.records import FrameSection
+from ..stacks.eh_frame.rows import UnwindError, UnwindTable
+from ..stacks.eh_frame.tables import compile_part
 
 _MAX_FUNCTION = 1 << 20
 _RETURNS = frozenset({"ret", "retq", "retaa", "retab"})

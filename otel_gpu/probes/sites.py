@@ -11,7 +11,7 @@ import functools
 import platform
 from typing import Literal
 
-from ..elf import EM_AARCH64, EM_X86_64, PF_X, PT_LOAD, STT_GNU_IFUNC, ElfFile, Symbol
+from ..sandbox.elf import EM_AARCH64, EM_X86_64, PF_X, PT_LOAD, STT_GNU_IFUNC, ElfFile, Symbol
 from ..signals.structs import Frozen
 from .prologue import Cost, Prologue, Step
 from .prologue_arm64 import Arm64Prologue

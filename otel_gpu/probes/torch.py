@@ -13,7 +13,7 @@ from os.path import basename
 
 import numpy as np
 
-from ..elf import SHT_NOBITS, STT_FUNC, ElfFile, Symbol
+from ..sandbox.elf import SHT_NOBITS, STT_FUNC, ElfFile, Symbol
 from ..signals.profiles import TENSOR_ALLOC_SPACE, TENSOR_INUSE_SPACE, ProfileType
 from ..signals.structs import Frozen
 from .attach import PlannedProbe

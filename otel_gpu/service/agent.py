@@ -11,7 +11,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import heap
 from ..components.processors import Processor
 from ..components.receivers import GivesMetrics, GivesProfiles, GivesSpans, SelfMeasuring
 from ..config.factories import processor_factory
@@ -24,9 +23,10 @@ from ..errors import OtelGpuError
 from ..exporters import PipelineExporter
 from ..exporters.fan_out import FanOut, profiles_to, spans_to
 from ..exporters.objects import check
+from ..runtime import heap
+from ..runtime.supervision import Component, Health, Worker
 from ..signals import Signal, self_metrics
 from ..signals.metrics import AttributeValue, Point, SelfReading, added_up
-from ..supervision import Component, Health, Worker
 from .awaited import AwaitedProcesses
 from .batches import Batches, BatchPipeline, Item, Reader
 from .durations import Durations

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from ..runtime.supervision import Component, Health
 from ..signals.structs import Frozen
-from ..supervision import Component, Health
 
 Item = TypeVar("Item")
 _MAX_KEPT = 65_536

@@ -6,11 +6,11 @@ import logging
 import threading
 from collections.abc import Callable
 
-from .. import supervision
-from ..deadline import Deadline
-from ..printable import one_line
-from ..supervision import Component
-from ..whereabouts import whereabouts
+from ..runtime import supervision
+from ..runtime.deadline import Deadline
+from ..runtime.supervision import Component
+from ..runtime.whereabouts import whereabouts
+from ..text import one_line
 
 _log = logging.getLogger(__name__)
 _NAME = "otel-gpu-stop"

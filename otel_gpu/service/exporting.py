@@ -14,11 +14,11 @@ from ..config.model import Config
 from ..errors import ConfigError
 from ..exporters import ExporterStats, PipelineExporter
 from ..exporters.objects import wrapped, wrapped_one
+from ..runtime.supervision import Component, Health
 from ..signals import SIGNALS, Signal
 from ..signals.metrics import Attributes, AttributeValue, MetricSpec, SelfReading, attributes
 from ..signals.self_metrics import EXPORTED, INFLIGHT, OPERATION_DURATION
 from ..signals.structs import Frozen
-from ..supervision import Component, Health
 from .durations import one_duration
 
 _GRACE_S = 1.0

@@ -17,10 +17,10 @@ from typing import Any
 from ..components.processors import Processor
 from ..components.receivers import GivesMetrics, Preparing
 from ..exporters import PipelineExporter
-from ..printable import escaped
+from ..runtime.supervision import Component, Health
 from ..signals import self_metrics
 from ..signals.metrics import Measurement, Point, Resource, SeriesStore, points
-from ..supervision import Component, Health
+from ..text import escaped
 from .batches import Batches
 from .held import Held, given_back
 from .lifetimes import Lifetimes

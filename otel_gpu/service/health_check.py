@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 
 from ..config.settings import HealthCheckSettings
-from ..http_listener import Answer, HttpListener, Request
+from ..exporters.http_listener import Answer, HttpListener, Request
+from ..runtime.supervision import Health, Worker
 from ..signals.structs import Frozen
-from ..supervision import Health, Worker
 
 _log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 from ..discovery.libraries import Library
 from ..discovery.processes import Process
-from ..printable import escaped
-from ..program_id import ProgramId
+from ..discovery.program_id import ProgramId
 from ..signals import self_metrics
 from ..signals.metrics import SelfReading
+from ..text import escaped
 
 _log = logging.getLogger(__name__)
 

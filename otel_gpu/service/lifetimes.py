@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..components.processors import ChangesResources, Learning, Processor
+from ..runtime.supervision import Component
 from ..signals.metrics import Resource
-from ..supervision import Component
 
 
 class Lifetimes:

@@ -9,38 +9,38 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..components import Context, ProcessorContext
+from ..components.counting.request_spans import RequestSpans
+from ..components.counting.shared import Counting
 from ..components.processors import Processor
 from ..components.receivers import LibraryReceiver, Receiver, SelfMeasuring, Supervised
+from ..components.registry import COUNTING
 from ..config.factories import receiver_factory
 from ..config.settings import component_type
-from ..counting.request_spans import RequestSpans
-from ..counting.shared import Counting
 from ..discovery.followed import FollowedProcesses
 from ..discovery.gpus import has_gpu
+from ..discovery.kubernetes.settings import KubernetesSettings
 from ..discovery.libraries import Library
 from ..discovery.process_devices import DeviceTable
 from ..discovery.processes import Process, ProcessTable
 from ..discovery.selection import EVERYTHING, Selection
 from ..discovery.watch import Watcher
 from ..errors import UnsupportedKernelError
-from ..memory_limit import table_share
-from ..pods.settings import KubernetesSettings
 from ..probes.counted import Counted
 from ..probes.planning import plan_library
-from ..process.files import File, MappedFile
-from ..process.parsers import Parsers
-from ..registry import COUNTING
-from ..shortage import require_descriptors
+from ..runtime.memory_limit import table_share
+from ..runtime.shortage import require_descriptors
+from ..runtime.supervision import Component, Health
+from ..sandbox.files import File, MappedFile
+from ..sandbox.parsers import Parsers
 from ..signals import Signal, self_metrics
 from ..signals.metrics import Resource, SelfReading
-from ..supervision import Component, Health
 from .ending import Ending
 from .identity import agent_resource, hardware_resource
 
 _log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from ..pods.pods import Pods
+    from ..discovery.kubernetes.pods import Pods
 
 Kind = TypeVar("Kind")
 OnAttached = Callable[[Process, Library, int | None, int], None]
@@ -110,7 +110,7 @@ class Observation:
         given = {signal for component in self._wanted for signal in receiver_factory(component).signals}
         share = 1.0
         if self._kubernetes is not None:
-            from ..pods.pods import Pods
+            from ..discovery.kubernetes.pods import Pods
 
             self._pods = Pods(self._kubernetes)
             self._pods.start()

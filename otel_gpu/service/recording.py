@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..bpf.abi.programs import Loss
-from ..cpython.gil_reader import GilReader
 from ..discovery.existence import require_process
 from ..errors import OtelGpuError
-from ..process.mappings import executable_mappings
-from ..process.parsers import Parsers
 from ..receivers.cuda.settings import CountingSettings, CudaSettings
 from ..receivers.profiles.settings import ProfileSettings, RecordingSettings, counted
+from ..sandbox.mappings import executable_mappings
+from ..sandbox.parsers import Parsers
 from ..signals.profiles import CPU, OFF_CPU, Profile, ProfileType, merge
+from ..stacks.cpython.gil_reader import GilReader
 from .awaited import AwaitedProcesses
 from .ending import Ending
 from .observation import Observation

@@ -40,7 +40,7 @@ class Instrument(enum.Enum):
 
 
 class MetricSpec(Frozen):
-    """The declaration of one metric; `otel_gpu.telemetry` holds them all."""
+    """The declaration of one metric; `otel_gpu.service.telemetry` holds them all."""
 
     name: str
     unit: str

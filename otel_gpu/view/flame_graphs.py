@@ -7,13 +7,13 @@ from importlib.resources import files
 from typing import Any
 
 from ..errors import OtelGpuError
-from ..reporters.html import page_data
+from ..exporters.recordings.html import page_data
 from ..signals.profiles import PROFILE_TYPES
 from .profile_store import ProfileStore
 from .resources import Resources
 
 REPORT_ASSETS = ("flame_graph.css", "flame_graph.js", "d3-flame-graph.min.js")
-_REPORTERS = files("otel_gpu.reporters") / "assets"
+_REPORTERS = files("otel_gpu.exporters.recordings") / "assets"
 _UNSAFE = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 _INLINE = {
     "<style>@style@</style>": '<link rel="stylesheet" href="assets/flame_graph.css">\n'

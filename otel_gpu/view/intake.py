@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metr
 from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2 as profiles_pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace_pb
 
-from ..reporters.reading import from_otlp
+from ..exporters.recordings.reading import from_otlp
 from ..signals import Signal
 from ..signals.profiles import Profile
 from .bodies import RefusedError, too_large

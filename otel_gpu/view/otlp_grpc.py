@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import OtelGpuError
-from ..quiet_grpc import grpc
+from ..runtime.quiet_grpc import grpc
 from ..signals import Signal
 from .bodies import RefusedError
 from .intake import Intake

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..signals.metrics import Attributes
-from ..telemetry_spans import GPU_STEP, NCCL_COLLECTIVE
+from ..signals.telemetry_spans import GPU_STEP, NCCL_COLLECTIVE
 from .attributes import AttributeReader
 from .losses import Losses, Reason
 from .resources import Resources

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..telemetry_spans import TOTALS
+from ..signals.telemetry_spans import TOTALS
 from .resources import Resources
 from .spans import SpanStore, StoredSpan
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from otel_gpu import telemetry
 from otel_gpu.exporters.prometheus.names import family
+from otel_gpu.service import telemetry
 from otel_gpu.signals.metrics import Instrument, MetricSpec
 
 WINDOW = "$__rate_interval"

@@ -12,10 +12,10 @@ from otel_gpu.bpf.abi.rows import Family
 from otel_gpu.discovery.drivers import libraries_at
 from otel_gpu.discovery.libraries import LibraryKind
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.cuda.rows import RowDelta
+from otel_gpu.sandbox.parsers import Parsers
 from tests.e2e import ground
 from tests.e2e.abi_calls import Call
 from tests.e2e.processes import Program

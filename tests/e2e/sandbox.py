@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from otel_gpu import privileges
-from otel_gpu.privileges import Capability
+from otel_gpu.runtime import privileges
+from otel_gpu.runtime.privileges import Capability
 from tests.e2e import seccomp, service_unit
 from tests.e2e.service_unit import Service
 

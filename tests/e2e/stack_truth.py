@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.elf import ElfFile
+from otel_gpu.sandbox.elf import ElfFile
 from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_LAUNCHES, Frame, FrameKind, Profile, Stack, is_truncated
-from otel_gpu.unwind.table_work import shape_of
+from otel_gpu.stacks.unwind.table_work import shape_of
 from tests import cpythons
 from tests.cpythons import Interpreter
 from tests.e2e import ground

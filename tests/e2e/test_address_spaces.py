@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.elf import ElfFile
+from otel_gpu.sandbox.elf import ElfFile
 from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import CPU, Frame, FrameKind, Profile, Stack, is_truncated
-from otel_gpu.symbols.stacks import STOPS
+from otel_gpu.stacks.symbols.stacks import STOPS
 from tests.e2e.native_builds import Build
 from tests.e2e.processes import Program
 from tests.e2e.samples import record_samples, record_until, stacks_of

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu import telemetry_spans
+from otel_gpu.signals import telemetry_spans
 from otel_gpu.signals.spans import Span, SpanKind, SpanStatus
 from tests.e2e import ground
 from tests.e2e.processes import Program

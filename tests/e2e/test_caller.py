@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.exporters.recordings.reading import read_profiles
 from tests.e2e import ground
 from tests.e2e.processes import DEADLINE_S
 from tests.e2e.truth import Truth

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.elf import EM_AARCH64, EM_X86_64
 from otel_gpu.probes.hip import HIP
 from otel_gpu.probes.hook import Hook, argument_location, is_by_value, positions
 from otel_gpu.probes.table import DRIVER
+from otel_gpu.sandbox.elf import EM_AARCH64, EM_X86_64
 
 HOOKS = [hook for hook in (*DRIVER, *HIP) if hook.parameters != ("void",)]
 _X86_64_NAMES = {

@@ -15,7 +15,7 @@ import pytest
 
 from otel_gpu.cli import whole_parser
 from otel_gpu.cli.completion import SHELLS
-from otel_gpu.reporters.output import FORMATS
+from otel_gpu.exporters.recordings.output import FORMATS
 from tests.e2e.terminal import Terminal
 
 _SIZE = (240, 400)

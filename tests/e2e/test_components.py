@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.exporters.recordings.reading import read_profiles
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import Program
@@ -239,7 +239,7 @@ def test_they_are_documented(package: dict[str, str]) -> None:
 
 
 def _document(environment: dict[str, str]) -> str:
-    command = [sys.executable, "-m", "otel_gpu.telemetry"]
+    command = [sys.executable, "-m", "otel_gpu.service.telemetry"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
 
 

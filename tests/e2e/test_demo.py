@@ -87,7 +87,7 @@ def test_ctrl_c_ends_it_with_its_totals_and_its_flame_graph(tmp_path: Path) -> N
 @pytest.mark.torch
 def test_its_pytorch_program_launches_and_stops_when_told(tmp_path: Path) -> None:
     truth = tmp_path / "truth.json"
-    command = [ground.torch_python(), "-m", "otel_gpu.demo.inference_torch"]
+    command = [ground.torch_python(), "-m", "otel_gpu.cli.demo.inference_torch"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(_ROOT),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.exporters.recordings.reading import read_profiles
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program

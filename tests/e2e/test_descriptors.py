@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.bpf.placed import placed_programs
-from otel_gpu.shortage import COUNTING, PROFILING
+from otel_gpu.runtime.shortage import COUNTING, PROFILING
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program

@@ -18,9 +18,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from otel_gpu import telemetry, telemetry_spans
-from otel_gpu.pods import metrics as pod_metrics
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.discovery.kubernetes import metrics as pod_metrics
+from otel_gpu.exporters.recordings.reading import read_profiles
+from otel_gpu.service import telemetry
+from otel_gpu.signals import telemetry_spans
 from otel_gpu.signals.metrics import OVERFLOW
 from otel_gpu.signals.profiles import CHOICES, PROFILE_TYPES
 from otel_gpu.signals.spans import Span

@@ -20,6 +20,7 @@ from otel_gpu import Agent, Config
 from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.exporters.fan_out import FanOut
 from otel_gpu.exporters.file.exporter import FileExporter
+from otel_gpu.exporters.recordings.reading import read_profiles
 from otel_gpu.processors.kernel_names.processor import KernelNames
 from otel_gpu.receivers.cuda.events import CudaEvents
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
@@ -27,10 +28,9 @@ from otel_gpu.receivers.profiles.blocked import BlockedThreads
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
 from otel_gpu.receivers.profiles.sums import ProfileSums
 from otel_gpu.receivers.self.receiver import SelfReceiver
-from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.service.graph import Graph
 from otel_gpu.signals.profiles import GPU_ALLOC_SPACE, GPU_COPY, GPU_LAUNCHES, merge
-from otel_gpu.symbols.stacks import StackNamer
+from otel_gpu.stacks.symbols.stacks import StackNamer
 from tests.component_faults import ComponentFaults, Fault, of_its_own_type
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
@@ -185,7 +185,7 @@ def test_counts_and_profiles_are_exact_whatever_step_fails(
         for fault in faults.values():
             fault.is_over = True
 
-    with caplog.at_level(logging.ERROR, "otel_gpu.supervision"):
+    with caplog.at_level(logging.ERROR, "otel_gpu.runtime.supervision"):
         observed = _observe(tmp_path, lambda _agent: None, idle, end)
 
     for totals, true in observed.profiles:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.exporters.recordings.reading import read_profiles
 from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_TIMES, Profile, merge
 from tests.e2e import ground

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu import privileges
-from otel_gpu.rights import SERVICE
+from otel_gpu.runtime import privileges
+from otel_gpu.service.rights import SERVICE
 
 _PYTHON = Path("/usr/bin/python3")
 _TOLD = "import privileges; privileges.take_up(); print(*sorted(c.name for c in privileges.held()))"

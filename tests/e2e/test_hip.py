@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.demangle.names import demangle
+from otel_gpu.stacks.demangle.names import demangle
 from tests.e2e import comparison, ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import Agent, Program

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
+from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, FrameKind, Profile, is_truncated
-from otel_gpu.symbols.stacks import STOPS
+from otel_gpu.stacks.symbols.stacks import STOPS
 from tests.cpythons import Interpreter, interpreters
 from tests.e2e import ground
 from tests.e2e.processes import Program

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.program_id import ProgramId
+from otel_gpu.discovery.program_id import ProgramId
 from otel_gpu.receivers.cuda.busy import BusyDelta
 from otel_gpu.service.agent import Agent
 from otel_gpu.signals.metrics import Point

@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from otel_gpu.config import Config
-from otel_gpu.pods import metrics
-from otel_gpu.pods.pods import Pods
-from otel_gpu.pods.settings import KubernetesSettings
-from otel_gpu.pods.watch import Outcome, Waits
+from otel_gpu.discovery.kubernetes import metrics
+from otel_gpu.discovery.kubernetes.pods import Pods
+from otel_gpu.discovery.kubernetes.settings import KubernetesSettings
+from otel_gpu.discovery.kubernetes.watch import Outcome, Waits
 from tests.e2e import ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.kubernetes import ADMIN, NODE, ApiError, Cluster, Pod, control_group, new_id

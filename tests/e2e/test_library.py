@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_gpu import Agent, Config, ConfigError, OtelGpuError, Point, Recorder, meters, profiles, tracers
 from otel_gpu.config import CudaSettings, Discovery, ProfileSettings
 from otel_gpu.exporters import Exporter
+from otel_gpu.exporters.recordings.files import SUFFIXES
 from otel_gpu.profiles import Profile
-from otel_gpu.reporters.files import SUFFIXES
 from tests.e2e import ground
 from tests.e2e.processes import DEADLINE_S, Program
 

@@ -12,12 +12,12 @@ from otel_gpu.bpf.features import load_program
 from otel_gpu.bpf.libbpf import machine
 from otel_gpu.bpf.linker import with_cookie
 from otel_gpu.bpf.object import BpfObject
+from otel_gpu.components.counting.shared import REQUEST_TABLES
 from otel_gpu.config.model import Config, Discovery
-from otel_gpu.counting.shared import REQUEST_TABLES
-from otel_gpu.elf import ElfFile
 from otel_gpu.exporters.file.settings import FileSettings
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.settings import CudaSettings
+from otel_gpu.sandbox.elf import ElfFile
 from otel_gpu.service.agent import Agent
 
 OBJECTS = Path(__file__).parents[2] / "otel_gpu" / "bpf" / "objects"

@@ -15,7 +15,7 @@ from otel_gpu.bpf.abi.memory import LIVE, LIVE_KEY, PINNED_KEY, RANGE_KEY
 from otel_gpu.bpf.abi.programs import Table as Tables
 from otel_gpu.bpf.abi.rows import KIND_HIP, MemoryType
 from otel_gpu.bpf.maps import BpfMap
-from otel_gpu.program_id import ProgramId
+from otel_gpu.discovery.program_id import ProgramId
 from otel_gpu.receivers.cuda.live_allocations import LiveAllocations, ReleasedMemory
 from otel_gpu.receivers.cuda.ranges import Ranges, pinned_keys, range_keys
 

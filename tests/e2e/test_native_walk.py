@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from otel_gpu.bpf.abi.unwinding import RowKind
-from otel_gpu.elf import ElfFile
-from otel_gpu.symbols.native import NativeSymbols
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.stacks.symbols.native import NativeSymbols
 from tests.native_walk import NativeWalker, Stack
 
 BUSY = """

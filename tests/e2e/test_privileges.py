@@ -18,9 +18,9 @@ from otel_gpu.bpf.link_mode import LinkMode
 from otel_gpu.config.model import Config
 from otel_gpu.config.settings import HealthCheckSettings
 from otel_gpu.exporters.otlp.settings import OtlpSettings
-from otel_gpu.privileges import Capability
 from otel_gpu.receivers.self.settings import SelfSettings
-from otel_gpu.rights import LOAD, PART, READ, SERVICE, of_run
+from otel_gpu.runtime.privileges import Capability
+from otel_gpu.service.rights import LOAD, PART, READ, SERVICE, of_run
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program
@@ -196,9 +196,9 @@ def test_root_listens_and_reads_keys_where_it_needs_a_right_to(place: Path) -> N
 _LOOKING = """
 import os, sys
 from otel_gpu import privileges, rights
-from otel_gpu.process.files import ProcessFolders
-from otel_gpu.process.parsers import Parsers
-from otel_gpu.kernel_names.compiler_caches import kernels_below
+from otel_gpu.sandbox.files import ProcessFolders
+from otel_gpu.sandbox.parsers import Parsers
+from otel_gpu.receivers.cuda.kernel_names.compiler_caches import kernels_below
 privileges.limit(rights.READ | rights.PART)
 folders = ProcessFolders(int(sys.argv[1]), [os.fsencode(d) for d in sys.argv[2:]], 1 << 20)
 with Parsers() as parsers, parsers.begin(kernels_below, [folders], None) as job:

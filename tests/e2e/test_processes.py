@@ -21,10 +21,10 @@ from otel_gpu.discovery.instances import instance_of_process
 from otel_gpu.discovery.libraries import Library
 from otel_gpu.discovery.processes import Process, ProcessTable
 from otel_gpu.discovery.watch import Watcher
-from otel_gpu.process.files import MappedFile
-from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.loading import CudaPrograms
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
+from otel_gpu.sandbox.files import MappedFile
+from otel_gpu.sandbox.parsers import Parsers
 from tests.e2e import comparison, ground
 from tests.e2e.exported import Metrics, read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from otel_gpu.reporters.files import write_difference, write_profile
-from otel_gpu.reporters.flame_tree import flame_tree
+from otel_gpu.exporters.recordings.files import write_difference, write_profile
+from otel_gpu.exporters.recordings.flame_tree import flame_tree
 from otel_gpu.signals.profiles import (
     GPU_ALLOC_SPACE,
     GPU_INUSE_SPACE,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.exporters.otlp.settings import Protocol
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.exporters.recordings.reading import read_profiles
 from otel_gpu.signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,

@@ -12,10 +12,10 @@ import pytest
 from otel_gpu.exporters.fan_out import profiles_to
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import Compression, OtlpSettings, Protocol
-from otel_gpu.reporters.files import write_profile
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.exporters.recordings.files import write_profile
+from otel_gpu.exporters.recordings.reading import read_profiles
+from otel_gpu.runtime.supervision import Component
 from otel_gpu.signals.profiles import CPU, GPU_INUSE_SPACE, OFF_CPU, Profile, merge
-from otel_gpu.supervision import Component
 from tests.e2e.collector import Collector
 from tests.unit.profile_examples import hostile, training
 

@@ -8,10 +8,10 @@ import time
 import urllib.request
 from pathlib import Path
 
-from otel_gpu import telemetry
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import OtlpSettings
 from otel_gpu.exporters.prometheus.names import family
+from otel_gpu.service import telemetry
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, Resource, SeriesStore, attributes
 from tests.e2e.collector import RunningCollector, free_ports
 from tests.e2e.processes import DEADLINE_S

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.cpython.layout import LineTable
-from otel_gpu.cpython.lines import line_at
+from otel_gpu.stacks.cpython.layout import LineTable
+from otel_gpu.stacks.cpython.lines import line_at
 from tests.cpythons import Interpreter, interpreters, line_tables
 
 

@@ -15,12 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_gpu.bpf.abi.unwinding import PY_ABSENT, EntryRule, ThreadStatePlace
-from otel_gpu.cpython.code import CodeObjects, PythonFrame, Unresolved
-from otel_gpu.cpython.layout import DEBUG_OFFSETS_SIZE, PythonLayout, UnsupportedPythonError, code_checksum, layout_for
-from otel_gpu.cpython.process import observed_slot, thread_state_place
-from otel_gpu.cpython.text import analyse_python
-from otel_gpu.elf import ElfFile
-from otel_gpu.process.memory import MemoryFault, ProcessMemory
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.sandbox.memory import MemoryFault, ProcessMemory
+from otel_gpu.stacks.cpython.code import CodeObjects, PythonFrame, Unresolved
+from otel_gpu.stacks.cpython.layout import (
+    DEBUG_OFFSETS_SIZE,
+    PythonLayout,
+    UnsupportedPythonError,
+    code_checksum,
+    layout_for,
+)
+from otel_gpu.stacks.cpython.process import observed_slot, thread_state_place
+from otel_gpu.stacks.cpython.text import analyse_python
 from tests.cpythons import CHURN, Interpreter, Situations, churning, find_image, interpreters
 from tests.process_memory import memory_of
 from tests.python_walk import PythonThreads

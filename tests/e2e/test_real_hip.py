@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.discovery.libraries import LibraryKind, class_of
-from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import PlannedProbe, plan
 from otel_gpu.probes.hip import HIP
 from otel_gpu.probes.hook import Hook
 from otel_gpu.probes.sites import Cost, SiteRules
+from otel_gpu.sandbox.elf import ElfFile
 from tests.e2e import ground
 
 HOOKS: dict[str, Hook] = {symbol: hook for hook in HIP for symbol, _ in hook.symbols()}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.demangle.names import demangle, shorten
-from otel_gpu.elf import EM_X86_64, STT_FUNC, ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.kernel_names.fatbin import FATBIN_SECTIONS, kernels_of_image
-from otel_gpu.kernel_names.stub_map import StubMap
-from otel_gpu.kernel_names.stubs import read_stub_map
+from otel_gpu.receivers.cuda.kernel_names.fatbin import FATBIN_SECTIONS, kernels_of_image
+from otel_gpu.receivers.cuda.kernel_names.stub_map import StubMap
+from otel_gpu.receivers.cuda.kernel_names.stubs import read_stub_map
+from otel_gpu.sandbox.elf import EM_X86_64, STT_FUNC, ElfFile
+from otel_gpu.stacks.demangle.names import demangle, shorten
 from tests.e2e import ground
 from tests.plain_stub_reader import handles, read_plainly
 

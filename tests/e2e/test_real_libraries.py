@@ -10,10 +10,10 @@ import pytest
 
 from otel_gpu.bpf.abi.rows import Family
 from otel_gpu.discovery.libraries import LibraryKind, class_of
-from otel_gpu.elf import ElfFile
 from otel_gpu.probes.attach import PlannedProbe, plan
 from otel_gpu.probes.sites import Cost, SiteRules
 from otel_gpu.probes.table import DRIVER
+from otel_gpu.sandbox.elf import ElfFile
 from tests.e2e import abi_calls, ground
 from tests.e2e.abi_calls import Call
 from tests.e2e.call_bench import Bench, open_bench

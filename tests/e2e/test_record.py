@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.exporters.recordings.reading import read_profiles
 from otel_gpu.signals.profiles import is_truncated
 from tests import cpythons
 from tests.e2e import ground

@@ -18,9 +18,9 @@ import pytest
 
 from otel_gpu.bpf.features import probe
 from otel_gpu.bpf.link_mode import LinkMode
-from otel_gpu.privileges import Capability
-from otel_gpu.reporters.reading import read_profiles
-from otel_gpu.rights import LOAD, SERVICE
+from otel_gpu.exporters.recordings.reading import read_profiles
+from otel_gpu.runtime.privileges import Capability
+from otel_gpu.service.rights import LOAD, SERVICE
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Agent, Program

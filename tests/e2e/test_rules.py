@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from otel_gpu import telemetry
 from otel_gpu.exporters.prometheus.names import family
+from otel_gpu.service import telemetry
 from otel_gpu.signals.metrics import Instrument
 from tests.e2e import ground
 from tests.e2e.scraping import names_in

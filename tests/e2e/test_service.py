@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.reporters.reading import read_profiles
-from otel_gpu.rights import READ, SERVICE
+from otel_gpu.exporters.recordings.reading import read_profiles
+from otel_gpu.service.rights import READ, SERVICE
 from tests.e2e import ground, sandbox, seccomp, service_unit
 from tests.e2e.collector import Collector
 from tests.e2e.exported import read_metrics

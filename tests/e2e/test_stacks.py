@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.elf import ElfFile
+from otel_gpu.sandbox.elf import ElfFile
 from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_LAUNCHES, FrameKind, Stack, is_truncated
 from tests.cpythons import Interpreter, interpreters

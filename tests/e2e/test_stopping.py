@@ -22,12 +22,12 @@ from otel_gpu.bpf.ringbuf import RingReader
 from otel_gpu.discovery.watch import Watcher
 from otel_gpu.exporters.delivery.sender import Sender
 from otel_gpu.exporters.file.settings import FileSettings
-from otel_gpu.kernel_names.resolver import KernelNameResolver
+from otel_gpu.receivers.cuda.kernel_names.resolver import KernelNameResolver
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver
 from otel_gpu.receivers.profiles.receiver import ProfileReceiver
 from otel_gpu.service.agent import STOP_S
-from otel_gpu.unwind.loader import UnwindLoader
+from otel_gpu.stacks.unwind.loader import UnwindLoader
 from tests.e2e import ground
 from tests.e2e.exported import read_metrics
 from tests.e2e.processes import DEADLINE_S, Program

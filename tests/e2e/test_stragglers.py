@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.stragglers import Communicator, HangKind, Rules, find, read
+from otel_gpu.cli.stragglers import Communicator, HangKind, Rules, find, read
 from tests.e2e.exported import read_metrics
 from tests.e2e.nccl_ranks import Job, Ranks, observed
 from tests.e2e.processes import DEADLINE_S

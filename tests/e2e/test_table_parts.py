@@ -15,9 +15,9 @@ import pytest
 from otel_gpu.bpf.abi.stacks import Stop
 from otel_gpu.service.recording import Recording
 from otel_gpu.signals.profiles import GPU_LAUNCHES, FrameKind, Stack, is_truncated
-from otel_gpu.symbols.stacks import STOPS
-from otel_gpu.unwind.file_tables import FileTable, FileTables
-from otel_gpu.unwind.loader import UnwindLoader
+from otel_gpu.stacks.symbols.stacks import STOPS
+from otel_gpu.stacks.unwind.file_tables import FileTable, FileTables
+from otel_gpu.stacks.unwind.loader import UnwindLoader
 from tests.e2e import ground
 from tests.e2e.processes import DEADLINE_S, Program
 

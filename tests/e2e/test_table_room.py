@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from otel_gpu.bpf.object import BpfObject
-from otel_gpu.cpython.process import PythonProcess
-from otel_gpu.eh_frame.tables import compile_table
-from otel_gpu.elf import ElfFile
-from otel_gpu.process.parsers import Parsers
-from otel_gpu.unwind.address_space import Region, regions
-from otel_gpu.unwind.cache import TableCache
-from otel_gpu.unwind.file_tables import NO_ROOM, FileTable, FileTables
-from otel_gpu.unwind.loader import UnwindLoader
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.sandbox.parsers import Parsers
+from otel_gpu.stacks.cpython.process import PythonProcess
+from otel_gpu.stacks.eh_frame.tables import compile_table
+from otel_gpu.stacks.unwind.address_space import Region, regions
+from otel_gpu.stacks.unwind.cache import TableCache
+from otel_gpu.stacks.unwind.file_tables import NO_ROOM, FileTable, FileTables
+from otel_gpu.stacks.unwind.loader import UnwindLoader
 from tests.e2e import ground
 from tests.e2e.native_builds import Build
 from tests.e2e.processes import Program

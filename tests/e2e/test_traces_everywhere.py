@@ -15,7 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from otel_gpu import Agent, Config, registry, tracers
+from otel_gpu import Agent, Config, tracers
+from otel_gpu.components import registry
 from otel_gpu.exporters import Exporter
 from otel_gpu.signals.spans import Span
 from tests.e2e.collector import Collector

@@ -19,8 +19,8 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from otel_gpu.demo import background_processes, driver
-from otel_gpu.demo.program import Program
+from otel_gpu.cli.demo import background_processes, driver
+from otel_gpu.cli.demo.program import Program
 from otel_gpu.exporters.wire.profiles_protobuf import encode_profiles
 from otel_gpu.signals.self_metrics import MAP_ENTRIES
 from otel_gpu.view.server import View
@@ -93,7 +93,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[View, Count
             until(lambda: _known_programs(view) == len(programs), "the agent does not know the programs")
             for program in programs:
                 program.go()
-            with background_processes.BackgroundProcess("otel_gpu.demo.clients", server.said):
+            with background_processes.BackgroundProcess("otel_gpu.cli.demo.clients", server.said):
                 until(lambda: view.store.spans.spans > 100, "no spans came")
                 until(lambda: view.store.profiles.samples > 20, "no profiles came")
             did: Counter[str] = Counter()

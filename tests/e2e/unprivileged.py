@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from otel_gpu.privileges import Capability
+from otel_gpu.runtime.privileges import Capability
 from tests.e2e import ground
 
 _ROOT = Path(__file__).parent.parent.parent

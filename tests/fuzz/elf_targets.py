@@ -7,31 +7,31 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from otel_gpu.cpython.layout import DEBUG_OFFSETS_SIZE
-from otel_gpu.cpython.text import analyse_python
 from otel_gpu.discovery.libraries import LibraryKind, class_of, exports
-from otel_gpu.eh_frame.cfa_expression import is_at_rbp, recognise
-from otel_gpu.eh_frame.index import FrameIndex
-from otel_gpu.eh_frame.pointers import keeps_frame_pointers
-from otel_gpu.eh_frame.records import FrameSection
-from otel_gpu.eh_frame.rows import UnwindTable
-from otel_gpu.eh_frame.tables import compile_table
-from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError, OtelGpuError
-from otel_gpu.kernel_names.fatbin import MAX_KERNELS, FatbinError, decompress, kernels_of_image
-from otel_gpu.kernel_names.hip_kernels import kernel_of, symbols_at
-from otel_gpu.kernel_names.stub_map import MAX_NAME
-from otel_gpu.kernel_names.stubs import read_stub_map
 from otel_gpu.probes.attach import plan
 from otel_gpu.probes.planning import PlanRequest, hooks_of
 from otel_gpu.probes.sites import SiteRules, find_site
 from otel_gpu.probes.torch import plan_torch, torch_hooks
+from otel_gpu.receivers.cuda.kernel_names.fatbin import MAX_KERNELS, FatbinError, decompress, kernels_of_image
+from otel_gpu.receivers.cuda.kernel_names.hip_kernels import kernel_of, symbols_at
+from otel_gpu.receivers.cuda.kernel_names.stub_map import MAX_NAME
+from otel_gpu.receivers.cuda.kernel_names.stubs import read_stub_map
+from otel_gpu.sandbox.elf import ElfFile
 from otel_gpu.signals.profiles import PROFILE_TYPES
-from otel_gpu.symbols.build_id import build_id
-from otel_gpu.symbols.debuglink import belongs, candidates, read_link
-from otel_gpu.symbols.function_index import NamePlace
-from otel_gpu.symbols.native import NativeSymbols
-from otel_gpu.unwind.table_work import name_of, parts, read_frames, shape_of
+from otel_gpu.stacks.cpython.layout import DEBUG_OFFSETS_SIZE
+from otel_gpu.stacks.cpython.text import analyse_python
+from otel_gpu.stacks.eh_frame.cfa_expression import is_at_rbp, recognise
+from otel_gpu.stacks.eh_frame.index import FrameIndex
+from otel_gpu.stacks.eh_frame.pointers import keeps_frame_pointers
+from otel_gpu.stacks.eh_frame.records import FrameSection
+from otel_gpu.stacks.eh_frame.rows import UnwindTable
+from otel_gpu.stacks.eh_frame.tables import compile_table
+from otel_gpu.stacks.symbols.build_id import build_id
+from otel_gpu.stacks.symbols.debuglink import belongs, candidates, read_link
+from otel_gpu.stacks.symbols.function_index import NamePlace
+from otel_gpu.stacks.symbols.native import NativeSymbols
+from otel_gpu.stacks.unwind.table_work import name_of, parts, read_frames, shape_of
 
 from .elf_images import AARCH64, CUBIN, DYNSYM, STRTAB, SYMTAB, X86_64, Piece, dynamic, image, offsets, symbol_table
 from .target import Target

@@ -7,14 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otel_gpu.cpython.code import CodeObjects, PythonFrame
-from otel_gpu.cpython.layout import DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, layout_for
-from otel_gpu.cpython.process import locate
-from otel_gpu.cpython.text import PythonBinary
-from otel_gpu.cpython.thread_state import ThreadStateSlot
 from otel_gpu.errors import OtelGpuError
-from otel_gpu.kernel_names.device_names import _Found, _search
-from otel_gpu.kernel_names.driver_records import (
+from otel_gpu.receivers.cuda.kernel_names.device_names import _Found, _search
+from otel_gpu.receivers.cuda.kernel_names.driver_records import (
     confirmed,
     follow,
     is_path,
@@ -23,11 +18,16 @@ from otel_gpu.kernel_names.driver_records import (
     supported,
     texts,
 )
-from otel_gpu.kernel_names.kernel_strings import kernel_strings
-from otel_gpu.kernel_names.memory_work import TextsRequest, _texts
-from otel_gpu.kernel_names.stub_map import MAX_NAME
-from otel_gpu.kernel_names.words import read_words
-from otel_gpu.process.memory import MemoryFault
+from otel_gpu.receivers.cuda.kernel_names.kernel_strings import kernel_strings
+from otel_gpu.receivers.cuda.kernel_names.memory_work import TextsRequest, _texts
+from otel_gpu.receivers.cuda.kernel_names.stub_map import MAX_NAME
+from otel_gpu.receivers.cuda.kernel_names.words import read_words
+from otel_gpu.sandbox.memory import MemoryFault
+from otel_gpu.stacks.cpython.code import CodeObjects, PythonFrame
+from otel_gpu.stacks.cpython.layout import DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, layout_for
+from otel_gpu.stacks.cpython.process import locate
+from otel_gpu.stacks.cpython.text import PythonBinary
+from otel_gpu.stacks.cpython.thread_state import ThreadStateSlot
 
 from .elf_targets import cubin, fatbin
 from .target import Target

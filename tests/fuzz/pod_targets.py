@@ -7,11 +7,11 @@ import json
 import msgspec
 from google.protobuf.message import DecodeError
 
-from otel_gpu.pods.devices import _of
-from otel_gpu.pods.messages import response_class
-from otel_gpu.pods.objects import MAX_KEY, MAX_VALUE, UNREADABLE, Event, PodList, PodObject, pod_of
-from otel_gpu.pods.pod import Pod
-from otel_gpu.pods.table import PodTable
+from otel_gpu.discovery.kubernetes.devices import _of
+from otel_gpu.discovery.kubernetes.messages import response_class
+from otel_gpu.discovery.kubernetes.objects import MAX_KEY, MAX_VALUE, UNREADABLE, Event, PodList, PodObject, pod_of
+from otel_gpu.discovery.kubernetes.pod import Pod
+from otel_gpu.discovery.kubernetes.table import PodTable
 
 from .target import Target
 

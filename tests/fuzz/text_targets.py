@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import struct
 
-from otel_gpu.cpython.layout import LineTable
-from otel_gpu.cpython.lines import line_at
-from otel_gpu.demangle.names import demangle, shorten
 from otel_gpu.discovery.events import decode
 from otel_gpu.discovery.gpus import Gpu, visible_devices
 from otel_gpu.discovery.kfd import AmdGpu
@@ -18,18 +15,20 @@ from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, own
 from otel_gpu.exporters.delivery.retry import retry_after_s
 from otel_gpu.exporters.otlp.responses import accepted
 from otel_gpu.exporters.otlp.rpc_status import read_status
-from otel_gpu.kernel_names.kernels import printable
-from otel_gpu.kernel_names.stub_map import MAX_NAME, clean_name
-from otel_gpu.printable import MAX_SHOWN, escaped, one_line
-from otel_gpu.process.mappings import mapped_file, parse_executable
+from otel_gpu.exporters.recordings.folded import UNKNOWN, decode_folded
+from otel_gpu.exporters.recordings.html import decode_html
+from otel_gpu.exporters.recordings.reading import _from_otlp_json, _from_pprof
+from otel_gpu.exporters.recordings.speedscope import decode_speedscope
+from otel_gpu.receivers.cuda.kernel_names.kernels import printable
+from otel_gpu.receivers.cuda.kernel_names.stub_map import MAX_NAME, clean_name
 from otel_gpu.receivers.hip import devices as hip_devices
-from otel_gpu.redaction import endpoint_without_credentials, without_credentials
-from otel_gpu.reporters.folded import UNKNOWN, decode_folded
-from otel_gpu.reporters.html import decode_html
-from otel_gpu.reporters.reading import _from_otlp_json, _from_pprof
-from otel_gpu.reporters.speedscope import decode_speedscope
-from otel_gpu.symbols.perf_map import MAX_NAME as MAX_MADE_NAME
-from otel_gpu.symbols.perf_map import PerfMap
+from otel_gpu.sandbox.mappings import mapped_file, parse_executable
+from otel_gpu.stacks.cpython.layout import LineTable
+from otel_gpu.stacks.cpython.lines import line_at
+from otel_gpu.stacks.demangle.names import demangle, shorten
+from otel_gpu.stacks.symbols.perf_map import MAX_NAME as MAX_MADE_NAME
+from otel_gpu.stacks.symbols.perf_map import PerfMap
+from otel_gpu.text import MAX_SHOWN, endpoint_without_credentials, escaped, one_line, without_credentials
 
 from .target import Target
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from otel_gpu.elf import ElfFile
 from otel_gpu.errors import OtelGpuError
 from otel_gpu.probes.nccl import plan_nccl
 from otel_gpu.probes.nccl_streams import plan_streams
@@ -13,6 +12,7 @@ from otel_gpu.probes.sites import SiteRules
 from otel_gpu.receivers.rdma.netlink import read_devices, read_pairs
 from otel_gpu.receivers.rdma.verbs_tables import SET_OPS, index_of, operations
 from otel_gpu.receivers.rdma.verbs_work import VerbsImage, VerbsRequest, look_for_verbs
+from otel_gpu.sandbox.elf import ElfFile
 
 from .elf_images import DYNSYM, STRTAB, Piece, image, offsets, symbol_table
 from .elf_targets import _files, _Open

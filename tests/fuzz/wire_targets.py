@@ -11,22 +11,22 @@ import msgspec
 import numpy as np
 
 from otel_gpu.bpf.abi.unwinding import UNWIND_ROW, RowKind
-from otel_gpu.cpython.code import PythonFrame, Unresolved
 from otel_gpu.discovery.libraries import Class, LibraryKind
-from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.stub_map import StubMap
 from otel_gpu.probes.planning import Plan
-from otel_gpu.process.confinement import Limits
-from otel_gpu.process.files import FileId
-from otel_gpu.process.mappings import Row, mapped_file
-from otel_gpu.process.parsers import Job, Parsers, WorkError
-from otel_gpu.process.work import FrameKind, Opened, frame
-from otel_gpu.symbols.function_index import FUNCTION, FunctionIndex
-from otel_gpu.symbols.symbol_work import Answer, FileSymbols
-from otel_gpu.unwind import cache as table_cache
-from otel_gpu.unwind.file_tables import joined
-from otel_gpu.unwind.shape import Shape
-from otel_gpu.unwind.table_work import FileFrames, FoundPython, NamedFrames, Part
+from otel_gpu.receivers.cuda.kernel_names.cache import SymbolCache
+from otel_gpu.receivers.cuda.kernel_names.stub_map import StubMap
+from otel_gpu.sandbox.confinement import Limits
+from otel_gpu.sandbox.files import FileId
+from otel_gpu.sandbox.mappings import Row, mapped_file
+from otel_gpu.sandbox.parsers import Job, Parsers, WorkError
+from otel_gpu.sandbox.work import FrameKind, Opened, frame
+from otel_gpu.stacks.cpython.code import PythonFrame, Unresolved
+from otel_gpu.stacks.symbols.function_index import FUNCTION, FunctionIndex
+from otel_gpu.stacks.symbols.symbol_work import Answer, FileSymbols
+from otel_gpu.stacks.unwind import cache as table_cache
+from otel_gpu.stacks.unwind.file_tables import joined
+from otel_gpu.stacks.unwind.shape import Shape
+from otel_gpu.stacks.unwind.table_work import FileFrames, FoundPython, NamedFrames, Part
 
 from .target import Target
 

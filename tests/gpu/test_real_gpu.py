@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from otel_gpu.elf import ElfFile
+from otel_gpu.exporters.recordings.reading import read_profiles
 from otel_gpu.probes.attach import plan
 from otel_gpu.probes.sites import SiteRules
 from otel_gpu.probes.table import DRIVER
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.sandbox.elf import ElfFile
 from otel_gpu.signals.profiles import GPU_LAUNCHES, FrameKind, is_truncated
 from tests.gpu.hardware import Gpu, missing
 from tests.gpu.observation import Program, Snapshot, observing, record

@@ -20,14 +20,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from otel_gpu import rights_trials
 from otel_gpu.bpf.features import empty_program, probe
 from otel_gpu.bpf.link_mode import LinkMode
 from otel_gpu.bpf.links import BPF_TRACE_UPROBE_MULTI, Placement, attach_multi, open_uprobe
 from otel_gpu.bpf.perf_event import PARANOID
 from otel_gpu.errors import AttachError
-from otel_gpu.privileges import Capability, limit
-from otel_gpu.rights import SERVICE
+from otel_gpu.runtime.privileges import Capability, limit
+from otel_gpu.service import rights_trials
+from otel_gpu.service.rights import SERVICE
 
 _OBSERVER, _OBSERVED = 2000, 1000
 _PR_SET_KEEPCAPS = 8

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.sandbox.parsers import Parsers
 
 # Shorter than hypothesis would: the whole suite is to take seconds.
 settings.register_profile("unit", max_examples=40, deadline=None)

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from otel_gpu.process.work import OpenFile, service, work
+from otel_gpu.sandbox.work import OpenFile, service, work
 
 IMPORTED = (ctypes, mmap, resource, socket, time)
 

@@ -8,10 +8,10 @@ from otel_gpu.exporters import PipelineExporter
 from otel_gpu.exporters.batch import Batch
 from otel_gpu.exporters.delivery.payload import Encoded
 from otel_gpu.exporters.fan_out import profiles_to
+from otel_gpu.runtime.supervision import Component
 from otel_gpu.service.batches import Batches, BatchPipeline
 from otel_gpu.signals.metrics import Resource
 from otel_gpu.signals.profiles import Profile
-from otel_gpu.supervision import Component
 from tests.unit.profile_examples import training
 
 

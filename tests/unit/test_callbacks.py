@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu import telemetry_spans
 from otel_gpu.bpf.abi.requests import CALLBACK_TOLD, REQUEST
 from otel_gpu.bpf.abi.requests import CallbackKind as KernelCallback
 from otel_gpu.receivers.inference.assembly import Assembly, Seen
@@ -15,6 +14,7 @@ from otel_gpu.receivers.inference.callbacks import callback_of
 from otel_gpu.receivers.inference.request import Callback, CallbackKind, Ending, GpuTotals
 from otel_gpu.receivers.inference.server_spans import spans_of
 from otel_gpu.receivers.inference.serving_metrics import ServingMetrics
+from otel_gpu.signals import telemetry_spans
 from otel_gpu.signals.metrics import Resource
 from otel_gpu.signals.spans import SpanKind, SpanStatus
 

@@ -14,7 +14,7 @@ import pytest
 from otel_gpu.cli.caller import ROOT_REPORTS, Caller, find_caller
 from otel_gpu.cli.started_command import StartedCommand
 from otel_gpu.errors import ConfigError
-from otel_gpu.trusted_paths import open_directory, replace_file
+from otel_gpu.runtime.trusted_paths import open_directory, replace_file
 
 as_root = pytest.mark.skipif(os.getresuid() != (0, 0, 0), reason="needs root, which alone has a caller")
 USER = next(user for user in reversed(pwd.getpwall()) if user.pw_uid)

@@ -14,13 +14,13 @@ import pytest
 
 from otel_gpu import __version__
 from otel_gpu.cli import VERBS, main, whole_parser
+from otel_gpu.cli.doctor.host_checks import check_host
 from otel_gpu.cli.inspect import render, summary
+from otel_gpu.cli.inspection import InspectedProbe
 from otel_gpu.cli.signals import stop_signals
 from otel_gpu.config.model import Config
 from otel_gpu.exporters.otlp.settings import OtlpSettings
 from otel_gpu.exporters.otlp.trial import tried
-from otel_gpu.host_checks import check_host
-from otel_gpu.inspection import InspectedProbe
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu import registry
+from otel_gpu.components import registry
+from otel_gpu.components.values import expand, parse_duration, parse_pairs
 from otel_gpu.config.file import parse
 from otel_gpu.config.model import Config
 from otel_gpu.config.settings import Discovery, Pipeline
@@ -26,7 +27,6 @@ from otel_gpu.receivers.inference.settings import InferenceSettings
 from otel_gpu.receivers.nvml.settings import NvmlSettings
 from otel_gpu.receivers.profiles.settings import ProfileSettings
 from otel_gpu.receivers.self.settings import SelfSettings
-from otel_gpu.values import expand, parse_duration, parse_pairs
 
 FULL = """
 receivers:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from otel_gpu import registry
+from otel_gpu.components import registry
 from otel_gpu.config.reference import keys, render
 from otel_gpu.config.schema import PipelineSection, ServiceSection
 from otel_gpu.config.settings import EXTENSIONS, Discovery

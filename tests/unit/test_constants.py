@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.elf import EM_AARCH64, EM_X86_64, ElfFile
-from otel_gpu.kernel_names.constants import UNKNOWN, CallReader, CallSite
-from otel_gpu.kernel_names.references import find_references
+from otel_gpu.receivers.cuda.kernel_names.constants import UNKNOWN, CallReader, CallSite
+from otel_gpu.receivers.cuda.kernel_names.references import find_references
+from otel_gpu.sandbox.elf import EM_AARCH64, EM_X86_64, ElfFile
 
 BASE = 0x1000
 TABLE = {0x2000: 0x4242}

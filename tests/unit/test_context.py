@@ -16,8 +16,8 @@ import pytest
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_gpu.context.library import PATH
-from otel_gpu.elf import ElfFile
-from otel_gpu.elf_thread_locals import STT_TLS, find_exported
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.sandbox.elf_thread_locals import STT_TLS, find_exported
 
 _ROOT = Path(__file__).parent.parent.parent
 _PROGRAM = _ROOT / "tests" / "programs" / "publishing.py"

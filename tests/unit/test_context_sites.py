@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_gpu.cpython.context_sites import method_of
-from otel_gpu.process.memory import ProcessMemory
+from otel_gpu.sandbox.memory import ProcessMemory
+from otel_gpu.stacks.cpython.context_sites import method_of
 
 _METHOD_OF_DESCRIPTOR = 40
 """`PyMethodDescrObject.d_method`, a `PyMethodDef`: Include/cpython/descrobject.h."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.counting.device_time import BusyPeriod, BusyPeriodSum
+from otel_gpu.components.counting.device_time import BusyPeriod, BusyPeriodSum
 from otel_gpu.discovery.processes import Process
 from otel_gpu.receivers.cuda.busy import BusyDelta, BusyTimes, bounds, present_period
 from otel_gpu.signals.metrics import Resource

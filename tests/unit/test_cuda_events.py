@@ -10,11 +10,11 @@ import pytest
 from otel_gpu.bpf.abi.events import EVENT, ORIGIN, EventType
 from otel_gpu.bpf.records import struct_of
 from otel_gpu.discovery.processes import Process
-from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.kernels import KernelTable
-from otel_gpu.kernel_names.resolver import KernelNameResolver
-from otel_gpu.process.parsers import Parsers
 from otel_gpu.receivers.cuda.events import CudaEvents
+from otel_gpu.receivers.cuda.kernel_names.cache import SymbolCache
+from otel_gpu.receivers.cuda.kernel_names.kernels import KernelTable
+from otel_gpu.receivers.cuda.kernel_names.resolver import KernelNameResolver
+from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.signals.metrics import Resource, attributes
 
 PID = 1 << 22

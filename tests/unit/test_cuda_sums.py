@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from otel_gpu import telemetry
 from otel_gpu.bpf.abi.events import NodeType
 from otel_gpu.bpf.abi.rows import (
     BUCKET_NONE,
@@ -16,13 +15,14 @@ from otel_gpu.bpf.abi.rows import (
     HostMemory,
     MemoryType,
 )
-from otel_gpu.counting.buckets import DURATION_SHIFT
+from otel_gpu.components.counting.buckets import DURATION_SHIFT
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
 from otel_gpu.receivers.cuda.error_types import ErrorTypes
 from otel_gpu.receivers.cuda.graphs import Contents, Node
 from otel_gpu.receivers.cuda.rows import RowDelta
 from otel_gpu.receivers.cuda.sums import CudaSums
+from otel_gpu.service import telemetry
 from otel_gpu.signals.metrics import Buckets, Measurement, Resource, attributes
 
 PROCESS = Process(10, Resource(attributes({"process.pid": 10})), 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from otel_gpu.decoding import decode
+from otel_gpu.sandbox.decoding import decode
 
 ALL_AT_ONCE = """
 import dataclasses, sys, threading, msgspec

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.demo import driver
-from otel_gpu.demo.program import Program
+from otel_gpu.cli.demo import driver
+from otel_gpu.cli.demo.program import Program
 from otel_gpu.errors import OtelGpuError
 
 
@@ -46,6 +46,6 @@ def test_a_checkout_runs_on_its_mock_driver(tmp_path: Path, monkeypatch: pytest.
 def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
     broken = driver.DemoDriver(str(tmp_path), real=False, modules=())
 
-    says = r"failed: .*no_such_program.*; see all of it with .* -I .* otel_gpu.demo.no_such_program <"
-    with Program(broken, "otel_gpu.demo.no_such_program") as program, pytest.raises(OtelGpuError, match=says):
+    says = r"failed: .*no_such_program.*; see all of it with .* -I .* otel_gpu.cli.demo.no_such_program <"
+    with Program(broken, "otel_gpu.cli.demo.no_such_program") as program, pytest.raises(OtelGpuError, match=says):
         program.load()

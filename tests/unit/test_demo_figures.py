@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from otel_gpu.demo.figures import Figures, figures
-from otel_gpu.demo.screen import live, totals
+from otel_gpu.cli.demo.figures import Figures, figures
+from otel_gpu.cli.demo.screen import live, totals
 from otel_gpu.signals.metrics import Buckets, Point, Resource, Value, attributes
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.errors import ProcessGoneError
-from otel_gpu.kernel_names import device_names as module
-from otel_gpu.kernel_names.compiler_caches import kernels_in_caches
-from otel_gpu.kernel_names.device_names import names_in_memory
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.receivers.cuda.kernel_names import device_names as module
+from otel_gpu.receivers.cuda.kernel_names.compiler_caches import kernels_in_caches
+from otel_gpu.receivers.cuda.kernel_names.device_names import names_in_memory
+from otel_gpu.sandbox.parsers import Parsers
 from tests.process_memory import memory_files
 
 USER = 12_345

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.disk_cache import DiskCache, default_directory
-from otel_gpu.trusted_paths import UntrustedPathError
+from otel_gpu.runtime.disk_cache import DiskCache, default_directory
+from otel_gpu.runtime.trusted_paths import UntrustedPathError
 from tests.faults import failing
 
 

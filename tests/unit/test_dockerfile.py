@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_gpu.privileges import Capability
-from otel_gpu.rights import PART, SERVICE
+from otel_gpu.runtime.privileges import Capability
+from otel_gpu.service.rights import PART, SERVICE
 from tests.image.build import instructions, is_ignored
 
 _TREE = Path(__file__).parent.parent.parent

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from otel_gpu import registry
+from otel_gpu.components import registry
 from scripts.links_out_of_docs import on_page_markdown
 from tests.documents import DOCUMENTS, ROOT, anchors, links
 

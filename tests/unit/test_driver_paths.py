@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.driver_names import DriverNames
-from otel_gpu.kernel_names.driver_paths import DriverPaths
-from otel_gpu.kernel_names.driver_records import judged
-from otel_gpu.kernel_names.kernels import KernelTable
-from otel_gpu.kernel_names.launches import Module
-from otel_gpu.kernel_names.memory_work import DriverNamesAnswer
-from otel_gpu.kernel_names.private_pages import PrivatePages
-from otel_gpu.kernel_names.program_memory import ProgramMemory
-from otel_gpu.kernel_names.stub_map import StubMap
-from otel_gpu.process.files import FileId, MappedFile
-from otel_gpu.process.memory import MemoryFault, MemoryFiles
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.receivers.cuda.kernel_names.cache import SymbolCache
+from otel_gpu.receivers.cuda.kernel_names.driver_names import DriverNames
+from otel_gpu.receivers.cuda.kernel_names.driver_paths import DriverPaths
+from otel_gpu.receivers.cuda.kernel_names.driver_records import judged
+from otel_gpu.receivers.cuda.kernel_names.kernels import KernelTable
+from otel_gpu.receivers.cuda.kernel_names.launches import Module
+from otel_gpu.receivers.cuda.kernel_names.memory_work import DriverNamesAnswer
+from otel_gpu.receivers.cuda.kernel_names.private_pages import PrivatePages
+from otel_gpu.receivers.cuda.kernel_names.program_memory import ProgramMemory
+from otel_gpu.receivers.cuda.kernel_names.stub_map import StubMap
+from otel_gpu.sandbox.files import FileId, MappedFile
+from otel_gpu.sandbox.memory import MemoryFault, MemoryFiles
+from otel_gpu.sandbox.parsers import Parsers
 from tests.process_memory import memory_files
 
 PROGRAM = (os.getpid(), 1)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.kernel_names.driver_records import (
+from otel_gpu.receivers.cuda.kernel_names.driver_records import (
     confirmed,
     contradicts,
     follow,
@@ -21,7 +21,7 @@ from otel_gpu.kernel_names.driver_records import (
     supported,
     texts,
 )
-from otel_gpu.process.memory import MemoryFault
+from otel_gpu.sandbox.memory import MemoryFault
 
 NAMES = [f"_Z6kernel{i}Pf" for i in range(6)]
 BASE = 0x7F00_0000_0000

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from otel_gpu.bpf.abi.unwinding import UNWIND_ROW, RowKind
-from otel_gpu.eh_frame.cfa_expression import is_at_rbp, recognise
-from otel_gpu.eh_frame.rows import RBP_AT_RBP, UnwindError, UnwindTable, deref_offset
-from otel_gpu.eh_frame.tables import compile_table
-from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError, OtelGpuError
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.stacks.eh_frame.cfa_expression import is_at_rbp, recognise
+from otel_gpu.stacks.eh_frame.rows import RBP_AT_RBP, UnwindError, UnwindTable, deref_offset
+from otel_gpu.stacks.eh_frame.tables import compile_table
 from tests.readelf_frames import compare
 
 CODE, FRAME = 0x1000, 0x100000

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from otel_gpu.elf import PF_X, ElfFile
 from otel_gpu.errors import ElfError
+from otel_gpu.sandbox.elf import PF_X, ElfFile
 
 READ = 4
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.bpf.abi.requests import CallbackKind as KernelCallback
-from otel_gpu.cpython.layout import layout_for
-from otel_gpu.elf import EM_X86_64, ElfFile
 from otel_gpu.probes.sites import SiteRules
 from otel_gpu.receivers.inference.executors import (
     SYMBOLS,
@@ -21,6 +19,8 @@ from otel_gpu.receivers.inference.executors import (
     runs_python_callbacks,
 )
 from otel_gpu.receivers.inference.follow_work import _frames_of
+from otel_gpu.sandbox.elf import EM_X86_64, ElfFile
+from otel_gpu.stacks.cpython.layout import layout_for
 
 _STANDIN = Path(__file__).parent.parent / "standins" / "ros2"
 _EXITS_SEEN = 0x100

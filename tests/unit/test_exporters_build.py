@@ -13,8 +13,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_gpu import registry
-from otel_gpu.components import ExporterFactory
+from otel_gpu.components import ExporterFactory, registry
 from otel_gpu.config.model import Config
 from otel_gpu.config.settings import Pipeline
 from otel_gpu.errors import ConfigError

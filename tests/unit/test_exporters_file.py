@@ -22,10 +22,10 @@ from otel_gpu.exporters.file.exporter import FileExporter
 from otel_gpu.exporters.file.line_file import LineFile
 from otel_gpu.exporters.file.settings import FileSettings, RotationSettings
 from otel_gpu.exporters.wire.request_json import to_json
+from otel_gpu.runtime.supervision import Component
+from otel_gpu.runtime.trusted_paths import open_directory
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 from otel_gpu.signals.profiles import SpanLink
-from otel_gpu.supervision import Component
-from otel_gpu.trusted_paths import open_directory
 from tests.faults import failing
 from tests.unit.profile_examples import training
 

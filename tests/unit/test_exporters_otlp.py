@@ -25,8 +25,8 @@ from otel_gpu.exporters.fan_out import spans_to
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.responses import not_taken
 from otel_gpu.exporters.otlp.settings import OtlpSettings
+from otel_gpu.runtime.supervision import Component
 from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
-from otel_gpu.supervision import Component
 from tests.stopwatch import Stopwatch
 from tests.unit.otlp_sinks import Sink, serve_grpc, serve_http
 from tests.unit.span_examples import request

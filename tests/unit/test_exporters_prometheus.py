@@ -20,8 +20,8 @@ from otel_gpu.exporters.prometheus.exporter import PrometheusExporter
 from otel_gpu.exporters.prometheus.families import Families
 from otel_gpu.exporters.prometheus.names import family
 from otel_gpu.exporters.prometheus.settings import PrometheusSettings
-from otel_gpu.privileges import Capability
-from otel_gpu.rights import of_run
+from otel_gpu.runtime.privileges import Capability
+from otel_gpu.service.rights import of_run
 from otel_gpu.signals.exemplars import Exemplar
 from otel_gpu.signals.metrics import Buckets, Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.eh_frame.extents import Extents
+from otel_gpu.stacks.eh_frame.extents import Extents
 
 
 def test_a_run_that_is_given_back_can_be_taken_again() -> None:

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from otel_gpu import fair_pool
-from otel_gpu.fair_pool import FairPool
+from otel_gpu.runtime import fair_pool
+from otel_gpu.runtime.fair_pool import FairPool
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_gpu.kernel_names.fair_queue import FairQueue
+from otel_gpu.receivers.cuda.kernel_names.fair_queue import FairQueue
 
 LOUD, QUIET = (1, 1), (2, 1)
 

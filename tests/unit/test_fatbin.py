@@ -10,8 +10,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.kernel_names import fatbin
-from otel_gpu.kernel_names.fatbin import kernels_of_image
+from otel_gpu.receivers.cuda.kernel_names import fatbin
+from otel_gpu.receivers.cuda.kernel_names.fatbin import kernels_of_image
 
 PTX_TEXT = (
     b".version 8.0\n.target sm_90\n.visible .entry _Z4axpyPf(\n.param .u64 p)\n{ ret; }\n.entry scale() { ret; }\n"

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.eh_frame.pointers import describes_most, keeps_frame_pointers
-from otel_gpu.eh_frame.rows import UnwindTable
-from otel_gpu.eh_frame.tables import compile_table
-from otel_gpu.elf import ElfFile
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.stacks.eh_frame.pointers import describes_most, keeps_frame_pointers
+from otel_gpu.stacks.eh_frame.rows import UnwindTable
+from otel_gpu.stacks.eh_frame.tables import compile_table
 
 FRAMED, BARE = bytes.fromhex("554889e5"), bytes.fromhex("4883ec18")
 SOURCE = "\n".join(

@@ -6,7 +6,7 @@ import hpack
 import pytest
 
 from otel_gpu.bpf.abi.frames import FRAME_GONE, FRAME_PIECE_BYTES, FrameSide
-from otel_gpu.program_id import ProgramId
+from otel_gpu.discovery.program_id import ProgramId
 from otel_gpu.receivers.inference.assembly import Seen
 from otel_gpu.receivers.inference.frames import PIECE, Frames
 from otel_gpu.receivers.inference.http2 import Exchange

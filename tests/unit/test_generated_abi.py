@@ -13,10 +13,10 @@ import pytest
 
 from otel_gpu.bpf.abi import nccl, programs, requests, rows, samples, stacks, unwinding
 from otel_gpu.bpf.records import names_before, offset_of, struct_of
-from otel_gpu.cpython.layout import PythonLayout
 from otel_gpu.receivers.cuda import program_totals
 from otel_gpu.receivers.nccl import names
 from otel_gpu.receivers.profiles import remainders
+from otel_gpu.stacks.cpython.layout import PythonLayout
 from scripts import generate_abi
 
 _MODULES = Path(rows.__file__).parent

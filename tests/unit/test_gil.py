@@ -7,12 +7,12 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.cpython.gil import holders
-from otel_gpu.cpython.gil_place import gil_place
-from otel_gpu.cpython.layout import layout_for
-from otel_gpu.cpython.process import PythonProcess
 from otel_gpu.errors import OtelGpuError
-from otel_gpu.process.memory import MemoryFault
+from otel_gpu.sandbox.memory import MemoryFault
+from otel_gpu.stacks.cpython.gil import holders
+from otel_gpu.stacks.cpython.gil_place import gil_place
+from otel_gpu.stacks.cpython.layout import layout_for
+from otel_gpu.stacks.cpython.process import PythonProcess
 
 _RUNTIME, _INTERPRETER, _STATE, _GIL, _PTHREAD = 0x1000, 0x8000, 0x20000, 0x30000, 0x40000
 _LAYOUT = layout_for((3, 12))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.bpf.abi.samples import SampleType
-from otel_gpu.counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
+from otel_gpu.components.counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.table import FUNCTIONS
 from otel_gpu.receivers.profiles.gpu_time import LAUNCHED_BEFORE, GpuTime

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from otel_gpu.components.values import parse_endpoint
 from otel_gpu.config.settings import HealthCheckSettings
 from otel_gpu.errors import ConfigError, OtelGpuError
+from otel_gpu.runtime.supervision import Health
 from otel_gpu.service.health_check import HealthCheck, Report
-from otel_gpu.supervision import Health
-from otel_gpu.values import parse_endpoint
 from tests.stopwatch import Stopwatch
 
 GOOD, BAD = Health("collect", 0), Health("cuda", 3, "MemoryError")
@@ -140,7 +140,7 @@ def test_clients_that_say_nothing_do_not_hold_up_others(make: Make) -> None:
 
 
 def test_a_silent_client_is_sent_away(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otel_gpu.http_listener._ANSWER_S", 0.2)
+    monkeypatch.setattr("otel_gpu.exporters.http_listener._ANSWER_S", 0.2)
     with socket.create_connection(make().address, DEADLINE_S) as client:
         assert client.recv(1) == b""
 

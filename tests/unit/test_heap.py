@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from otel_gpu import heap
+from otel_gpu.runtime import heap
 
 MANY, BYTES = 2_000, 20_000
 

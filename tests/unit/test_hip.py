@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from otel_gpu import telemetry
 from otel_gpu.bpf.abi.events import NodeType
 from otel_gpu.bpf.abi.rows import DEVICE_UNKNOWN, CopyKind
 from otel_gpu.discovery.processes import Process
 from otel_gpu.receivers.cuda.graphs import Graphs, Node
 from otel_gpu.receivers.hip import rows as hip
+from otel_gpu.service import telemetry
 from otel_gpu.signals.metrics import Measurement, Resource, attributes
 
 GRAPH, NODE, EXEC, VERSION = 0x10, 0x20, 0x30, 99

@@ -13,10 +13,10 @@ import pytest
 from otel_gpu.discovery import kfd
 from otel_gpu.discovery.identification import Known
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.process.parsers import Parsers
 from otel_gpu.processors.hip_devices import HipDeviceNames
 from otel_gpu.receivers.hip.devices import HipDeviceTable, visible_devices
 from otel_gpu.receivers.hip.rows import PARALLEL
+from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.signals import cuda
 from otel_gpu.signals.metrics import Measurement, Resource, attributes
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.elf import ElfFile
+from otel_gpu.discovery.program_id import ProgramId
 from otel_gpu.errors import ElfError
-from otel_gpu.kernel_names import resolver as module
-from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.hip_kernels import HostPointer, kernel_of, symbols_at
-from otel_gpu.kernel_names.kernels import KernelTable
-from otel_gpu.kernel_names.resolver import KernelNameResolver
-from otel_gpu.process.parsers import Parsers
-from otel_gpu.program_id import ProgramId
+from otel_gpu.receivers.cuda.kernel_names import resolver as module
+from otel_gpu.receivers.cuda.kernel_names.cache import SymbolCache
+from otel_gpu.receivers.cuda.kernel_names.hip_kernels import HostPointer, kernel_of, symbols_at
+from otel_gpu.receivers.cuda.kernel_names.kernels import KernelTable
+from otel_gpu.receivers.cuda.kernel_names.resolver import KernelNameResolver
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.sandbox.parsers import Parsers
 
 
 @pytest.mark.parametrize(

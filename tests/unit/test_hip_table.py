@@ -9,10 +9,10 @@ import pytest
 
 from otel_gpu.bpf.abi.cookies import FLAG_INNER
 from otel_gpu.bpf.abi.rows import KIND_HIP, CopyKind, Family, MemoryType
-from otel_gpu.elf import EM_AARCH64, EM_X86_64
 from otel_gpu.probes.hip import HIP
 from otel_gpu.probes.hook import Hook, argument_location
 from otel_gpu.probes.table import DRIVER, FUNCTIONS, function_number
+from otel_gpu.sandbox.elf import EM_AARCH64, EM_X86_64
 
 SOURCE = "".join(path.read_text() for path in sorted((Path(__file__).parents[2] / "ebpf" / "cuda").glob("*.bpf.c")))
 PROGRAMS = set(re.findall(r"^int (\w+)\(struct pt_regs", SOURCE, re.MULTILINE))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_gpu.symbols.interpreter_internals import is_internal
+from otel_gpu.stacks.symbols.interpreter_internals import is_internal
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu import isolated
-from otel_gpu.process.files import RootedFile
-from otel_gpu.process.parsers import Parsers
-from otel_gpu.unwind.table_work import shapes
+from otel_gpu.runtime import isolated
+from otel_gpu.sandbox.files import RootedFile
+from otel_gpu.sandbox.parsers import Parsers
+from otel_gpu.stacks.unwind.table_work import shapes
 from tests.traps import AT_START, LATER, STANDARD, Traps
 
-ROOT = Path(isolated.__file__).parent.parent
+ROOT = Path(isolated.__file__).parents[2]
 SCRIPT = Path(sysconfig.get_path("scripts")) / "otel-gpu"
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PYTHON"))}
 # Loads the configuration's libraries, and is exit code 2 in one line.

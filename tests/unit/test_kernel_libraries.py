@@ -13,18 +13,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.kernel_names import kernel_libraries
-from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.host_part import HostPart
-from otel_gpu.kernel_names.kernel_libraries import KernelLibraries
-from otel_gpu.kernel_names.launches import Module
-from otel_gpu.kernel_names.stub_map import StubMap
-from otel_gpu.kernel_names.stubs import read_stub_map
-from otel_gpu.process.batches import each
-from otel_gpu.process.files import FileId, MappedFile
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.receivers.cuda.kernel_names import kernel_libraries
+from otel_gpu.receivers.cuda.kernel_names.cache import SymbolCache
+from otel_gpu.receivers.cuda.kernel_names.host_part import HostPart
+from otel_gpu.receivers.cuda.kernel_names.kernel_libraries import KernelLibraries
+from otel_gpu.receivers.cuda.kernel_names.launches import Module
+from otel_gpu.receivers.cuda.kernel_names.stub_map import StubMap
+from otel_gpu.receivers.cuda.kernel_names.stubs import read_stub_map
+from otel_gpu.sandbox.batches import each
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.sandbox.files import FileId, MappedFile
+from otel_gpu.sandbox.parsers import Parsers
 from tests.unit.test_stubs import NAMES, build
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
@@ -167,7 +167,7 @@ def test_other_bytes_anywhere_else_give_another_name(program: Path) -> None:
 
 
 def test_a_file_too_large_to_be_hashed_has_no_name(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otel_gpu.kernel_names.host_part._MAX_BLOCKS", 0)
+    monkeypatch.setattr("otel_gpu.receivers.cuda.kernel_names.host_part._MAX_BLOCKS", 0)
 
     assert HostPart(Source(program.read_bytes()), "x").name() == ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from otel_gpu.kernel_names.kernel_strings import kernel_strings
+from otel_gpu.receivers.cuda.kernel_names.kernel_strings import kernel_strings
 
 START = 0x7000
 TEXT = b"\0alpha\0alp\0beta"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.kernel_names import kernels
-from otel_gpu.kernel_names.kernels import KernelTable, printable
+from otel_gpu.receivers.cuda.kernel_names import kernels
+from otel_gpu.receivers.cuda.kernel_names.kernels import KernelTable, printable
 
 ONE, TWO = (10, 1), (10, 2)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from otel_gpu.discovery.kubernetes.access import Access, access
+from otel_gpu.discovery.kubernetes.connection import Connections
+from otel_gpu.discovery.kubernetes.settings import KubernetesSettings
 from otel_gpu.errors import ConfigError, OtelGpuError
-from otel_gpu.pods.access import Access, access
-from otel_gpu.pods.connection import Connections
-from otel_gpu.pods.settings import KubernetesSettings
 
 pytest.importorskip("kubernetes", reason="it is in the extra k8s")
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from otel_gpu.discovery.catalogue import LibraryCatalogue
 from otel_gpu.discovery.drivers import libraries_at
 from otel_gpu.discovery.libraries import LibraryKind, class_of, exports
-from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.process.files import FileId, MappedFile
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.sandbox.files import FileId, MappedFile
+from otel_gpu.sandbox.parsers import Parsers
 
 DRIVER = ("cuInit", "cuLaunchKernel", "cuCtxSynchronize")
 RUNTIME = ("cudaLaunchKernel", "cudaMalloc")

@@ -6,8 +6,8 @@ import pytest
 
 from otel_gpu.discovery import mapped_before
 from otel_gpu.discovery.mapped_before import MappedBefore
-from otel_gpu.process.files import MappedFile
-from otel_gpu.program_id import ProgramId
+from otel_gpu.discovery.program_id import ProgramId
+from otel_gpu.sandbox.files import MappedFile
 
 
 def files(pid: int, number: int) -> list[MappedFile]:

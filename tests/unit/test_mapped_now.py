@@ -14,10 +14,10 @@ import pytest
 
 from otel_gpu.discovery import mapped_now
 from otel_gpu.discovery.mapped_now import MappedNow
-from otel_gpu.process import mappings
-from otel_gpu.process.confinement import Limits
-from otel_gpu.process.files import MappedFile
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.sandbox import mappings
+from otel_gpu.sandbox.confinement import Limits
+from otel_gpu.sandbox.files import MappedFile
+from otel_gpu.sandbox.parsers import Parsers
 from tests.waiting import until
 
 _STALLED = Path(__file__).parent.parent / "programs" / "stalled.py"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.memory_limit import SMALLEST, limit_bytes, table_share
+from otel_gpu.runtime.memory_limit import SMALLEST, limit_bytes, table_share
 
 _MB = 1_000_000
 _V1 = "36 30 0:31 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory\n"

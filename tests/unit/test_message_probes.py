@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.discovery.libraries import LibraryKind, class_of
-from otel_gpu.elf import ElfFile
 from otel_gpu.probes.messages import MESSAGE_HOOKS, plan_messages
 from otel_gpu.probes.sites import SiteRules
+from otel_gpu.sandbox.elf import ElfFile
 
 
 def build(directory: Path, *names: str) -> Path:

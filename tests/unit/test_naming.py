@@ -13,7 +13,7 @@ import pytest
 
 from otel_gpu.discovery.ancestors import MAX_GENERATIONS, find_ancestors
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.sandbox.parsers import Parsers
 
 _MODULES = ("otel_gpu.discovery.process_info_work", "otel_gpu.discovery.process_context_work")
 _PROGRAMS = Path(__file__).parent.parent / "programs"

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.elf import ElfFile
-from otel_gpu.symbols.build_id import build_id, htlhash
-from otel_gpu.symbols.debuglink import Candidate, DebugLink, belongs, candidates, read_link
-from otel_gpu.symbols.native import NativeSymbols
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.stacks.symbols.build_id import build_id, htlhash
+from otel_gpu.stacks.symbols.debuglink import Candidate, DebugLink, belongs, candidates, read_link
+from otel_gpu.stacks.symbols.native import NativeSymbols
 
 CODE, CODE_SIZE = 0x1000, 0x1000
 LOCAL, GLOBAL, WEAK = 0x00, 0x10, 0x20

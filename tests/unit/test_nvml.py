@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu import telemetry
 from otel_gpu.receivers.nvml.library import NvmlMissingError, NvmlUnavailableError
 from otel_gpu.receivers.nvml.receiver import NvmlReceiver
 from otel_gpu.receivers.nvml.worker import NvmlWorker
+from otel_gpu.service import telemetry
 from otel_gpu.signals import hardware
 from otel_gpu.signals.metrics import Instrument, Measurement, Resource, SeriesStore, attributes
 from tests.waiting import until

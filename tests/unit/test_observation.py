@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from otel_gpu import registry
-from otel_gpu.components import Context, ReceiverFactory
+from otel_gpu.components import Context, ReceiverFactory, registry
 from otel_gpu.errors import UnsupportedKernelError
 from otel_gpu.probes.counted import Counted
 from otel_gpu.receivers.inference.settings import InferenceSettings

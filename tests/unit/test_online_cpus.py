@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu import online_cpus
-from otel_gpu.online_cpus import parse
+from otel_gpu.runtime import online_cpus
+from otel_gpu.runtime.online_cpus import parse
 
 
 @pytest.mark.parametrize(

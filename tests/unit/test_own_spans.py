@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.cpython.current_span import current_span
-from otel_gpu.cpython.layout import layout_for
-from otel_gpu.cpython.objects import PythonObjects, PythonSymbols
-from otel_gpu.process.memory import MemoryFault
 from otel_gpu.receivers.inference.request import GpuTotals, GpuWork, OwnSpan, Request, WorkKind
 from otel_gpu.receivers.inference.server_spans import spans_of
+from otel_gpu.sandbox.memory import MemoryFault
 from otel_gpu.signals.metrics import Resource
 from otel_gpu.signals.spans import SpanContext, SpanKind
+from otel_gpu.stacks.cpython.current_span import current_span
+from otel_gpu.stacks.cpython.layout import layout_for
+from otel_gpu.stacks.cpython.objects import PythonObjects, PythonSymbols
 
 TRACE, OTHER = b"t" * 16, b"o" * 16
 CALLER = SpanContext(TRACE, b"c" * 8)

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.probes.planning import plan_library
-from otel_gpu.process import parsers as module
-from otel_gpu.process.batches import each
-from otel_gpu.process.confinement import Limits
-from otel_gpu.process.files import FileId, MappedFile, ProcessFile, RootedFile
-from otel_gpu.process.mappings import executable_mappings, parse_executable, read_executable
-from otel_gpu.process.parsers import Job, Parsers, RefusedError, StuckError, WorkError
-from otel_gpu.process.work import OpenFile
+from otel_gpu.sandbox import parsers as module
+from otel_gpu.sandbox.batches import each
+from otel_gpu.sandbox.confinement import Limits
+from otel_gpu.sandbox.files import FileId, MappedFile, ProcessFile, RootedFile
+from otel_gpu.sandbox.mappings import executable_mappings, parse_executable, read_executable
+from otel_gpu.sandbox.parsers import Job, Parsers, RefusedError, StuckError, WorkError
+from otel_gpu.sandbox.work import OpenFile
 from tests.unit import parser_works as works
 
 DEADLINE_S = 60.0
@@ -27,7 +27,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def parsers() -> Iterator[Parsers]:
-    with Parsers(modules=("tests.unit.parser_works", "otel_gpu.process.mappings")) as running:
+    with Parsers(modules=("tests.unit.parser_works", "otel_gpu.sandbox.mappings")) as running:
         yield running
 
 
@@ -243,7 +243,7 @@ def test_what_is_asked_of_a_process_that_is_gone_has_a_reason(parsers: Parsers) 
 def test_children_outlive_the_thread_that_needed_them_first_and_not_the_program() -> None:
     code = (
         "import os, threading, time\n"
-        "from otel_gpu.process.parsers import Parsers\n"
+        "from otel_gpu.sandbox.parsers import Parsers\n"
         "from tests.unit import parser_works as works\n"
         "parsers = Parsers(modules=('tests.unit.parser_works',))\n"
         "first = threading.Thread(target=lambda: list(parsers.run(works.attempt, [], '1')))\n"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.process.parsers import Parsers
-from otel_gpu.symbols.made_names import MadeNames
-from otel_gpu.symbols.perf_map import MadeAddress, PerfMap
+from otel_gpu.sandbox.parsers import Parsers
+from otel_gpu.stacks.symbols.made_names import MadeNames
+from otel_gpu.stacks.symbols.perf_map import MadeAddress, PerfMap
 
 _OTHER_USER = 65_534
 

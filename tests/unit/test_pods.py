@@ -18,6 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.discovery.containers import container_id, pod_uid
+from otel_gpu.discovery.kubernetes.access import Access, read_token
+from otel_gpu.discovery.kubernetes.connection import Connections, RefusedError, UnreachableError
+from otel_gpu.discovery.kubernetes.objects import PodObject, pod_of
+from otel_gpu.discovery.kubernetes.pod import Pod
+from otel_gpu.discovery.kubernetes.pods import Pods
+from otel_gpu.discovery.kubernetes.settings import KubernetesSettings
+from otel_gpu.discovery.kubernetes.table import PodTable
+from otel_gpu.discovery.kubernetes.watch import Outcome, PodWatch, Waits
 from otel_gpu.discovery.process_devices import DeviceTable
 from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.processes import ProcessTable
@@ -25,23 +33,15 @@ from otel_gpu.discovery.resource import Identities, identify
 from otel_gpu.discovery.selection import Rule, Selection
 from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.exporters.prometheus.families import Families
-from otel_gpu.pods.access import Access, read_token
-from otel_gpu.pods.connection import Connections, RefusedError, UnreachableError
-from otel_gpu.pods.objects import PodObject, pod_of
-from otel_gpu.pods.pod import Pod
-from otel_gpu.pods.pods import Pods
-from otel_gpu.pods.settings import KubernetesSettings
-from otel_gpu.pods.table import PodTable
-from otel_gpu.pods.watch import Outcome, PodWatch, Waits
 from otel_gpu.processors.kubernetes.processor import PodAttributes
 from otel_gpu.processors.kubernetes.settings import Extract, Field
 from otel_gpu.receivers.kubernetes.receiver import PodGpus
+from otel_gpu.runtime.supervision import Component
 from otel_gpu.service.lifetimes import Lifetimes
 from otel_gpu.signals.cuda import KERNEL_LAUNCH_CALLS, MEMORY_USAGE
 from otel_gpu.signals.metrics import Measurement, Resource, SeriesStore, attributes
 from otel_gpu.signals.profiles import GPU_LAUNCHES, Frame, FrameKind, ProfileBuilder
 from otel_gpu.signals.spans import Span, SpanContext
-from otel_gpu.supervision import Component
 from tests.unit.graphs import one_pipeline
 from tests.unit.test_pipeline import Sink, Source
 

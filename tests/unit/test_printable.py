@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_gpu.bpf.needs import Check
 from otel_gpu.cli import logs, main
-from otel_gpu.cli.doctor import render as render_check
+from otel_gpu.cli.doctor.verb import render as render_check
 from otel_gpu.cli.inspect import render as render_library
+from otel_gpu.cli.inspection import InspectedProbe
 from otel_gpu.errors import ElfError
 from otel_gpu.exporters.console.exporter import ConsoleExporter
 from otel_gpu.exporters.console.settings import ConsoleSettings
-from otel_gpu.inspection import InspectedProbe
-from otel_gpu.needs import Check
-from otel_gpu.printable import escaped, one_line
 from otel_gpu.signals.metrics import Instrument, Measurement, MetricSpec, Resource, SeriesStore, attributes
+from otel_gpu.text import escaped, one_line
 
 HOSTILE = "/tmp/\x1b[2Jlib\r\n2026-11-21 ERROR forged\u202e\u2028\x9b31m\udcff\x7f.so"
 ANY = st.text(st.characters(codec=None), max_size=40)
@@ -110,7 +110,7 @@ def test_a_failure_of_the_command_forges_no_line(
     def fail(_arguments: object) -> int:
         raise error
 
-    monkeypatch.setattr("otel_gpu.cli.doctor.run", fail)
+    monkeypatch.setattr("otel_gpu.cli.doctor.verb.run", fail)
 
     assert main(["doctor", *debug]) == 1
 

@@ -6,8 +6,8 @@ from otel_gpu.discovery.libraries import Library, LibraryKind
 from otel_gpu.probes.attach import Linker
 from otel_gpu.probes.libraries import ProbedLibraries
 from otel_gpu.probes.planning import PlanRequest
-from otel_gpu.process.files import FileId, ProcessFile
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.sandbox.files import FileId, ProcessFile
+from otel_gpu.sandbox.parsers import Parsers
 
 
 def test_what_is_used_no_more_while_it_waits_its_turn_is_not_probed() -> None:

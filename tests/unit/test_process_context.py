@@ -25,10 +25,10 @@ from otel_gpu.discovery.process_contexts import ProcessContexts
 from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.processes import ProcessTable
 from otel_gpu.discovery.resource_variables import Cut, own_attributes
-from otel_gpu.process.memory import MemoryFiles
-from otel_gpu.process.parsers import Parsers
-from otel_gpu.protobuf_fields import field
+from otel_gpu.sandbox.memory import MemoryFiles
+from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.signals.metrics import Resource as OurResource
+from otel_gpu.signals.protobuf_fields import field
 from tests.unit.test_context import publishing
 from tests.waiting import until
 

@@ -15,7 +15,7 @@ import pytest
 from otel_gpu.discovery.gpus import Gpu, ProcessDevices
 from otel_gpu.discovery.process_devices import DeviceTable
 from otel_gpu.discovery.processes import Process, ProcessTable
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.signals.metrics import Resource
 
 DIGITS = "0123456789abcdef0123456789abcdef"

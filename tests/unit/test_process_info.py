@@ -19,7 +19,7 @@ import pytest
 from otel_gpu.discovery.identification import Identification
 from otel_gpu.discovery.process_info import ProcessInfo, ProcessInfoReader, Unread, kernel_info
 from otel_gpu.discovery.processes import ProcessTable
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.signals.metrics import Resource, attributes
 
 DEADLINE_S = 60.0

@@ -16,8 +16,8 @@ import pytest
 from otel_gpu.discovery.identification import Identification, Known
 from otel_gpu.discovery.process_info import ProcessInfo
 from otel_gpu.discovery.processes import Began, Process, ProcessTable
+from otel_gpu.discovery.program_id import ProgramId
 from otel_gpu.discovery.selection import Rule, Selection
-from otel_gpu.program_id import ProgramId
 
 
 @dataclass

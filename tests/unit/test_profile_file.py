@@ -14,14 +14,21 @@ from hypothesis import strategies as st
 
 from otel_gpu.cli import main
 from otel_gpu.errors import ConfigError, OtelGpuError
+from otel_gpu.exporters.recordings import reading as profile_read
+from otel_gpu.exporters.recordings.files import (
+    SUFFIXES,
+    check_output,
+    check_suffix,
+    encode,
+    write_difference,
+    write_profile,
+)
+from otel_gpu.exporters.recordings.flame_tree import flame_tree
+from otel_gpu.exporters.recordings.folded import decode_folded
+from otel_gpu.exporters.recordings.pprof import encode_pprof
+from otel_gpu.exporters.recordings.reading import read_profiles
 from otel_gpu.exporters.wire.profiles_protobuf import encode_profiles
 from otel_gpu.profiles import diff, read
-from otel_gpu.reporters import reading as profile_read
-from otel_gpu.reporters.files import SUFFIXES, check_output, check_suffix, encode, write_difference, write_profile
-from otel_gpu.reporters.flame_tree import flame_tree
-from otel_gpu.reporters.folded import decode_folded
-from otel_gpu.reporters.pprof import encode_pprof
-from otel_gpu.reporters.reading import read_profiles
 from otel_gpu.signals.frame_names import label
 from otel_gpu.signals.profiles import (
     CPU,
@@ -309,7 +316,7 @@ def test_a_flame_graph_of_two_recordings_is_not_read_as_one(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.folded", "a.json", "a.html"])
 def test_a_small_file_cannot_ask_for_endless_stacks(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("otel_gpu.reporters.tables.MAX_FRAMES", 20)
+    monkeypatch.setattr("otel_gpu.exporters.recordings.tables.MAX_FRAMES", 20)
     write_profile(training(), tmp_path / name)
 
     assert "more than 20 frames" in (refusal(tmp_path / name) or "")

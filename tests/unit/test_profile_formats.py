@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_gpu.errors import ConfigError
-from otel_gpu.reporters.folded import encode_folded, encode_folded_difference
-from otel_gpu.reporters.pprof import encode_pprof
-from otel_gpu.reporters.pprof_schema import profile_class
-from otel_gpu.reporters.speedscope import encode_speedscope
+from otel_gpu.exporters.recordings.folded import encode_folded, encode_folded_difference
+from otel_gpu.exporters.recordings.pprof import encode_pprof
+from otel_gpu.exporters.recordings.pprof_schema import profile_class
+from otel_gpu.exporters.recordings.speedscope import encode_speedscope
 from otel_gpu.signals.frame_names import clean, label
 from otel_gpu.signals.profiles import (
     GPU_ALLOC_SPACE,

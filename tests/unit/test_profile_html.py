@@ -6,8 +6,8 @@ import json
 import re
 from html.parser import HTMLParser
 
-from otel_gpu.reporters.flame_tree import flame_tree
-from otel_gpu.reporters.html import encode_html, encode_html_difference
+from otel_gpu.exporters.recordings.flame_tree import flame_tree
+from otel_gpu.exporters.recordings.html import encode_html, encode_html_difference
 from otel_gpu.signals.profiles import CPU, GPU_INUSE_SPACE, GPU_LAUNCHES, ProfileBuilder
 from tests.unit.profile_examples import START_NS, hostile, python, resource, training
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from otel_gpu.bpf.abi.samples import SampleType
-from otel_gpu.counting.request_spans import RequestSpans, WorkOwner
+from otel_gpu.components.counting.request_spans import RequestSpans, WorkOwner
 from otel_gpu.discovery.processes import Process
 from otel_gpu.probes.cookies import TENSOR_FUNCTION
 from otel_gpu.probes.table import FUNCTIONS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.reporters.svg import encode_svg, encode_svg_difference
+from otel_gpu.exporters.recordings.svg import encode_svg, encode_svg_difference
 from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, Frame, FrameKind, ProfileBuilder
 from tests.unit.profile_examples import START_NS, hostile, python, resource, training
 

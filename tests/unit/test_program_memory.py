@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from otel_gpu.errors import ProcessGoneError
-from otel_gpu.kernel_names import compiler_caches, kernel_libraries, program_memory
-from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.kernel_libraries import KernelLibraries
-from otel_gpu.kernel_names.program_memory import ProgramMemory
-from otel_gpu.kernel_names.stub_map import StubMap
-from otel_gpu.process.confinement import Limits
-from otel_gpu.process.files import ProcessFolders
-from otel_gpu.process.memory import MemoryFault
-from otel_gpu.process.parsers import Parsers, StuckError
+from otel_gpu.receivers.cuda.kernel_names import compiler_caches, kernel_libraries, program_memory
+from otel_gpu.receivers.cuda.kernel_names.cache import SymbolCache
+from otel_gpu.receivers.cuda.kernel_names.kernel_libraries import KernelLibraries
+from otel_gpu.receivers.cuda.kernel_names.program_memory import ProgramMemory
+from otel_gpu.receivers.cuda.kernel_names.stub_map import StubMap
+from otel_gpu.sandbox.confinement import Limits
+from otel_gpu.sandbox.files import ProcessFolders
+from otel_gpu.sandbox.memory import MemoryFault
+from otel_gpu.sandbox.parsers import Parsers, StuckError
 from tests.stopwatch import Stopwatch
 
 STALLED = Path(__file__).parent.parent / "programs" / "stalled.py"

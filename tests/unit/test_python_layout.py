@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.bpf.abi.unwinding import PY_ABSENT, EntryRule
-from otel_gpu.cpython.layout import DEBUG_OFFSETS_SIZE, TssKind, UnsupportedPythonError, code_checksum, layout_for
+from otel_gpu.stacks.cpython.layout import (
+    DEBUG_OFFSETS_SIZE,
+    TssKind,
+    UnsupportedPythonError,
+    code_checksum,
+    layout_for,
+)
 
 FINAL = {13: 0x30D00F0, 14: 0x30E0AF0, 15: 0x30F02F0}
 

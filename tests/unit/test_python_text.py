@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.cpython.eval_loop import eval_ranges_without_symbols
-from otel_gpu.cpython.layout import TssKind, UnsupportedPythonError
-from otel_gpu.cpython.text import PythonBinary, analyse_python
-from otel_gpu.cpython.thread_state import NOT_FOUND, ThreadStateSlot, find_slot
-from otel_gpu.elf import ElfFile, Symbol
+from otel_gpu.sandbox.elf import ElfFile, Symbol
+from otel_gpu.stacks.cpython.eval_loop import eval_ranges_without_symbols
+from otel_gpu.stacks.cpython.layout import TssKind, UnsupportedPythonError
+from otel_gpu.stacks.cpython.text import PythonBinary, analyse_python
+from otel_gpu.stacks.cpython.thread_state import NOT_FOUND, ThreadStateSlot, find_slot
 
 RUNTIME = Symbol("_PyRuntime", 0x500000, 0x10000, 1, True)
 CODE = 0x1000

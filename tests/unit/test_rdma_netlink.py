@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.bpf.abi.rdma import QUEUE_PAIR, STATE_UNKNOWN
-from otel_gpu.program_id import ProgramId
+from otel_gpu.discovery.program_id import ProgramId
 from otel_gpu.receivers.rdma import metrics as m
 from otel_gpu.receivers.rdma.kernel_pairs import KernelPairs, levels_of_kernel
 from otel_gpu.receivers.rdma.netlink import KernelPair, kernel_pairs, read_devices, read_pairs

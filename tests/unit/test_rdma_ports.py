@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu import telemetry
 from otel_gpu.receivers.rdma.ports import PortReader
+from otel_gpu.service import telemetry
 from otel_gpu.signals.metrics import Resource
 
 HOST = Resource((("host.name", "here"),))

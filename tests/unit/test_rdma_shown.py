@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from otel_gpu.bpf.abi.rdma import QPN_NONE, QUEUE_PAIR
-from otel_gpu.program_id import ProgramId
+from otel_gpu.discovery.program_id import ProgramId
 from otel_gpu.receivers.rdma.shown import ShownPairs
 
 

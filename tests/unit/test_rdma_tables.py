@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.elf import ElfFile
 from otel_gpu.receivers.rdma.verbs_tables import Operations, index_of, operations, version_of
+from otel_gpu.sandbox.elf import ElfFile
 
 _LIBRARIES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otel-gpu/verbs/lib"
 _KNOWN = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from otel_gpu.process.files import FileId
 from otel_gpu.receivers.cuda.record_ways import RecordWays
+from otel_gpu.sandbox.files import FileId
 
 FIRST, SECOND = FileId(1, 10, 100), FileId(1, 20, 100)
 PATHS = frozenset({(416, 0), (16, 24, 8), (7,)})

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.errors import ConfigError
-from otel_gpu.reporters.call_sites import top_call_sites
-from otel_gpu.reporters.output import FORMATS, Output
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.exporters.recordings.call_sites import top_call_sites
+from otel_gpu.exporters.recordings.output import FORMATS, Output
+from otel_gpu.exporters.recordings.reading import read_profiles
 from otel_gpu.signals.metrics import Resource
 from otel_gpu.signals.profiles import (
     GPU_ALLOC_SPACE,

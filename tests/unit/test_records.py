@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.kernel_names.records import told_by_records
-from otel_gpu.kernel_names.resident_pages import AROUND, Places
+from otel_gpu.receivers.cuda.kernel_names.records import told_by_records
+from otel_gpu.receivers.cuda.kernel_names.resident_pages import AROUND, Places
 
 STUBS = {0x1000 + 16 * i: f"kernel{i}" for i in range(40)}
 STUB_OF = {name: stub for stub, name in STUBS.items()}

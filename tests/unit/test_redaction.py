@@ -19,14 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gpu.cli import main
+from otel_gpu.cli.doctor.host_checks import check_host
 from otel_gpu.config.model import Config
 from otel_gpu.errors import ConfigError, OtelGpuError
 from otel_gpu.exporters.delivery.payload import Payload
 from otel_gpu.exporters.delivery.settings import RetrySettings
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import OtlpSettings
-from otel_gpu.host_checks import check_host
-from otel_gpu.redaction import endpoint_without_credentials, without_credentials
+from otel_gpu.text import endpoint_without_credentials, without_credentials
 
 SECRET = "S3cr3t-0f-Th1s-T3st"
 WRONG_ENDPOINTS = [

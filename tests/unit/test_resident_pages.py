@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from otel_gpu.errors import ProcessGoneError
-from otel_gpu.kernel_names import resident_pages
-from otel_gpu.kernel_names.resident_pages import AROUND, Places, allocated, find_places, variables
-from otel_gpu.process.memory import MemoryFault, MemoryFiles
-from otel_gpu.process.work import OpenFile
+from otel_gpu.receivers.cuda.kernel_names import resident_pages
+from otel_gpu.receivers.cuda.kernel_names.resident_pages import AROUND, Places, allocated, find_places, variables
+from otel_gpu.sandbox.memory import MemoryFault, MemoryFiles
+from otel_gpu.sandbox.work import OpenFile
 from tests.process_memory import memory_files
 from tests.stopwatch import Stopwatch
 

@@ -19,17 +19,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.kernel_names import programs, resolver
-from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.kernels import KernelTable
-from otel_gpu.kernel_names.launches import Launch, Module, launching_file, told_by_stack
-from otel_gpu.kernel_names.programs import KnownProgram
-from otel_gpu.kernel_names.resolver import KernelNameResolver
-from otel_gpu.kernel_names.stub_map import StubMap
-from otel_gpu.kernel_names.words import read_words
-from otel_gpu.process.files import MappedFile
-from otel_gpu.process.mappings import mapped_file, parse_executable
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.receivers.cuda.kernel_names import programs, resolver
+from otel_gpu.receivers.cuda.kernel_names.cache import SymbolCache
+from otel_gpu.receivers.cuda.kernel_names.kernels import KernelTable
+from otel_gpu.receivers.cuda.kernel_names.launches import Launch, Module, launching_file, told_by_stack
+from otel_gpu.receivers.cuda.kernel_names.programs import KnownProgram
+from otel_gpu.receivers.cuda.kernel_names.resolver import KernelNameResolver
+from otel_gpu.receivers.cuda.kernel_names.stub_map import StubMap
+from otel_gpu.receivers.cuda.kernel_names.words import read_words
+from otel_gpu.sandbox.files import MappedFile
+from otel_gpu.sandbox.mappings import mapped_file, parse_executable
+from otel_gpu.sandbox.parsers import Parsers
 
 PROGRAM = (os.getpid(), 1)
 SP = 0x7FFE0000

@@ -20,7 +20,7 @@ from otel_gpu.discovery.process_info import ProcessInfo, ProcessInfoReader, Unre
 from otel_gpu.discovery.program_names import service_name
 from otel_gpu.discovery.resource import Identities, identify
 from otel_gpu.discovery.resource_variables import MAX_ATTRIBUTES, MAX_TOTAL, MAX_VALUE, Cut
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.signals.metrics import Resource
 
 Start = Callable[..., int]

@@ -13,7 +13,7 @@ import pytest
 from otel_gpu.bpf.features import Features
 from otel_gpu.bpf.link_mode import LinkMode, usable_mode
 from otel_gpu.errors import UnsupportedKernelError
-from otel_gpu.rights import SERVICE
+from otel_gpu.service.rights import SERVICE
 
 ROOT = Path(__file__).parent.parent.parent
 NEW = Features(

@@ -1,4 +1,4 @@
-"""Imports run one way: no room needs one that needs it, no file either, and components are named by the registry alone."""
+"""The plan of the house: fifteen rooms, arrows that run one way, and components that the registry alone names."""
 
 from __future__ import annotations
 
@@ -26,20 +26,43 @@ _ON_ONE_COMPONENT = {
     "cli/inspect.py": "shows CUDA's probes",
     "cli/record.py": "takes profiles, on CUDA's probes",
     "config/__init__.py": "what programs set",
-    "demo/screen.py": "writes quantities as the console does",
-    "demo/show.py": "a program that observes another",
-    "inspection.py": "shows CUDA's probes",
+    "cli/demo/screen.py": "writes quantities as the console does",
+    "cli/demo/show.py": "a program that observes another",
+    "cli/inspection.py": "shows CUDA's probes",
     "service/recorder.py": "takes profiles, on CUDA's probes",
     "service/recording.py": "takes profiles, on CUDA's probes",
     "service/snapshot.py": "takes stacks, as profiles do",
-    "telemetry.py": "all declarations",
-    "top/figures.py": "shows requests",
-    "top/scraped.py": "reads what Prometheus is told",
-    "top/screen.py": "writes quantities as the console does",
-    "top/tables.py": "writes quantities as the console does",
+    "service/telemetry.py": "all declarations",
+    "cli/top/figures.py": "shows requests",
+    "cli/top/scraped.py": "reads what Prometheus is told",
+    "cli/top/screen.py": "writes quantities as the console does",
+    "cli/top/tables.py": "writes quantities as the console does",
     "tracers.py": "spans of the SDK",
 }
 """Files that know a component by name beside the registry, and what for."""
+
+
+_PUBLIC = {"__init__.py", "__main__.py", "errors.py", "meters.py", "profiles.py", "text.py", "tracers.py", "version.py"}
+"""The modules outside of rooms: what other programs use, and what `errors.py` needs."""
+_UPWARDS = (
+    ("text.py", "version.py", "signals"),
+    ("errors.py",),
+    ("runtime",),
+    ("sandbox",),
+    ("bpf",),
+    ("discovery",),
+    ("stacks",),
+    ("probes",),
+    ("components",),
+    ("processors",),
+    ("receivers",),
+    ("exporters", "context"),
+    ("view", "config"),
+    ("service",),
+    ("cli", "meters.py", "profiles.py", "tracers.py"),
+    ("__init__.py", "__main__.py"),
+)
+"""The floors, from the ground: a file needs nothing above its own."""
 
 
 def _imported(module: str) -> Iterator[str]:
@@ -97,8 +120,29 @@ def _circles(arrows: Mapping[str, set[str]]) -> set[str]:
 @pytest.mark.parametrize("arrows_of", [_arrows, _by_room], ids=["files", "rooms"])
 def test_there_is_no_circle(arrows_of: Callable[[], Mapping[str, set[str]]]) -> None:
     arrows = arrows_of()
-    assert len(arrows) > 40
+    assert len(arrows) > 20
     assert _circles(arrows) == set()
+
+
+def test_there_are_fifteen_rooms() -> None:
+    rooms = {path.parent.name for path in _HOUSE.glob("*/__init__.py")}
+
+    # What an observed program imports is no room of the agent's.
+    assert len(rooms - {"context"}) == 15
+    assert {path.name for path in _HOUSE.glob("*.py")} == _PUBLIC
+    assert rooms | _PUBLIC == {room for floor in _UPWARDS for room in floor}
+
+
+def test_no_arrow_points_upwards() -> None:
+    floor = {room: at for at, rooms in enumerate(_UPWARDS) for room in rooms}
+    upwards = {
+        (module, other)
+        for module, imported in _arrows().items()
+        for other in imported
+        if floor[_room(other)] > floor[_room(module)] and other != "otel_gpu"
+    }
+
+    assert upwards == set()
 
 
 def test_components_are_named_by_the_registry_alone() -> None:

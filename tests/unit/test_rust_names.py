@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.demangle.names import demangle, shorten
-from otel_gpu.elf import ElfFile
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.stacks.demangle.names import demangle, shorten
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "rust_names.rs"
 

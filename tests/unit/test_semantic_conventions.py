@@ -24,7 +24,7 @@ import opentelemetry.semconv.attributes as stable
 import opentelemetry.semconv.metrics as stable_metrics
 
 import otel_gpu
-from otel_gpu import telemetry
+from otel_gpu.service import telemetry
 from otel_gpu.signals.metrics import Instrument
 
 _MOVED = "Moved to the [OpenTelemetry GenAI semantic conventions repository]"

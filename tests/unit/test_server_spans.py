@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 from opentelemetry.semconv._incubating.attributes import http_attributes, rpc_attributes
 
-from otel_gpu import telemetry_spans
 from otel_gpu.receivers.inference import conventions
 from otel_gpu.receivers.inference.request import (
     Attribution,
@@ -21,6 +20,7 @@ from otel_gpu.receivers.inference.request import (
 )
 from otel_gpu.receivers.inference.server_spans import SpanLimits, spans_of
 from otel_gpu.receivers.inference.trace_context import child_of, parent_of
+from otel_gpu.signals import telemetry_spans
 from otel_gpu.signals.metrics import Resource
 from otel_gpu.signals.spans import Span, SpanKind, SpanStatus
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from otel_gpu.bpf import object as bpf_object
-from otel_gpu.counting.shared import REQUEST_MAPS, REQUEST_TABLES
-from otel_gpu.elf import ElfFile
+from otel_gpu.components.counting.shared import REQUEST_MAPS, REQUEST_TABLES
 from otel_gpu.receivers.nccl import loading as nccl
 from otel_gpu.receivers.profiles import blocked
 from otel_gpu.receivers.profiles import receiver as profiles
 from otel_gpu.receivers.rdma import receiver as rdma
+from otel_gpu.sandbox.elf import ElfFile
 
 _COUNTING = ("cuda", "cuda_before_5_17")
 _OF_DEAD_CODE = {"contexts", "primaries", "placed", "captured_kernels"}

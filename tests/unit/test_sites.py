@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.elf import EM_AARCH64, EM_X86_64, STT_FUNC, STT_GNU_IFUNC, ElfFile, Symbol
 from otel_gpu.probes.sites import Cost, Site, SiteRules, find_site, has_fast_nops, site_for_symbol
+from otel_gpu.sandbox.elf import EM_AARCH64, EM_X86_64, STT_FUNC, STT_GNU_IFUNC, ElfFile, Symbol
 
 DRIVER_GUARD = "81 3d 00 10 00 00 00 ba 1c 32"
 ENDBR64 = "f3 0f 1e fa"

@@ -29,9 +29,9 @@ from otel_gpu.exporters.file.settings import FileSettings, RotationSettings
 from otel_gpu.exporters.objects import ObjectExporter
 from otel_gpu.exporters.otlp.exporter import OtlpExporter
 from otel_gpu.exporters.otlp.settings import OtlpSettings, Protocol
+from otel_gpu.runtime.supervision import Component
 from otel_gpu.signals.metrics import SeriesStore
 from otel_gpu.signals.spans import Span
-from otel_gpu.supervision import Component
 from tests.faults import failing
 from tests.span_reading import read_spans, spans_of_bytes
 from tests.spans_to import spans_to

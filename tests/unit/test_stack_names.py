@@ -18,18 +18,18 @@ import pytest
 
 from otel_gpu.bpf.abi.stacks import FrameKind as RawFrameKind
 from otel_gpu.bpf.abi.stacks import Stop
-from otel_gpu.cpython.layout import code_checksum, layout_for
-from otel_gpu.cpython.names import PythonNames
-from otel_gpu.cpython.process import PythonProcess
-from otel_gpu.process.mappings import executable_mappings
-from otel_gpu.process.parsers import Parsers
+from otel_gpu.sandbox.mappings import executable_mappings
+from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.signals.profiles import FileMapping, FrameKind, Stack, is_truncated
-from otel_gpu.symbols.file_names import FileNames
-from otel_gpu.symbols.made_names import MadeNames
-from otel_gpu.symbols.stacks import STOPS, StackNamer
-from otel_gpu.unwind.address_space import load_bias, open_root, regions
-from otel_gpu.unwind.loader import WalkedProcess
-from otel_gpu.unwind.table_work import shapes
+from otel_gpu.stacks.cpython.layout import code_checksum, layout_for
+from otel_gpu.stacks.cpython.names import PythonNames
+from otel_gpu.stacks.cpython.process import PythonProcess
+from otel_gpu.stacks.symbols.file_names import FileNames
+from otel_gpu.stacks.symbols.made_names import MadeNames
+from otel_gpu.stacks.symbols.stacks import STOPS, StackNamer
+from otel_gpu.stacks.unwind.address_space import load_bias, open_root, regions
+from otel_gpu.stacks.unwind.loader import WalkedProcess
+from otel_gpu.stacks.unwind.table_work import shapes
 
 DEADLINE_S = 60.0
 

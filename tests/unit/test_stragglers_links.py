@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from otel_gpu.cli import main
-from otel_gpu.stragglers import Latency, Link, find, read
-from otel_gpu.stragglers.links import slow_links
+from otel_gpu.cli.stragglers import Latency, Link, find, read
+from otel_gpu.cli.stragglers.links import slow_links
 
 
 def _link(peer: str, *, comm: str = "c1", operation: str = "write") -> Link:

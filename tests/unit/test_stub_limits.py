@@ -8,15 +8,15 @@ import time
 import numpy as np
 import pytest
 
-from otel_gpu.address_spans import Span, Spans
-from otel_gpu.elf import EM_X86_64, ElfFile
-from otel_gpu.kernel_names import code_bytes, constructors, loaded_pointers, references, stubs
-from otel_gpu.kernel_names.code_bytes import CodeBytes
-from otel_gpu.kernel_names.functions import FunctionTable
-from otel_gpu.kernel_names.loaded_pointers import LoadedPointers
-from otel_gpu.kernel_names.references import find_references
-from otel_gpu.kernel_names.registrations import read_strings
-from otel_gpu.kernel_names.stubs import read_stub_map
+from otel_gpu.receivers.cuda.kernel_names import code_bytes, constructors, loaded_pointers, references, stubs
+from otel_gpu.receivers.cuda.kernel_names.code_bytes import CodeBytes
+from otel_gpu.receivers.cuda.kernel_names.functions import FunctionTable
+from otel_gpu.receivers.cuda.kernel_names.loaded_pointers import LoadedPointers
+from otel_gpu.receivers.cuda.kernel_names.references import find_references
+from otel_gpu.receivers.cuda.kernel_names.registrations import read_strings
+from otel_gpu.receivers.cuda.kernel_names.stubs import read_stub_map
+from otel_gpu.sandbox.address_spans import Span, Spans
+from otel_gpu.sandbox.elf import EM_X86_64, ElfFile
 
 BASE = 0x10000
 ET_EXEC, ET_DYN = 2, 3

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gpu.address_spans import Span, merge
-from otel_gpu.elf import ElfFile
 from otel_gpu.errors import ElfError
-from otel_gpu.kernel_names import stubs
-from otel_gpu.kernel_names.cache import SymbolCache
-from otel_gpu.kernel_names.stub_map import StubMap, clean_name
-from otel_gpu.kernel_names.stubs import read_stub_map
+from otel_gpu.receivers.cuda.kernel_names import stubs
+from otel_gpu.receivers.cuda.kernel_names.cache import SymbolCache
+from otel_gpu.receivers.cuda.kernel_names.stub_map import StubMap, clean_name
+from otel_gpu.receivers.cuda.kernel_names.stubs import read_stub_map
+from otel_gpu.sandbox.address_spans import Span, merge
+from otel_gpu.sandbox.elf import ElfFile
 from tests.plain_stub_reader import handles, read_plainly
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")

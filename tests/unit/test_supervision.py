@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from otel_gpu.errors import OtelGpuError
-from otel_gpu.supervision import Component, Worker
+from otel_gpu.runtime.supervision import Component, Worker
 from tests.stopwatch import Stopwatch
 
 DEADLINE_S = 20
@@ -90,12 +90,12 @@ def test_pauses_between_failures_grow(make: Make) -> None:
 
 def test_what_fails_in_the_same_place_is_logged_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     steps = Steps({2: ValueError("one"), 4: ValueError("two"), 6: KeyError("three")})
-    with caplog.at_level(logging.DEBUG, "otel_gpu.supervision"):
+    with caplog.at_level(logging.DEBUG, "otel_gpu.runtime.supervision"):
         make(steps)
         steps.wait(8)
 
     # Threads of other tests may still log.
-    own = [r for r in caplog.records if r.name == "otel_gpu.supervision" and r.getMessage().startswith("names")]
+    own = [r for r in caplog.records if r.name == "otel_gpu.runtime.supervision" and r.getMessage().startswith("names")]
     errors = [r.getMessage() for r in own if r.levelno == logging.ERROR]
     assert [e.split(";")[0] for e in errors] == ["names: ValueError: one", "names: KeyError: 'three'"]
     assert [r.exc_info is not None for r in own if r.levelno == logging.DEBUG] == [True, True]

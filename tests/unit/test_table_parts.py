@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from otel_gpu.bpf.abi.unwinding import UNWIND_ROW, RowKind
-from otel_gpu.eh_frame.tables import compile_table
-from otel_gpu.elf import ElfFile
-from otel_gpu.process.work import OpenFile
-from otel_gpu.unwind.table_work import Part, parts
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.sandbox.work import OpenFile
+from otel_gpu.stacks.eh_frame.tables import compile_table
+from otel_gpu.stacks.unwind.table_work import Part, parts
 
 _NOTHING = (0, RowKind.END, 0)
 _PADDING = 16

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from otel_gpu import telemetry, telemetry_spans
+from otel_gpu.service import telemetry
+from otel_gpu.signals import telemetry_spans
 from otel_gpu.signals.metrics import Instrument, MetricSpec, attributes
 from otel_gpu.signals.spans import Span, SpanKind, SpanSpec
 from tests.unit.span_examples import batch, request

@@ -7,16 +7,16 @@ import json
 import pytest
 
 from otel_gpu.cli.terminals import knows_utf8
+from otel_gpu.cli.top.document import document
+from otel_gpu.cli.top.drawing import Letters, lines
+from otel_gpu.cli.top.figures import Reading, figures
+from otel_gpu.cli.top.interval import Interval
+from otel_gpu.cli.top.keys import _keys
+from otel_gpu.cli.top.screen import Screen
+from otel_gpu.cli.top.sources import Taken
+from otel_gpu.cli.top.tables import tables
 from otel_gpu.signals.metrics import Buckets, Resource, attributes
 from otel_gpu.signals.quantiles import quantile
-from otel_gpu.top.document import document
-from otel_gpu.top.drawing import Letters, lines
-from otel_gpu.top.figures import Reading, figures
-from otel_gpu.top.interval import Interval
-from otel_gpu.top.keys import _keys
-from otel_gpu.top.screen import Screen
-from otel_gpu.top.sources import Taken
-from otel_gpu.top.tables import tables
 
 LAUNCHES = "gpu.cuda.kernel.launch.calls"
 HOSTILE = "\x1b]0;x\x07\n\u202e[red]" + "k" * 10_000

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from otel_gpu.cli.top.figures import Direction
+from otel_gpu.cli.top.scraped import ScrapedSource
 from otel_gpu.errors import ConfigError
 from otel_gpu.exporters.prometheus.exporter import PrometheusExporter
 from otel_gpu.exporters.prometheus.settings import PrometheusSettings
 from otel_gpu.signals import cuda
 from otel_gpu.signals.metrics import Buckets, Measurement, Resource, SeriesStore, attributes
-from otel_gpu.top.figures import Direction
-from otel_gpu.top.scraped import ScrapedSource
 
 PROCESS = Resource(
     attributes({"service.name": "train", "service.namespace": "ml", "service.instance.id": "i-1", "process.pid": 7})

@@ -4,9 +4,9 @@ import os
 import struct
 from pathlib import Path
 
-from otel_gpu.elf import ElfFile
 from otel_gpu.probes.sites import SiteRules
 from otel_gpu.probes.torch import plan_torch, torch_hooks
+from otel_gpu.sandbox.elf import ElfFile
 from otel_gpu.signals.profiles import CPU, GPU_LAUNCHES, TENSOR_INUSE_SPACE
 
 MALLOC = b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator6mallocEPPvamP11CUstream_st"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.trusted_paths import UntrustedPathError, open_directory, open_file, replace_file
+from otel_gpu.runtime.trusted_paths import UntrustedPathError, open_directory, open_file, replace_file
 from tests.faults import failing
 
 STRANGER = 12345
@@ -162,7 +162,7 @@ def test_what_is_planted_after_the_look_is_refused_too(
 ) -> None:
     (tmp_path / "victim").write_text("precious")
     monkeypatch.setattr(
-        "otel_gpu.trusted_paths.check_file", lambda name, _, owners: planted(tmp_path)[what](tmp_path / name)
+        "otel_gpu.runtime.trusted_paths.check_file", lambda name, _, owners: planted(tmp_path)[what](tmp_path / name)
     )
 
     with pytest.raises(UntrustedPathError):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.elf import ElfFile
-from otel_gpu.unwind.cache import TableCache
-from otel_gpu.unwind.table_work import FileFrames, name_of, read_frames
+from otel_gpu.sandbox.elf import ElfFile
+from otel_gpu.stacks.unwind.cache import TableCache
+from otel_gpu.stacks.unwind.table_work import FileFrames, name_of, read_frames
 
 PROGRAM = "/bin/sh"
 NAME = "a" * 40

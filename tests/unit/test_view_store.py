@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
 
+from otel_gpu.exporters.recordings.reading import from_otlp
 from otel_gpu.exporters.wire.profiles_protobuf import encode_profiles
-from otel_gpu.reporters.reading import from_otlp
 from otel_gpu.signals.metrics import Resource, attributes
 from otel_gpu.signals.profiles import GPU_LAUNCHES, Frame, FrameKind, ProfileBuilder
 from otel_gpu.view import metric_tables, traces_panel

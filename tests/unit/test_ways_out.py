@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.elf import ElfFile
 from otel_gpu.probes.returns import WaysOut, ways_out
+from otel_gpu.sandbox.elf import ElfFile
 
 _SOURCE = r"""
 .macro begin name

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gpu.kernel_names.words import read_words
-from otel_gpu.process.memory import MemoryFault
+from otel_gpu.receivers.cuda.kernel_names.words import read_words
+from otel_gpu.sandbox.memory import MemoryFault
 
 SIZE = 1 << 18
 START = 0x7F00_0000_0000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.process import parsers
+from otel_gpu.sandbox import parsers
 
 _PACKAGE = Path(parsers.__file__).parents[1]
 _WORK = sorted(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_gpu.reporters.reading import read_profiles
+from otel_gpu.exporters.recordings.reading import read_profiles
 from otel_gpu.signals.profiles import is_truncated
 from tests.e2e import comparison, ground, naming
 from tests.e2e.exported import Metrics, read_metrics

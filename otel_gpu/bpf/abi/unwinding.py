@@ -17,11 +17,11 @@ UNWIND_ROW = np.dtype(
         ("fp_offset", "i1"),
     ]
 )
-"""One row of an unwinding table, see otel_gpu/eh_frame/rows.py."""
+"""One row of an unwinding table, see otel_gpu/stacks/eh_frame/rows.py."""
 
 
 class RowKind(enum.IntEnum):
-    """How the caller's frame is found, see otel_gpu/eh_frame/rows.py."""
+    """How the caller's frame is found, see otel_gpu/stacks/eh_frame/rows.py."""
 
     END = 0
     SP = 1
@@ -99,7 +99,7 @@ PY_LAYOUT = np.dtype(
         ("pad", "<u2"),
     ]
 )
-"""Where a CPython keeps its frames, see otel_gpu/cpython/layout.py."""
+"""Where a CPython keeps its frames, see otel_gpu/stacks/cpython/layout.py."""
 
 
 class EntryRule(enum.IntEnum):

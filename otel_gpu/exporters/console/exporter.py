@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ...printable import one_line
 from ...signals import Signal, cuda, hip, self_metrics
 from ...signals.metrics import Buckets, Instrument
 from ...signals.quantiles import quantile
 from ...signals.structs import Frozen
+from ...text import one_line
 from .. import ExporterStats, PipelineExporter
 from ..delivery.statistics import Operation, Outcomes, Tally
 from .quantities import quantity

@@ -7,9 +7,9 @@ import io
 import time
 from collections.abc import Iterator, Sequence
 
-from ...printable import one_line
 from ...signals.spans import Span, SpanStatus
 from ...signals.structs import Frozen
+from ...text import one_line
 from .quantities import quantity
 from .titles import title
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...printable import one_line
 from ...signals.metrics import Resource
+from ...text import one_line
 
 
 def title(resource: Resource) -> str:

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
-from ...printable import one_line
-from ...redaction import without_credentials
+from ...runtime.supervision import Worker
 from ...signals import Signal
 from ...signals.structs import Frozen
-from ...supervision import Worker
+from ...text import one_line, without_credentials
 from .payload import Payload
 from .retry import waits
 from .settings import RetrySettings

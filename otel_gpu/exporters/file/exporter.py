@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ...errors import OtelGpuError
-from ...printable import escaped
+from ...runtime.supervision import Component
+from ...runtime.trusted_paths import check_file, open_directory
 from ...signals import SIGNALS, Signal
-from ...supervision import Component
-from ...trusted_paths import check_file, open_directory
+from ...text import escaped
 from .. import ExporterStats, PipelineExporter
 from ..delivery.payload import Payload
 from ..delivery.statistics import Operation, Outcomes, Tally

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...bpf.needs import Check
 from ...components import ExporterContext, ExporterFactory, Needs
-from ...needs import Check
 from ...signals import SIGNALS, Signal
 from .settings import FileSettings
 

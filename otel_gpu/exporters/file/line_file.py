@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 
-from ...trusted_paths import open_file, write_all
+from ...runtime.trusted_paths import open_file, write_all
 from .rotation import Rotation
 from .settings import RotationSettings
 

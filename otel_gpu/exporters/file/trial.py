@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 
-from ...needs import Check, check
+from ...bpf.needs import Check, check
+from ...runtime.trusted_paths import check_file, open_directory, try_out
 from ...signals import SIGNALS
-from ...trusted_paths import check_file, open_directory, try_out
 from .settings import FileSettings
 
 _FIX = "name a directory of this user's that can be written to, or remove what a stranger has put there"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ...supervision import Component
+from ...runtime.supervision import Component
 from ..delivery.payload import Encoded, Payload
 from .settings import OtlpSettings
 

@@ -7,10 +7,9 @@ import re
 from urllib.parse import urlsplit
 
 from ...errors import ConfigError
-from ...printable import one_line
-from ...redaction import endpoint_without_credentials, without_credentials
 from ...signals import Signal
 from ...signals.structs import Frozen
+from ...text import endpoint_without_credentials, one_line, without_credentials
 from .settings import OtlpSettings
 
 PATHS: dict[Signal, str] = {

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from ...redaction import endpoint_without_credentials
+from ...runtime.supervision import Worker
 from ...signals import SIGNALS, Signal
-from ...supervision import Worker
+from ...text import endpoint_without_credentials
 from .. import ExporterStats, PipelineExporter
 from ..delivery.payload import Encoded, Payload
 from ..delivery.sender import Sender

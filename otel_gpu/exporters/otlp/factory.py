@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...bpf.needs import Check
 from ...components import ExporterContext, ExporterFactory, Needs, Written
-from ...needs import Check
 from ...signals import SIGNALS, Signal
 from .endpoint import target
 from .section import OtlpSection

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ...errors import ConfigError
-from ...quiet_grpc import grpc
+from ...runtime.quiet_grpc import grpc
 from ..delivery.retry import RETRYABLE_GRPC
 from ..delivery.sender import Accepted, Refused, no_answer
 from ..wire.identity import USER_AGENT

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from ...components.values import Duration, parse_duration
 from ...errors import ConfigError
-from ...values import Duration, parse_duration
 from ..delivery.settings import RetrySettings
 from ..settings import MAX_REQUEST_BYTES, Histograms, Temporality
 from .settings import Compression, OtlpSettings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ...needs import Check
-from ...redaction import endpoint_without_credentials
+from ...bpf.needs import Check
 from ...signals import Signal
+from ...text import endpoint_without_credentials
 from ..delivery.sender import Refused
 from .endpoint import target
 from .exporter import transport

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import cast
 from urllib.parse import urlsplit
 
+from ...components.values import parse_pairs
+from ...components.variables import Variables
 from ...errors import ConfigError
-from ...redaction import endpoint_without_credentials
 from ...signals import Signal
-from ...values import parse_pairs
-from ...variables import Variables
+from ...text import endpoint_without_credentials
 from ..settings import Histograms, Temporality
 from .settings import Compression, OtlpSettings, Protocol, compressions
 

@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import exposition, openmetrics
 
-from ...http_listener import Answer, HttpListener, Request
+from ...runtime.supervision import Worker
 from ...signals import Signal
-from ...supervision import Worker
 from .. import ExporterStats, PipelineExporter
 from ..delivery.statistics import Operation, Outcomes, Tally
+from ..http_listener import Answer, HttpListener, Request
 from .families import Families, merged
 from .names import COLLECTED
 from .settings import PrometheusSettings

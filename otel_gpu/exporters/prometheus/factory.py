@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...components import ExporterContext, ExporterFactory, Needs, Written
+from ...components.values import parse_endpoint
 from ...errors import ConfigError
 from ...signals import Signal
-from ...values import parse_endpoint
 from .settings import PrometheusSettings
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...components.values import parse_endpoint
 from ...errors import ConfigError
-from ...values import parse_endpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator
 
+from ...runtime.supervision import Worker
 from ...signals import Signal
 from ...signals.metrics import SeriesStore
 from ...signals.spans import Span
-from ...supervision import Worker
 from .. import ExporterStats, PipelineExporter
 from ..batch import Batch
 from ..delivery.statistics import Operation, Outcomes

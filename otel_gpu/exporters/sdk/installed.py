@@ -6,8 +6,7 @@ from importlib.metadata import entry_points
 from typing import TypeVar
 
 from ...errors import ConfigError
-from ...printable import one_line
-from ...redaction import without_credentials
+from ...text import one_line, without_credentials
 
 _Kind = TypeVar("_Kind")
 

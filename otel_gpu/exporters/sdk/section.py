@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from ...values import Duration, parse_duration
+from ...components.values import Duration, parse_duration
 from .settings import SdkSettings
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from typing import TypeVar
 
-from ...protobuf_fields import field, varint
 from ...signals.metrics import Attributes, AttributeValue
+from ...signals.protobuf_fields import field, varint
 from .utf8 import INT64
 
 _ATTRIBUTE = b"\x4a"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from opentelemetry.proto.trace.v1 import trace_pb2 as pb
 
-from ...protobuf_fields import field
 from ...signals.metrics import Resource
+from ...signals.protobuf_fields import field
 from ...signals.spans import Span, SpanKind, SpanStatus
 from ...version import __version__
 from ..delivery.payload import Payload

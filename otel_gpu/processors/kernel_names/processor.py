@@ -15,12 +15,12 @@ from typing import Literal
 import msgspec
 
 from ...components import Processor
-from ...demangle.names import demangle, shorten
 from ...signals import cuda, hip
 from ...signals.metrics import Attributes, Buckets, Measurement, Resource
 from ...signals.profiles import FrameKind, Profile, ProfileBuilder
 from ...signals.structs import Record
 from ...signals.telemetry import OTHER
+from ...stacks.demangle.names import demangle, shorten
 
 NAME = "cuda.kernel.name"
 _NAMES = (NAME, hip.KERNEL_NAME)

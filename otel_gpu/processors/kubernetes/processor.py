@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import get_args
 
+from ...discovery.kubernetes.pod import Pod
+from ...discovery.kubernetes.table import PodTable
 from ...discovery.selection import matches
-from ...pods.pod import Pod
-from ...pods.table import PodTable
 from ...signals.metrics import AttributeValue, Resource, attributes
 from ...signals.observed import plain
 from ..resources import ResourceProcessor

@@ -12,9 +12,9 @@ import msgspec
 from ...bpf.abi.busy import BUSY, BUSY_KEY, PERIOD_KIND, PERIOD_SUM
 from ...bpf.maps import BpfMap
 from ...bpf.records import names_before
-from ...counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
+from ...components.counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from ...discovery.processes import Process
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 from ...signals.structs import Frozen
 
 _MAX_PROCESSES = 4096

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bpf.abi.rows import Family
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 
 MOST = 4096
 """Rows of one program that are looked at one by one each time: half of them by their calls, half by blocks or bytes."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...bpf.abi.programs import CONTEXT_KEY, KERNEL
 from ...bpf.abi.rows import Family
 from ...bpf.maps import BpfMap
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 from .rows import RowReader
 
 _Mask = npt.NDArray[np.bool_]

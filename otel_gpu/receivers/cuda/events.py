@@ -12,21 +12,21 @@ from types import MappingProxyType
 from ...bpf.abi.events import ARGUMENTS, EVENT, ORIGIN, EventType, NodeType
 from ...bpf.abi.rows import KIND_HIP, ORDINALS, Family
 from ...bpf.records import struct_of
-from ...counting.device_time import BusyPeriod
+from ...components.counting.device_time import BusyPeriod
 from ...discovery.processes import Began, Process
-from ...kernel_names.driver_records import agreed
-from ...kernel_names.hip_kernels import HostPointer
-from ...kernel_names.kernels import KernelTable
-from ...kernel_names.launches import Launch
-from ...kernel_names.resolver import KernelNameResolver
-from ...printable import escaped
+from ...discovery.program_id import ProgramId
 from ...probes.table import FUNCTIONS
-from ...program_id import ProgramId
 from ...signals.telemetry import OTHER
+from ...text import escaped
 from ..hip import rows as hip
 from . import announced
 from .graphs import Contents, Graphs, Node
 from .kernel_handles import KernelHandles, handle_of
+from .kernel_names.driver_records import agreed
+from .kernel_names.hip_kernels import HostPointer
+from .kernel_names.kernels import KernelTable
+from .kernel_names.launches import Launch
+from .kernel_names.resolver import KernelNameResolver
 from .live_allocations import LiveAllocations
 from .rows import RowDelta
 

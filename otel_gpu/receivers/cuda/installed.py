@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...needs import Check, check
+from ...bpf.needs import Check, check
 
 
 def checks() -> Iterator[Check]:

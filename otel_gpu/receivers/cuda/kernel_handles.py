@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ...bpf.abi.events import KERNEL_FORGOTTEN
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 
 _HANDLE_BITS = 64
 _HANDLE = (1 << _HANDLE_BITS) - 1

@@ -13,7 +13,7 @@ from ...bpf.abi.memory import LIVE, LIVE_KEY
 from ...bpf.abi.programs import Table
 from ...bpf.abi.rows import KIND_HIP, MemoryType
 from ...bpf.maps import BpfMap
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 from ...signals.structs import Frozen
 from .ranges import Ranges
 

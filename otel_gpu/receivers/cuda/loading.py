@@ -15,7 +15,7 @@ from ...bpf.maps import possible_cpus
 from ...bpf.object import BpfObject
 from ...bpf.pid_namespace import pid_namespace
 from ...bpf.tracepoints import TracepointLinks
-from ...counting.shared import REQUEST_RINGS, REQUEST_TABLES
+from ...components.counting.shared import REQUEST_RINGS, REQUEST_TABLES
 from ...errors import UnsupportedKernelError
 from ...probes.counted import Counted
 from ...probes.table import counting_programs

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from ...bpf.abi.programs import PROGRAM, TOTALS_OF_API, Loss, Total
 from ...bpf.abi.rows import BUCKET_NONE, BUCKET_ZERO, DEVICE_UNKNOWN, KIND_HIP, Family
-from ...counting.programs import Programs
-from ...program_id import ProgramId
+from ...components.counting.programs import Programs
+from ...discovery.program_id import ProgramId
 from ...signals.structs import Frozen
 from .rows import RowDelta
 

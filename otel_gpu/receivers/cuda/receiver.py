@@ -12,25 +12,23 @@ from functools import partial
 from ...bpf.abi.programs import OWNER_AT, Loss, Table
 from ...bpf.ringbuf import RingReader
 from ...components import LibraryReceiver
-from ...counting.device_time import DeviceTime
-from ...counting.owners import Removal, by_key, by_value, of_trie, programs_of
-from ...counting.programs import Programs, SharedTables
-from ...counting.shared import REQUEST_MAPS, Counting, RequestTables, StackTables
+from ...components.counting.device_time import DeviceTime
+from ...components.counting.owners import Removal, by_key, by_value, of_trie, programs_of
+from ...components.counting.programs import Programs, SharedTables
+from ...components.counting.shared import REQUEST_MAPS, Counting, RequestTables, StackTables
 from ...discovery import drivers
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Began, Process, ProcessTable
-from ...kernel_names.kernels import KernelTable
-from ...kernel_names.resolver import KernelNameResolver
 from ...probes.attach import PlannedProbe
 from ...probes.libraries import ProbedLibraries
 from ...probes.planning import PlanRequest
 from ...probes.sites import Policy, SiteRules
 from ...probes.table import TABLES
-from ...process.files import File, MappedFile
-from ...process.parsers import Parsers
+from ...runtime.supervision import Component, Health
+from ...sandbox.files import File, MappedFile
+from ...sandbox.parsers import Parsers
 from ...signals import self_metrics
 from ...signals.metrics import Measurement, SelfReading, attributes
-from ...supervision import Component, Health
 from ..hip import rows as hip
 from ..hip.devices import HipDeviceTable
 from ..losses import loss_readings, read_losses
@@ -40,6 +38,8 @@ from .dead_rows import DeadRows
 from .error_types import ErrorTypes
 from .events import CudaEvents
 from .kernel_handles import handle_of
+from .kernel_names.kernels import KernelTable
+from .kernel_names.resolver import KernelNameResolver
 from .live_allocations import LiveAllocations, ReleasedMemory
 from .loading import CudaPrograms
 from .pending_rows import PendingRows

@@ -8,8 +8,8 @@ from collections import defaultdict
 from ...bpf.abi.events import RECORD_STEPS, RECORD_WAY, WAYS_AT_ONCE
 from ...bpf.maps import BpfMap
 from ...bpf.records import struct_of
-from ...kernel_names.driver_records import Path
-from ...process.files import FileId
+from ...sandbox.files import FileId
+from .kernel_names.driver_records import Path
 
 _MAX_FILES = 256
 _RECORD_WAY = struct_of(RECORD_WAY)

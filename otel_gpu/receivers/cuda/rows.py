@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ...bpf.abi.rows import COUNTED_ROW, KIND_HIP, ROW_KEY, VALUE_B_BITS
 from ...bpf.maps import BpfMap, possible_cpus
-from ...counting.owners import are_of
-from ...program_id import ProgramId
+from ...components.counting.owners import are_of
+from ...discovery.program_id import ProgramId
 from ...signals.structs import Frozen
 from .cardinality import RowCardinality
 

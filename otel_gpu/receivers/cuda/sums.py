@@ -18,7 +18,7 @@ from ...bpf.abi.rows import (
     HostMemory,
     MemoryType,
 )
-from ...counting.buckets import BUCKET_SHIFT, DURATION_SHIFT
+from ...components.counting.buckets import BUCKET_SHIFT, DURATION_SHIFT
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
 from ...signals import cuda, self_metrics

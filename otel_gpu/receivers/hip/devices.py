@@ -15,8 +15,8 @@ from ...discovery import kfd
 from ...discovery.kfd import AmdGpu
 from ...discovery.process_info_work import are_there
 from ...discovery.processes import Process, ProcessTable
-from ...process.files import RootedFile
-from ...process.parsers import Parsers, WorkError
+from ...sandbox.files import RootedFile
+from ...sandbox.parsers import Parsers, WorkError
 from ...signals.metrics import Resource
 
 _ROCR, _HIP, _CUDA, _OTHER = (

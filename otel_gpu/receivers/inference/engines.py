@@ -24,19 +24,19 @@ from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
 from ...bpf.ringbuf import RingReader
 from ...bpf.run_once import run_once
-from ...counting.owners import Removal, by_key, by_value
+from ...components.counting.owners import Removal, by_key, by_value
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import ProcessTable
+from ...discovery.program_id import ProgramId
 from ...errors import ProcessGoneError
 from ...probes.libraries import ProbedLibraries
 from ...probes.planning import PlanRequest
 from ...probes.sites import SiteRules
-from ...process.files import File
-from ...process.parsers import Parsers
-from ...program_id import ProgramId
+from ...runtime.supervision import Health
+from ...sandbox.files import File
+from ...sandbox.parsers import Parsers
 from ...signals.spans import Span, SpanContext
 from ...signals.structs import Frozen
-from ...supervision import Health
 from .assembly import Seen
 from .http1 import parse_request
 from .records import heads_of, own_span_of, totals_of

@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterator, Mapping
 
 from ...bpf.abi.requests import CallbackKind as KernelCallback
-from ...elf import ElfFile, Symbol
 from ...probes.prologue import Cost
 from ...probes.returns import ways_out
 from ...probes.sites import SiteRules, site_for_symbol
+from ...sandbox.elf import ElfFile, Symbol
 from ...signals.structs import Frozen
 
 _EXECUTOR = "_ZN6rclcpp8Executor"

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 from ...components import Context, ReceiverFactory
 from ...probes.counted import Counted
-from ...telemetry_spans import CALLBACK, GPU_BATCH, GPU_COPY, GPU_REQUEST, GPU_WAIT, MESSAGE, REQUEST, SERVICE_CALL
+from ...signals.telemetry_spans import (
+    CALLBACK,
+    GPU_BATCH,
+    GPU_COPY,
+    GPU_REQUEST,
+    GPU_WAIT,
+    MESSAGE,
+    REQUEST,
+    SERVICE_CALL,
+)
 from . import metrics
 from .settings import InferenceSettings
 

@@ -10,9 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from ...address_spans import Span
 from ...bpf.abi.unwinding import PY_ABSENT
-from ...cpython.context_sites import (
+from ...errors import OtelGpuError
+from ...probes.prologue import Cost
+from ...probes.sites import SiteRules, site_for_symbol
+from ...sandbox.address_spans import Span
+from ...sandbox.confinement import Limits
+from ...sandbox.elf import ElfFile, Symbol
+from ...sandbox.memory import MemoryFault, MemoryFiles, ProcessMemory
+from ...sandbox.work import OpenFile, work
+from ...signals.structs import Frozen
+from ...stacks.cpython.context_sites import (
     COPY_CURRENT,
     ENTER,
     SYMBOLS,
@@ -23,19 +31,11 @@ from ...cpython.context_sites import (
     method_of,
     methods,
 )
-from ...cpython.layout import DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, UnsupportedPythonError, layout_for
-from ...cpython.process import NotStartedError, thread_state_place
-from ...cpython.symbols import GET_VERSION, GILSTATE, RUNTIME, VERSION
-from ...cpython.thread_state import find_slot
-from ...cpython.version import version_of
-from ...elf import ElfFile, Symbol
-from ...errors import OtelGpuError
-from ...probes.prologue import Cost
-from ...probes.sites import SiteRules, site_for_symbol
-from ...process.confinement import Limits
-from ...process.memory import MemoryFault, MemoryFiles, ProcessMemory
-from ...process.work import OpenFile, work
-from ...signals.structs import Frozen
+from ...stacks.cpython.layout import DEBUG_OFFSETS_SIZE, PythonLayout, TssKind, UnsupportedPythonError, layout_for
+from ...stacks.cpython.process import NotStartedError, thread_state_place
+from ...stacks.cpython.symbols import GET_VERSION, GILSTATE, RUNTIME, VERSION
+from ...stacks.cpython.thread_state import find_slot
+from ...stacks.cpython.version import version_of
 from .executors import SYMBOLS as SYMBOLS_OF_CALLBACKS
 from .executors import callback_sites
 

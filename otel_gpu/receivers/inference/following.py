@@ -21,17 +21,17 @@ from ...bpf.abi.requests import FOLLOWED
 from ...bpf.linker import ObjectLinker
 from ...bpf.links import Link, Placement
 from ...bpf.maps import BpfMap
-from ...counting.programs import Programs
+from ...components.counting.programs import Programs
+from ...discovery.program_id import ProgramId
 from ...errors import AttachError, OtelGpuError
-from ...fair_pool import FairPool
 from ...probes.sites import SiteRules
-from ...process.files import MappedFile
-from ...process.mappings import executable_mappings
-from ...process.memory import MemoryFiles
-from ...process.parsers import Parsers, WorkError
-from ...program_id import ProgramId
+from ...runtime.fair_pool import FairPool
+from ...runtime.supervision import Worker
+from ...sandbox.files import MappedFile
+from ...sandbox.mappings import executable_mappings
+from ...sandbox.memory import MemoryFiles
+from ...sandbox.parsers import Parsers, WorkError
 from ...signals.structs import Record
-from ...supervision import Worker
 from .executors import is_of_callbacks, runs_callbacks, runs_python_callbacks
 from .follow_work import (
     LEARNING,

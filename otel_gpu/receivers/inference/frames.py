@@ -13,7 +13,7 @@ import msgspec
 
 from ...bpf.abi.frames import FRAME_GONE, FRAME_PIECE, FrameSide
 from ...bpf.records import names_before, offset_of, struct_of
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 from ...signals.spans import SpanContext
 from ...signals.structs import Record
 from .assembly import Seen

@@ -19,16 +19,16 @@ from ...bpf.abi.requests import SPAN_SOURCE, SPAN_TYPES
 from ...bpf.abi.unwinding import ThreadStatePlace
 from ...bpf.maps import BpfMap
 from ...bpf.pinned import Pinned, UnexpectedMapError
-from ...elf_thread_locals import ThreadLocal
+from ...discovery.program_id import ProgramId
 from ...errors import OtelGpuError
-from ...fair_pool import FairPool
-from ...process.files import MappedFile
-from ...process.mappings import executable_mappings
-from ...process.memory import MemoryFiles
-from ...process.parsers import Parsers
-from ...program_id import ProgramId
+from ...runtime.fair_pool import FairPool
+from ...runtime.supervision import Worker
+from ...sandbox.elf_thread_locals import ThreadLocal
+from ...sandbox.files import MappedFile
+from ...sandbox.mappings import executable_mappings
+from ...sandbox.memory import MemoryFiles
+from ...sandbox.parsers import Parsers
 from ...signals.structs import Record
-from ...supervision import Worker
 from .follow_work import Image
 from .span_work import LOOKING, SpanPlaces, SpanRequest, look_for_spans
 

@@ -22,23 +22,23 @@ from ...bpf.ringbuf import RingReader
 from ...bpf.run_once import run_once
 from ...bpf.tracepoints import TracepointLinks
 from ...components import LibraryReceiver
-from ...counting.owners import Removal, are_of, by_key, by_value, programs_of
-from ...counting.programs import SharedTables
-from ...counting.request_spans import RequestSpans, WorkOwner
-from ...counting.shared import RequestTables
+from ...components.counting.owners import Removal, are_of, by_key, by_value, programs_of
+from ...components.counting.programs import SharedTables
+from ...components.counting.request_spans import RequestSpans, WorkOwner
+from ...components.counting.shared import RequestTables
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
+from ...discovery.program_id import ProgramId
 from ...errors import UnsupportedKernelError
 from ...probes.sites import SiteRules
 from ...probes.table import TABLES, function_number
-from ...process.files import File, MappedFile
-from ...process.parsers import Parsers
-from ...program_id import ProgramId
+from ...runtime.supervision import Component, Health, Worker
+from ...sandbox.files import File, MappedFile
+from ...sandbox.parsers import Parsers
 from ...signals import self_metrics
 from ...signals.metrics import Measurement, SelfReading, attributes
 from ...signals.profiles import SpanLink
 from ...signals.spans import Span
-from ...supervision import Component, Health, Worker
 from . import metrics
 from .assembly import Assembly
 from .callbacks import callback_of

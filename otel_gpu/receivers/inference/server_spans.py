@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from ...printable import escaped
 from ...signals.metrics import Attributes, AttributeValue, Resource, attributes
 from ...signals.spans import Span, SpanContext, SpanKind, SpanStatus
 from ...signals.structs import Frozen
 from ...signals.telemetry import OTHER
+from ...text import escaped
 from .callbacks import attributes_of, span_attributes_of, span_kind_of, span_name_of
 from .conventions import OTHER_METHOD, error_of, method_of, model_attributes, rpc_method_of, rpc_status_of
 from .request import Attribution, Callback, Ending, Endpoint, GpuTotals, GpuWork, Request, RpcCall, WorkKind

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from ...cpython.current_span import CurrentSpan, current_span
-from ...cpython.layout import DEBUG_OFFSETS_SIZE, UnsupportedPythonError, layout_for
-from ...cpython.objects import PythonObjects, PythonSymbols
-from ...cpython.symbols import GET_VERSION, RUNTIME, VERSION
-from ...cpython.version import version_of
-from ...elf import ElfFile
-from ...elf_thread_locals import STT_TLS, ThreadLocal, find_exported, place_of
 from ...errors import OtelGpuError
-from ...process.confinement import Limits
-from ...process.memory import MemoryFault, MemoryFiles
-from ...process.work import OpenFile, work
+from ...sandbox.confinement import Limits
+from ...sandbox.elf import ElfFile
+from ...sandbox.elf_thread_locals import STT_TLS, ThreadLocal, find_exported, place_of
+from ...sandbox.memory import MemoryFault, MemoryFiles
+from ...sandbox.work import OpenFile, work
 from ...signals.structs import Frozen
+from ...stacks.cpython.current_span import CurrentSpan, current_span
+from ...stacks.cpython.layout import DEBUG_OFFSETS_SIZE, UnsupportedPythonError, layout_for
+from ...stacks.cpython.objects import PythonObjects, PythonSymbols
+from ...stacks.cpython.symbols import GET_VERSION, RUNTIME, VERSION
+from ...stacks.cpython.version import version_of
 from .follow_work import Image
 
 _log = logging.getLogger(__name__)

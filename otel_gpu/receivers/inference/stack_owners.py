@@ -10,7 +10,7 @@ import numpy as np
 
 from ...bpf.abi.requests import REQUEST, REQUEST_AMBIGUOUS
 from ...bpf.maps import BpfMap
-from ...counting.request_spans import WorkOwner
+from ...components.counting.request_spans import WorkOwner
 from ...signals.profiles import SpanLink
 from ...signals.spans import SpanContext
 from .engines import Engines

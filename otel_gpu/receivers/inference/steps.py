@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import astuple
 
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 from ...signals.structs import Frozen, Record
 from .request import GpuTotals
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...components import Context, ReceiverFactory
-from ...pods import metrics
+from ...discovery.kubernetes import metrics
 from .settings import KubernetesReceiverSettings
 
 if TYPE_CHECKING:

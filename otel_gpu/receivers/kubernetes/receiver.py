@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...discovery.kubernetes import metrics
+from ...discovery.kubernetes.pod import Pod
+from ...discovery.kubernetes.pods import Pods
 from ...discovery.process_devices import DeviceTable
-from ...pods import metrics
-from ...pods.pod import Pod
-from ...pods.pods import Pods
 from ...signals.metrics import Measurement, Resource, attributes
 
 _MAX_PODS = 1024

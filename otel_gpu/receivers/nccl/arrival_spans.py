@@ -9,7 +9,7 @@ from functools import lru_cache
 from ...probes.nccl import HOOKS
 from ...signals.metrics import Attributes, Resource, attributes
 from ...signals.spans import SPAN_ID_BYTES, TRACE_ID_BYTES, Span, SpanContext
-from ...telemetry_spans import NCCL_COLLECTIVE
+from ...signals.telemetry_spans import NCCL_COLLECTIVE
 from .arrivals import Arrival
 from .names import datatype_name, reduction_name
 from .sums import comm_attributes

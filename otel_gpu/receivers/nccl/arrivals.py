@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ...bpf.abi.nccl import NCCL_ARRIVAL, NCCL_ARRIVAL_GROUP, NCCL_ARRIVAL_GROUPED
 from ...bpf.records import struct_of
 from ...discovery.processes import Process
+from ...discovery.program_id import ProgramId
 from ...probes.nccl import HOOKS
-from ...program_id import ProgramId
 from ...signals.metrics import Buckets, Measurement, attributes, bucket_index
 from ...signals.structs import Record
 from . import metrics

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...components import Context, ReceiverFactory
 from ...probes.counted import Counted
-from ...telemetry_spans import NCCL_COLLECTIVE
+from ...signals.telemetry_spans import NCCL_COLLECTIVE
 from . import metrics
 from .settings import NcclSettings
 

@@ -8,7 +8,7 @@ from ...bpf.linker import ObjectLinker
 from ...bpf.object import BpfObject
 from ...bpf.pid_namespace import pid_namespace
 from ...bpf.tracepoints import TracepointLinks
-from ...counting.shared import StackTables
+from ...components.counting.shared import StackTables
 
 _ENDS = ("nccl_thread_ends", "nccl_program_begins")
 _NOT_UPROBES = frozenset({*_ENDS, "release_entries"})

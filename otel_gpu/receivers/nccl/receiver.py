@@ -15,20 +15,20 @@ from ...bpf.abi.nccl import NCCL_COMM, NCCL_COMM_KEY
 from ...bpf.abi.programs import OWNER_AT, Table
 from ...bpf.ringbuf import RingReader
 from ...components import LibraryReceiver
-from ...counting.owners import Removal, by_key, by_value, programs_of
-from ...counting.programs import Programs, SharedTables
+from ...components.counting.owners import Removal, by_key, by_value, programs_of
+from ...components.counting.programs import Programs, SharedTables
 from ...discovery.libraries import Library, LibraryKind
 from ...discovery.processes import Process, ProcessTable
+from ...discovery.program_id import ProgramId
 from ...probes.libraries import ProbedLibraries
 from ...probes.planning import PlanRequest
 from ...probes.sites import SiteRules
-from ...process.files import File
-from ...process.parsers import Parsers
-from ...program_id import ProgramId
+from ...runtime.supervision import Component, Health
+from ...sandbox.files import File
+from ...sandbox.parsers import Parsers
 from ...signals import self_metrics
 from ...signals.metrics import Measurement, SelfReading, attributes
 from ...signals.spans import Span
-from ...supervision import Component, Health
 from ..losses import read_losses
 from . import metrics
 from .arrival_spans import span_of

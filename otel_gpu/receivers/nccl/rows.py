@@ -10,8 +10,8 @@ import numpy.typing as npt
 from ...bpf.abi.nccl import NCCL_ROW_KEY
 from ...bpf.abi.rows import ROW
 from ...bpf.maps import BpfMap, possible_cpus
-from ...counting.owners import are_of
-from ...program_id import ProgramId
+from ...components.counting.owners import are_of
+from ...discovery.program_id import ProgramId
 from ...signals.structs import Frozen
 
 _Sums = npt.NDArray[np.uint64]

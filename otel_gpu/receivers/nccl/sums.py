@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 from ...bpf.abi.nccl import NCCL_UNKNOWN_RANK, NcclFamily
 from ...bpf.abi.rows import BUCKET_NONE, BUCKET_ZERO
-from ...counting.buckets import DURATION_SHIFT
+from ...components.counting.buckets import DURATION_SHIFT
 from ...discovery.processes import Process
+from ...discovery.program_id import ProgramId
 from ...probes.nccl import HOOKS
-from ...program_id import ProgramId
 from ...signals.metrics import Attributes, AttributeValue, Buckets, Measurement, MetricSpec, Resource, attributes
 from . import metrics
 from .bandwidth import bus_bytes

@@ -11,8 +11,8 @@ import time
 from collections import Counter, deque
 from typing import Any
 
+from ...runtime.supervision import Worker
 from ...signals.structs import Frozen
-from ...supervision import Worker
 from .library import Device, Nvml
 
 _WAIT_MS = 500

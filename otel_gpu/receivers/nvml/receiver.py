@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from ...discovery.gpus import Gpu
+from ...runtime.supervision import Health
 from ...signals import hardware, self_metrics
 from ...signals.metrics import (
     Attributes,
@@ -23,7 +24,6 @@ from ...signals.metrics import (
     attributes,
 )
 from ...signals.structs import Record
-from ...supervision import Health
 from .events import XidEvent, XidWatch
 from .library import Device, Nvml, NvmlUnavailableError
 from .readings import READINGS, Reading, pids_by_utilization, process_bytes

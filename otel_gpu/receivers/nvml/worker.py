@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ...discovery.gpus import Gpu
+from ...runtime.supervision import Component, Health, Worker
 from ...signals.metrics import Measurement, SelfReading
 from ...signals.standing import Standing
-from ...supervision import Component, Health, Worker
 from .library import NvmlMissingError, NvmlUnavailableError
 from .receiver import NvmlReceiver
 

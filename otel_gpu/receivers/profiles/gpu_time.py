@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ...bpf.abi.samples import WORK_DEVICE_SHIFT
-from ...counting.device_time import DeviceTime, part_of
-from ...demangle.names import demangle
+from ...components.counting.device_time import DeviceTime, part_of
 from ...discovery.processes import Process
 from ...probes.table import FUNCTIONS
 from ...signals.profiles import Frame, FrameKind, Stack, marker
+from ...stacks.demangle.names import demangle
 from .gpu_time_split import Work, split
 from .sums import GRAPH, GRAPH_LAUNCH, NOT_SAMPLED, KernelName, SiteTime, StackSample, below
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
+from ...components.counting.device_time import BusyPeriod, BusyPeriodSum, DeviceTime, Parts
 from ...signals.structs import Record
 
 _ROUNDS = 100

@@ -23,14 +23,14 @@ from ...bpf.ringbuf import RingReader
 from ...bpf.tail_calls import TailCalls
 from ...bpf.tracepoints import TracepointLinks
 from ...components import LibraryReceiver
-from ...counting.device_time import DeviceTime
-from ...counting.owners import Removal, by_key, by_value, programs_of
-from ...counting.programs import SharedTables
-from ...counting.request_spans import RequestSpans
-from ...counting.shared import REQUEST_TABLES, StackTables
-from ...cpython.process import PythonProcess
+from ...components.counting.device_time import DeviceTime
+from ...components.counting.owners import Removal, by_key, by_value, programs_of
+from ...components.counting.programs import SharedTables
+from ...components.counting.request_spans import RequestSpans
+from ...components.counting.shared import REQUEST_TABLES, StackTables
 from ...discovery.libraries import Library
 from ...discovery.processes import Process, ProcessTable
+from ...discovery.program_id import ProgramId
 from ...errors import UnsupportedKernelError
 from ...probes.profile import (
     CPU_OF_REQUESTS_PROGRAM,
@@ -42,16 +42,16 @@ from ...probes.profile import (
     programs_for,
 )
 from ...probes.sites import SiteRules
-from ...process.files import File
-from ...process.parsers import Parsers
-from ...program_id import ProgramId
+from ...runtime.supervision import Component, Health
+from ...sandbox.files import File
+from ...sandbox.parsers import Parsers
 from ...signals import self_metrics
 from ...signals.metrics import SelfReading
 from ...signals.profiles import CPU, GPU_WAIT, OFF_CPU, TENSOR_INUSE_SPACE, Profile, ProfileType, Stack, shows_gpu_time
-from ...supervision import Component, Health
-from ...symbols.stacks import STOPS
-from ...unwind.cache import TableCache
-from ...unwind.loader import UnwindLoader
+from ...stacks.cpython.process import PythonProcess
+from ...stacks.symbols.stacks import STOPS
+from ...stacks.unwind.cache import TableCache
+from ...stacks.unwind.loader import UnwindLoader
 from ..losses import loss_readings, read_losses
 from .backward import BackwardCallers
 from .blocked import STACKS, BlockedThreads, blocked_threads

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ...bpf.abi.samples import REMAINDER, REMAINDER_KEY, SAMPLED_THREAD, WORK_DEVICE_SHIFT, SampleType
 from ...bpf.object import BpfObject
-from ...counting.owners import are_of
-from ...program_id import ProgramId
+from ...components.counting.owners import are_of
+from ...discovery.program_id import ProgramId
 from .sums import StackSample
 
 _NUMBER_BYTES = 4

@@ -12,8 +12,8 @@ from ...probes.libraries import ProbedLibraries
 from ...probes.planning import PlanRequest, hooks_of
 from ...probes.sites import SiteRules
 from ...probes.torch import torch_hooks
-from ...process.files import File
-from ...process.parsers import Parsers
+from ...sandbox.files import File
+from ...sandbox.parsers import Parsers
 from ...signals.profiles import ProfileType
 
 

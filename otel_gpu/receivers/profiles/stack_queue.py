@@ -10,18 +10,18 @@ from functools import partial
 
 import msgspec
 
-from ...cpython.names import PythonNames
-from ...cpython.process import PythonProcess
-from ...fair_pool import FairPool
-from ...process.parsers import Parsers
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
+from ...runtime.fair_pool import FairPool
+from ...runtime.supervision import Health
+from ...sandbox.parsers import Parsers
 from ...signals.profiles import Stack, truncation
 from ...signals.structs import Frozen, Record
-from ...supervision import Health
-from ...symbols.file_names import FileNames
-from ...symbols.made_names import MadeNames
-from ...symbols.stacks import STOPS, RawStack, StackNamer
-from ...unwind.loader import UnwindLoader, WalkedProcess
+from ...stacks.cpython.names import PythonNames
+from ...stacks.cpython.process import PythonProcess
+from ...stacks.symbols.file_names import FileNames
+from ...stacks.symbols.made_names import MadeNames
+from ...stacks.symbols.stacks import STOPS, RawStack, StackNamer
+from ...stacks.unwind.loader import UnwindLoader, WalkedProcess
 from .sums import StackSample
 
 _NAMES_FOR_S = 1.0

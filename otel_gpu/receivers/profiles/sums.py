@@ -10,11 +10,10 @@ from typing import NamedTuple
 from ...bpf.abi.samples import SampleType
 from ...bpf.abi.stacks import FRAME, STACK_SAMPLE
 from ...bpf.records import names_before, offset_of, struct_of
-from ...counting.request_spans import RequestSpans, WorkOwner
-from ...demangle.names import demangle
+from ...components.counting.request_spans import RequestSpans, WorkOwner
 from ...discovery.processes import Process
+from ...discovery.program_id import ProgramId
 from ...probes.table import FUNCTIONS
-from ...program_id import ProgramId
 from ...signals.profiles import (
     CPU,
     GPU_ALLOC_SPACE,
@@ -41,6 +40,7 @@ from ...signals.profiles import (
     Stack,
     marker,
 )
+from ...stacks.demangle.names import demangle
 from .held_memory import HeldAllocation, HeldMemory
 
 NOT_SAMPLED = marker("[not sampled]")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...bpf.abi.samples import TENSOR_GROUP
 from ...bpf.maps import BpfMap
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 from ...signals.profiles import Stack, marker
 
 _NOT_SAMPLED: Stack = (marker("[not sampled]"),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 from ...signals.structs import Frozen
 
 _ALL_SEEN = 0.999

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bpf.abi.rdma import QPN_NONE, STATE_UNKNOWN
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 from ...signals.metrics import Attributes, MetricSpec, attributes
 from . import metrics as m
 from .netlink import KernelPair

@@ -25,19 +25,19 @@ from ...bpf.linker import ObjectLinker
 from ...bpf.links import Link, Placement
 from ...bpf.maps import BpfMap
 from ...bpf.records import struct_of
-from ...counting.programs import Programs
+from ...components.counting.programs import Programs
 from ...discovery import procfs
 from ...discovery.mapped_now import MappedNow
+from ...discovery.program_id import ProgramId
 from ...errors import AttachError, OtelGpuError, ProcessGoneError
-from ...fair_pool import FairPool
 from ...probes.sites import SiteRules
-from ...process.files import MappedFile
-from ...process.mappings import executable_mappings
-from ...process.memory import MemoryFiles
-from ...process.parsers import Parsers, WorkError
-from ...program_id import ProgramId
+from ...runtime.fair_pool import FairPool
+from ...runtime.supervision import Worker
+from ...sandbox.files import MappedFile
+from ...sandbox.mappings import executable_mappings
+from ...sandbox.memory import MemoryFiles
+from ...sandbox.parsers import Parsers, WorkError
 from ...signals.structs import Record
-from ...supervision import Worker
 from .verbs_tables import version_of
 from .verbs_work import (
     AT_RETURN_ONLY,

@@ -29,16 +29,16 @@ from ...bpf.pid_namespace import pid_namespace
 from ...bpf.records import struct_of
 from ...bpf.ringbuf import RingReader
 from ...components import LibraryReceiver
-from ...counting.owners import Removal, are_of, by_key, by_value, programs_of
-from ...counting.programs import SharedTables
+from ...components.counting.owners import Removal, are_of, by_key, by_value, programs_of
+from ...components.counting.programs import SharedTables
 from ...discovery.processes import Process, ProcessTable
+from ...discovery.program_id import ProgramId
 from ...errors import UnsupportedKernelError
 from ...probes.sites import SiteRules
-from ...process.parsers import Parsers
-from ...program_id import ProgramId
+from ...runtime.supervision import Component, Health
+from ...sandbox.parsers import Parsers
 from ...signals import self_metrics
 from ...signals.metrics import Attributes, Measurement, MetricSpec, Resource, SelfReading, attributes
-from ...supervision import Component, Health
 from . import metrics as m
 from .coverage import Connections
 from .kernel_pairs import KernelPairs, levels_of_kernel
@@ -50,7 +50,7 @@ from .shown import ShownPairs
 from .sums import RTS, PairTotals, RdmaSums, RowDelta, connected, levels, program_of
 
 if TYPE_CHECKING:
-    from ...counting.shared import RequestTables
+    from ...components.counting.shared import RequestTables
 
 _log = logging.getLogger(__name__)
 _VERBS_EVENT = struct_of(VERBS_EVENT)

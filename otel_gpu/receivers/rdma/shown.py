@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bpf.abi.rdma import QPN_NONE
-from ...program_id import ProgramId
+from ...discovery.program_id import ProgramId
 from ...signals.structs import Record
 
 _LIFETIME = 2

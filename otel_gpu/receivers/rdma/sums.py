@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from ...bpf.abi.rdma import QPN_NONE, RdmaOperation, RdmaRowKind, RdmaUnmatched
 from ...bpf.abi.rows import BUCKET_ZERO
-from ...counting.buckets import DURATION_SHIFT
-from ...program_id import ProgramId
+from ...components.counting.buckets import DURATION_SHIFT
+from ...discovery.program_id import ProgramId
 from ...signals.metrics import Attributes, AttributeValue, Buckets, Measurement, MetricSpec, Resource, attributes
 from ...signals.structs import Frozen
 from . import metrics as m

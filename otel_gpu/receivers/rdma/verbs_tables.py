@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ...elf import EM_X86_64, PF_X, PT_LOAD, ElfFile
 from ...errors import ElfError
+from ...sandbox.elf import EM_X86_64, PF_X, PT_LOAD, ElfFile
 from ...signals.structs import Frozen
 
 SET_OPS = "verbs_set_ops"

@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bpf.abi.rdma import RdmaOperation
-from ...eh_frame.index import FrameIndex
-from ...eh_frame.records import FrameSection
-from ...elf import STT_FUNC, ElfFile, Symbol
 from ...errors import ElfError, OtelGpuError
 from ...probes.prologue import Cost
 from ...probes.sites import SiteRules, site_for_symbol
-from ...process.confinement import Limits
-from ...process.memory import MemoryFault, MemoryFiles
-from ...process.work import OpenFile, work
+from ...sandbox.confinement import Limits
+from ...sandbox.elf import STT_FUNC, ElfFile, Symbol
+from ...sandbox.memory import MemoryFault, MemoryFiles
+from ...sandbox.work import OpenFile, work
 from ...signals.structs import Frozen
+from ...stacks.eh_frame.index import FrameIndex
+from ...stacks.eh_frame.records import FrameSection
 from .verbs_tables import MOST_ADDRESS, index_of, operations
 
 LOOKING = Limits(answer_s=20.0, cpu_s=30, memory_bytes=1 << 30, answer_bytes=4 << 20)

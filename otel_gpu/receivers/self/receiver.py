@@ -7,9 +7,9 @@ import resource as rusage
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from ...runtime.supervision import Health
 from ...signals import self_metrics
 from ...signals.metrics import Attributes, Instrument, Measurement, Resource, SelfReading, attributes
-from ...supervision import Health
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TOTALS = (Instrument.COUNTER, Instrument.UPDOWNCOUNTER)

@@ -1,0 +1,1 @@
+"""What this host can do, and what it lacks."""

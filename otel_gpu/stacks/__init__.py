@@ -1,0 +1,1 @@
+"""How stacks are walked and named: native code, CPython, symbols."""
