@@ -56,7 +56,7 @@ class DeadRows:
             return np.zeros(len(keys), bool)
         graphs, versions = self._graphs.read(CONTEXT_KEY, "<u8")
         # What no version is known of counts under the graph itself.
-        live = np.concatenate([graphs["handle"], versions])
+        live = np.concatenate([graphs["context"], versions])
         dead: _Mask = mine & (keys["subject"] != 0) & ~np.isin(keys["subject"], live)
         return dead
 
@@ -68,10 +68,10 @@ class DeadRows:
         handles, kernels = self._kernels.read(CONTEXT_KEY, KERNEL)
         present = np.empty(len(handles), _GENERATION)
         present["tgid"], present["exec_id"] = handles["tgid"], handles["exec_id"]
-        present["handle"], present["generation"] = handles["handle"], kernels["generation"] % (1 << 16)
+        present["context"], present["generation"] = handles["context"], kernels["generation"] % (1 << 16)
         here = np.empty(len(keys), _GENERATION)
         here["tgid"], here["exec_id"] = keys["tgid"], keys["exec_id"]
-        here["handle"], here["generation"] = keys["subject"], keys["function"]
+        here["context"], here["generation"] = keys["subject"], keys["function"]
         known = np.isin(here[_HANDLE], present[_HANDLE])
         dead: _Mask = mine & (keys["subject"] != 0) & known & ~np.isin(here, present)
         return dead
