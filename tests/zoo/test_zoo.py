@@ -30,6 +30,7 @@ PROGRAMS = {
     "tinygrad": "tinygrad",
     "RMM": "rmm",
     "CTranslate2": "ctranslate2",
+    "ONNX Runtime": "onnxruntime",
 }
 _LIBRARIES = {"tinygrad": "cuda_nvrtc", "CTranslate2": "cublas"}
 """NVIDIA's wheel in which a program finds a library only where its loader is told of it."""
