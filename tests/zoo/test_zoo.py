@@ -37,7 +37,7 @@ _LIBRARIES = {"tinygrad": "cuda_nvrtc", "CTranslate2": "cublas"}
 EVERY = pytest.mark.parametrize("name", PROGRAMS)
 NAMED, WHOLE = 0.999, 0.99
 _STARTS_S, _RUNS_S = 180, 240
-_ROUNDS = {"cuda.core": "500000"}
+_ROUNDS = {"cuda.core": "500000", "CTranslate2": "2500", "ONNX Runtime": "30000", "XGBoost": "800"}
 """Of a recorded command: enough for many seconds, since stacks of the first one are cut while files are read for the first time."""
 _HERE = Path(__file__).parent
 
