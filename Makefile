@@ -145,7 +145,7 @@ fuzz: setup ## look for inputs that break parsers of what strangers say, for FUZ
 	$(Q)nice $(BIN)/python -m tests.fuzz.campaign --minutes $(FUZZ_MINUTES)
 
 .PHONY: test-all
-test-all: torch-ground bpf ## run `test` on every CPython, `test-torch`, the zoo of real programs (2.5 GB once), and what boots virtual machines, in one go
+test-all: torch-ground bpf ## run `test` on every CPython, `test-torch`, the zoo of real programs (7 GB once), and what boots virtual machines, in one go
 	$(Q)$(PYTEST) -m 'not alone' tests
 	$(Q)$(BIN)/python -m pytest -m alone tests/unit
 

@@ -11,6 +11,14 @@ numba) packages="numba-cuda[cu12]==0.30.4" needs_gb=2 ;;
 warp) packages="warp-lang==1.19.0" needs_gb=2 ;;
 cuda-core) packages="cuda-core[cu12]==1.2.0 $runtime" needs_gb=2 ;;
 xgboost) packages="xgboost==3.2.0" needs_gb=1 ;;
+tinygrad) packages="tinygrad==0.14.0 numpy==2.4.6 nvidia-cuda-nvrtc-cu12==12.9.86" needs_gb=1 ;;
+rmm) packages="rmm-cu12==26.10.0 cupy-cuda12x==14.2.0 $runtime" needs_gb=2 ;;
+ctranslate2) packages="ctranslate2==4.8.5 nvidia-cublas-cu12==12.9.1.4" needs_gb=3 ;;
+onnxruntime)
+    packages="onnxruntime-gpu==1.31.1 onnx==1.23.2 nvidia-cublas==13.10.0.20 nvidia-cuda-nvrtc==13.5.37"
+    packages+=" nvidia-cuda-runtime==13.5.37 nvidia-cudnn-cu13==9.28.1.4 nvidia-cufft==12.5.0.14 nvidia-curand==10.4.5.25"
+    needs_gb=5
+    ;;
 *)
     echo "zoo: no program of the name '$name'" >&2
     exit 2

@@ -27,11 +27,17 @@ PROGRAMS = {
     "Warp": "warp",
     "cuda.core": "cuda-core",
     "XGBoost": "xgboost",
+    "tinygrad": "tinygrad",
+    "RMM": "rmm",
+    "CTranslate2": "ctranslate2",
+    "ONNX Runtime": "onnxruntime",
 }
+_LIBRARIES = {"tinygrad": "cuda_nvrtc", "CTranslate2": "cublas"}
+"""NVIDIA's wheel in which a program finds a library only where its loader is told of it."""
 EVERY = pytest.mark.parametrize("name", PROGRAMS)
 NAMED, WHOLE = 0.999, 0.99
 _STARTS_S, _RUNS_S = 180, 240
-_ROUNDS = {"cuda.core": "500000"}
+_ROUNDS = {"cuda.core": "500000", "CTranslate2": "2500", "ONNX Runtime": "30000", "XGBoost": "800"}
 """Of a recorded command: enough for many seconds, since stacks of the first one are cut while files are read for the first time."""
 _HERE = Path(__file__).parent
 
@@ -41,16 +47,21 @@ def _command(name: str, *options: str) -> list[str | Path]:
     return [ground.zoo_python(part), _HERE / "programs" / f"zoo_{part.replace('-', '_')}.py", *options]
 
 
-def _environment(directory: Path) -> dict[str, str]:
+def _environment(name: str, directory: Path) -> dict[str, str]:
     """Return what a program is given: the mock driver, and caches of its own for what it compiles."""
+    paths = [ground.part("mock")]
+    if wheel := _LIBRARIES.get(name):
+        paths += (ground.zoo_python(PROGRAMS[name]).parent.parent / "lib").glob(
+            f"python3*/site-packages/nvidia/{wheel}/lib"
+        )
     caches = {name: str(directory / name.lower()) for name in ("CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
-    return {**caches, "LD_LIBRARY_PATH": str(ground.part("mock")), "WARP_CACHE_PATH": str(directory / "warp")}
+    return {**caches, "LD_LIBRARY_PATH": ":".join(map(str, paths)), "WARP_CACHE_PATH": str(directory / "warp")}
 
 
 @contextmanager
 def _running(name: str, directory: Path, *options: str) -> Iterator[tuple[Program, str]]:
     """Run a program up to its first phase; yields its version as well."""
-    with Program(_command(name, *options), directory, _environment(directory)) as program:
+    with Program(_command(name, *options), directory, _environment(name, directory)) as program:
         yield program, str(program.event("ready", _STARTS_S)["version"])
 
 
@@ -127,7 +138,11 @@ def test_a_running_program_is_reported(name: str, tmp_path: Path) -> None:
 def test_stacks_of_a_recorded_command_are_whole(name: str, tmp_path: Path) -> None:
     out = tmp_path / "launches.otlp.json"
     record = [sys.executable, "-m", "otel_gpu", "record", "--type", "launch", "-o", out, "--"]
-    environment = {**_environment(tmp_path), "MOCKCUDA_TRUTH": str(tmp_path / "truth-%p.json"), "MOCKCUDA_STATE": ""}
+    environment = {
+        **_environment(name, tmp_path),
+        "MOCKCUDA_TRUTH": str(tmp_path / "truth-%p.json"),
+        "MOCKCUDA_STATE": "",
+    }
     with subprocess.Popen(
         [
             "env",

@@ -7,7 +7,6 @@ What a program's own device code supports, holds for that program alone.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -22,7 +21,10 @@ from .launches import Module
 from .stub_work import STUBS, content_names
 
 _log = logging.getLogger(__name__)
-_CACHE_KIND, _FILE_KIND = "handles", "driver"
+_CACHE_KIND = "handles"
+_FILES, _FILES_KIND = "0" * 40, "drivers"
+_MAX_KEPT = 64
+"""Files whose content is known in the next run; those that were read last."""
 _MAX_PATHS = 64
 _MAX_DRIVERS = 1_024
 
@@ -41,7 +43,7 @@ class DriverPaths:
         self._lock = threading.RLock()
         self._names: dict[FileId, str] = {}
         """Hashes of drivers' content; empty for what cannot be read."""
-        self._kept_names: dict[FileId, str] = {}
+        self._kept_names: dict[FileId, str] | None = None
         """The same, as an earlier run found it: a file system can lie about what the file is, to its own programs."""
         self._paths: dict[str, frozenset[Path]] = {}
 
@@ -65,7 +67,8 @@ class DriverPaths:
         """Report what earlier programs have shown of a driver, without a look at its file; False where it must be read."""
         if not self._paths and not self._cache.names(_CACHE_KIND):
             return True
-        name = self._names.get(driver) or self._kept_name(driver)
+        with self._lock:
+            name = self._names.get(driver) or self._kept().get(driver, "")
         if believed := self._believed(name):
             self._on_paths(driver, believed)
         return bool(name)
@@ -90,7 +93,7 @@ class DriverPaths:
             if not name or self._paths.get(name) == believed:
                 return
             self._paths[name] = believed
-            files = [file for file, its in (*self._names.items(), *self._kept_names.items()) if its == name]
+            files = [file for file, its in (*self._names.items(), *self._kept().items()) if its == name]
         for file in files:
             self._on_paths(file, believed)
         shown = sorted(believed) or "no way leads to them any more"
@@ -118,23 +121,23 @@ class DriverPaths:
                 self._names.clear()
                 self._paths.clear()
             self._names[driver] = name
-        if name and self._kept_name(driver) != name:
-            self._cache.write(_key(driver), _FILE_KIND, name)
-
-    def _kept_name(self, driver: FileId) -> str:
         with self._lock:
-            if driver in self._kept_names:
-                return self._kept_names[driver]
-            if len(self._kept_names) >= _MAX_DRIVERS:
-                self._kept_names.clear()
-        name = self._cache.read(_key(driver), _FILE_KIND, str) or ""
-        if name:
-            self._kept_names[driver] = name
-        return name
+            kept = self._kept()
+            if not name or kept.get(driver) == name:
+                return
+            kept[driver] = name
+            while len(kept) > _MAX_KEPT:
+                del kept[next(iter(kept))]
+            rows = [(file.device, file.inode, file.changed_ns, its) for file, its in kept.items()]
+        self._cache.write(_FILES, _FILES_KIND, rows)
 
-
-def _key(driver: FileId) -> str:
-    return hashlib.sha256(repr(driver).encode()).hexdigest()
+    def _kept(self) -> dict[FileId, str]:
+        if self._kept_names is None:
+            rows = self._cache.read(_FILES, _FILES_KIND, list[tuple[int, int, int, str]]) or []
+            self._kept_names = {
+                FileId(device, inode, changed): name for device, inode, changed, name in rows[-_MAX_KEPT:]
+            }
+        return self._kept_names
 
 
 def _bounded(paths: Iterable[Path]) -> frozenset[Path]:
