@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from otel_gpu.discovery.identification import Identification
 from otel_gpu.discovery.processes import Process
+from otel_gpu.discovery.procfs import is_alive
 from otel_gpu.receivers.cuda.receiver import CudaReceiver
 from otel_gpu.receivers.cuda.settings import CudaSettings
 from otel_gpu.receivers.inference.receiver import InferenceReceiver
@@ -118,6 +119,7 @@ class Following:
         self.cuda, self.requests = self._observing.cuda, self._observing.requests
         self.measured: list[Measurement] = []
         self.spans: list[Span] = []
+        self._ambiguous = self.requests.engines.ambiguous
         if observer is not None:
             observer.add(pids)
 
@@ -179,13 +181,15 @@ class Following:
         self.take()
 
     def end(self) -> None:
-        """Take what is left, as an agent that ends, or as one that goes on when the programs have ended."""
+        """Take what is left, as an agent that ends, or as one that goes on, of programs that have ended or are at rest."""
         self.requests.settle(DEADLINE_S)
-        if self._observer is not None:
-            until(self._are_over, "the programs have not ended")
-        else:
-            # Counts of kernels whose names are looked for are held back else.
+        # Counts of kernels whose names are looked for are held back.
+        if self._observer is None:
             self.cuda.settle(DEADLINE_S)
+        elif any(map(is_alive, self._pids)):
+            self.cuda._resolver.settle(DEADLINE_S)
+        else:
+            until(self._are_over, "the programs have not ended")
         self.take()
 
     def _are_over(self) -> bool:
@@ -196,6 +200,11 @@ class Following:
         for process in ended:
             processes.forget(process)
         return all(processes.current(pid) is None for pid in self._pids)
+
+    @property
+    def ambiguous(self) -> int:
+        """How many messages were not told from others."""
+        return self.requests.engines.ambiguous - self._ambiguous
 
     @property
     def servers(self) -> list[Span]:

@@ -17,7 +17,7 @@ from otel_gpu.signals import telemetry_spans
 from otel_gpu.signals.spans import Span, SpanKind, SpanStatus
 from tests.e2e import ground
 from tests.e2e.processes import Program
-from tests.e2e.requests import LAUNCHES, Following
+from tests.e2e.requests import LAUNCHES, Following, Observer
 from tests.waiting import until
 
 _STANDIN = ground.PROGRAMS.parent / "standins" / "ros2"
@@ -83,12 +83,12 @@ def _seen(span: Span) -> tuple[object, ...]:
 
 
 @contextmanager
-def ran(directory: Path, program: Path, *arguments: object) -> Iterator[Ran]:
+def ran(directory: Path, observer: Observer, program: Path, *arguments: object) -> Iterator[Ran]:
     """Run a program under observation from its beginning on."""
     with (
         Program([program, *map(str, arguments)], directory) as running,
         _ready(running),
-        Following([running.pid]) as following,
+        Following([running.pid], observer=observer) as following,
     ):
         following.wait_followed()
         said = running.run_phase()
@@ -106,7 +106,7 @@ def finished(program: Program, following: Following, said: dict[str, object]) ->
     made = Ran(following, said)
 
     def are_told() -> bool:
-        following.spans += following.requests.spans()
+        following.take_spans()
         return len(made.callbacks) >= made.truth.total()
 
     until(are_told, lambda: f"{len(made.callbacks)} of {made.truth.total()} callbacks were told")
@@ -119,20 +119,22 @@ def finished(program: Program, following: Following, said: dict[str, object]) ->
 @pytest.mark.parametrize("version", ["", "before_jazzy"], ids=["from-jazzy", "before-jazzy"])
 @pytest.mark.parametrize(("threads", "rounds"), [(1, 20), (6, 40)], ids=["one-thread", "six-threads"])
 def test_every_launch_goes_to_its_callback(
-    tmp_path: Path, standin: Path, version: str, threads: int, rounds: int
+    tmp_path: Path, observer: Observer, standin: Path, version: str, threads: int, rounds: int
 ) -> None:
-    with ran(tmp_path, standin / version / "callbacks", threads, rounds) as observed:
+    with ran(tmp_path, observer, standin / version / "callbacks", threads, rounds) as observed:
         observed.check()
 
 
-def test_every_launch_goes_to_its_callback_without_whatever_is_due(tmp_path: Path, standin: Path) -> None:
+def test_every_launch_goes_to_its_callback_without_whatever_is_due(
+    tmp_path: Path, observer: Observer, standin: Path
+) -> None:
     """As StaticSingleThreadedExecutor runs them."""
-    with ran(tmp_path, standin / "callbacks", 2, 20, "static") as observed:
+    with ran(tmp_path, observer, standin / "callbacks", 2, 20, "static") as observed:
         observed.check()
 
 
-def test_what_is_said_of_callbacks(tmp_path: Path, standin: Path) -> None:
-    with ran(tmp_path, standin / "callbacks", 1, 1) as observed:
+def test_what_is_said_of_callbacks(tmp_path: Path, observer: Observer, standin: Path) -> None:
+    with ran(tmp_path, observer, standin / "callbacks", 1, 1) as observed:
         observed.check()
         by_name = {str(_seen(span)[1]): span for span in observed.callbacks}
         plain = [span for span in observed.callbacks if _seen(span)[1] == "/t0/r0/plain"]
@@ -175,8 +177,8 @@ def test_an_agent_that_comes_amid_a_callback_charges_what_begins_then(tmp_path: 
             finished(running, following, said).check()
 
 
-def test_metrics_of_callbacks(tmp_path: Path, standin: Path) -> None:
-    with ran(tmp_path, standin / "callbacks", 1, 2) as observed:
+def test_metrics_of_callbacks(tmp_path: Path, observer: Observer, standin: Path) -> None:
+    with ran(tmp_path, observer, standin / "callbacks", 1, 2) as observed:
         durations, launches = Counter[object](), Counter[object]()
         for m in observed.following.measured:
             kind = dict(m.attributes).get(_KIND)

@@ -124,7 +124,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         for n, (way, both) in enumerate(pairs.items()):
             load = loads[way] = Load(both.port, ("plain",), numbers=itertools.count(n * _EACH + 1))
             with Strangers(both.place, way.strangers) as asking:
-                load.run(400)
+                load.run(400 if way.strangers else 200)
             strangers[way] = asking.launches
             if way.strangers:
                 load.run(200)
