@@ -195,7 +195,8 @@ def test_root_listens_and_reads_keys_where_it_needs_a_right_to(place: Path) -> N
 
 _LOOKING = """
 import os, sys
-from otel_gpu import privileges, rights
+from otel_gpu.runtime import privileges
+from otel_gpu.service import rights
 from otel_gpu.sandbox.files import ProcessFolders
 from otel_gpu.sandbox.parsers import Parsers
 from otel_gpu.receivers.cuda.kernel_names.compiler_caches import kernels_below

@@ -13,7 +13,7 @@ from otel_gpu.sandbox.decoding import decode
 
 ALL_AT_ONCE = """
 import dataclasses, sys, threading, msgspec
-from otel_gpu.decoding import decode
+from otel_gpu.sandbox.decoding import decode
 sys.setswitchinterval(1e-6)
 message = msgspec.msgpack.encode({"field_0": {"field_1": None}})
 for number in range(150):

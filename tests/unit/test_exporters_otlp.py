@@ -496,7 +496,7 @@ import os
 getenv = ctypes.CDLL(None).getenv
 getenv.restype = ctypes.c_char_p
 before = dict(os.environ)
-from otel_gpu.quiet_grpc import grpc
+from otel_gpu.runtime.quiet_grpc import grpc
 
 assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
 assert (getenv(b"GRPC_VERBOSITY") or b"").decode() == before.get("GRPC_VERBOSITY", "")

@@ -30,7 +30,7 @@ def test_what_was_freed_between_what_is_used_is_given_back() -> None:
 def test_a_command_shares_heaps_between_its_threads() -> None:
     program = """
 import ctypes, gc, re, sys, threading
-from otel_gpu import heap
+from otel_gpu.runtime import heap
 heap.share()
 def work(): return [bytes(2_000) for _ in range(2_000)]
 threads = [threading.Thread(target=work) for _ in range(16)]
@@ -47,7 +47,7 @@ assert gc.get_threshold()[0] > 700
 def test_a_command_gives_back_large_blocks_as_soon_as_they_are_free() -> None:
     program = """
 import ctypes
-from otel_gpu import heap
+from otel_gpu.runtime import heap
 heap.share()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

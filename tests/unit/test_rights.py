@@ -83,7 +83,7 @@ def test_the_documents_name_each_right(document: str) -> None:
 def test_a_thread_that_was_there_before_is_told_of() -> None:
     program = (
         "import threading, time\n"
-        "from otel_gpu import privileges\n"
+        "from otel_gpu.runtime import privileges\n"
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         "privileges.limit(())\n"
     )
@@ -95,7 +95,7 @@ def test_a_thread_that_was_there_before_is_told_of() -> None:
 def test_without_limits_everything_is_done_at_once() -> None:
     program = (
         "import threading\n"
-        "from otel_gpu import privileges\n"
+        "from otel_gpu.runtime import privileges\n"
         "assert privileges.perform(threading.get_ident) == threading.get_ident()\n"
         "privileges.settle(privileges.held())\n"
         "assert privileges.perform(sum, [1, 2]) == 3\n"

@@ -68,10 +68,10 @@ class DeadRows:
         handles, kernels = self._kernels.read(CONTEXT_KEY, KERNEL)
         present = np.empty(len(handles), _GENERATION)
         present["tgid"], present["exec_id"] = handles["tgid"], handles["exec_id"]
-        present["context"], present["generation"] = handles["context"], kernels["generation"] % (1 << 16)
+        present["handle"], present["generation"] = handles["context"], kernels["generation"] % (1 << 16)
         here = np.empty(len(keys), _GENERATION)
         here["tgid"], here["exec_id"] = keys["tgid"], keys["exec_id"]
-        here["context"], here["generation"] = keys["subject"], keys["function"]
+        here["handle"], here["generation"] = keys["subject"], keys["function"]
         known = np.isin(here[_HANDLE], present[_HANDLE])
         dead: _Mask = mine & (keys["subject"] != 0) & known & ~np.isin(here, present)
         return dead
