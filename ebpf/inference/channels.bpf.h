@@ -134,12 +134,23 @@ RARE u64 queued_on(u64 socket, u32 is_of_bytes)
 
 /* ---- sending ---- */
 
-static __always_inline void tell_delivered(const struct caller *who, const struct stream *s, u64 request)
+/* A program in one number, as a function takes it that is verified by itself. */
+static __always_inline u64 sender_of(const struct stream *s)
 {
-	struct program_key sender = { s->tgid, s->exec_id };
+	return (u64)s->tgid << 32 | s->exec_id;
+}
+
+static __always_inline void tell_delivered_by(const struct caller *who, u64 program, u64 request)
+{
+	struct program_key sender = { program >> 32, program };
 
 	if (request)
 		tell_engine(ENGINE_DELIVERED, who, request, &sender);
+}
+
+static __always_inline void tell_delivered(const struct caller *who, const struct stream *s, u64 request)
+{
+	tell_delivered_by(who, sender_of(s), request);
 }
 
 /* How much the system call was to send; MANY where that is not known. */
@@ -435,36 +446,41 @@ static __always_inline int is_other_protocol(u64 word)
 	return is_record(word) || first == '\r' || first == '\n';
 }
 
-/* The calling thread works for the request that was handed on to it, in the context of its connection if it is in one. */
-static __always_inline void claim_channel(const struct caller *who, const struct followed *f, struct connection *c,
-					  u64 key, struct stream *s)
+/* The calling thread works for the request that was handed on to it, in the context of its connection if it is in one. Verified
+ * by itself: there are too many ways to get here. */
+RARE int claim_channel(u64 key, u64 sender)
 {
-	struct request_thread *t = meet_request_thread(who);
-	struct connection *before;
-	u64 context = context_now(f);
-	int is_inside = f->context_offset && is_entered(context);
+	struct connection *c = bpf_map_lookup_elem(&connections, &key), *before;
+	struct caller who;
+	struct followed *f = follow(&who);
+	struct request_thread *t;
+	u64 context;
 
+	if (!c || !f)
+		return 0;
+	t = meet_request_thread(&who);
 	if (!t)
-		return;
-	if (t->is_loop && is_inside) {
+		return 0;
+	context = context_now(f);
+	if (t->is_loop && f->context_offset && is_entered(context)) {
 		t->request = 0;
 		if (c->request)
-			follow_connection(who, context, &(struct connection_id){ key, c->number });
-		return;
+			follow_connection(&who, context, &(struct connection_id){ key, c->number });
+		return 0;
 	}
 	if (is_taken(t) && !c->request)
-		return;
+		return 0;
 	if (is_busy(t)) {
 		/* For whom it works now, nobody knows. */
 		t->request = 0;
-		return;
+		return 0;
 	}
 	before = t->why == CLAIM_CHANNEL && t->request ? connection_of(&t->connection) : NULL;
 	if (before && before != c && before->request == t->request && may_go_on(t->request) &&
 	    c->request != t->request && !t->is_batch) {
 		t->is_batch = 1;
-		tell_delivered(who, s, t->request);
-		tell_delivered(who, s, c->request);
+		tell_delivered_by(&who, sender, t->request);
+		tell_delivered_by(&who, sender, c->request);
 	}
 	if (c->flags & CONNECTION_BATCH || (t->is_loop && c->request))
 		t->is_batch = 1;
@@ -474,6 +490,7 @@ static __always_inline void claim_channel(const struct caller *who, const struct
 	t->why = CLAIM_CHANNEL;
 	t->holder.number = 0;
 	t->awaits_enter = t->is_loop && f->context_offset;
+	return 0;
 }
 
 /* The calling thread has read what no request is known to have been sent for: until it has answered, what it does may be for
@@ -548,7 +565,7 @@ static __always_inline int take_reading(const struct caller *who, const struct f
 	if (!request && !reading->others && (is_asked || (s->sender && s->sender != who->tgid)))
 		owe_stranger(who, c);
 	unlock_stream(s);
-	claim_channel(who, f, c, key, s);
+	claim_channel(address_of((void *)key), sender_of(s));
 	return 1;
 }
 
