@@ -155,10 +155,15 @@ def _words(comments: str) -> str:
     return " ".join(re.sub(r"/\*|\*/|^\s*\* ?", " ", comments, flags=re.MULTILINE).split())
 
 
+def clang() -> str | None:
+    """Return the compiler that the objects are tested with, or another of its kind; None where there is none."""
+    return shutil.which("clang-14") or shutil.which("clang")
+
+
 def types_of(found: list[Header]) -> Types:
     """Compile the headers and return what the object says of them."""
-    clang = shutil.which("clang-14") or shutil.which("clang")
-    if clang is None:
+    compiler = clang()
+    if compiler is None:
         raise HeaderError("there is no clang: `make setup` installs it")
     names = [d.name for h in found for d in h.declarations if d.kind == "define"]
     lines = [f'#include "abi/{header.name}.h"' for header in found]
@@ -169,7 +174,7 @@ def types_of(found: list[Header]) -> Types:
         source, out = Path(directory) / "all.c", Path(directory) / "all.o"
         source.write_text("\n".join(lines) + "\n")
         command: list[str | Path] = [
-            clang,
+            compiler,
             "-g",
             "-O2",
             "-target",
@@ -390,12 +395,36 @@ def written() -> dict[str, str]:
     texts["__init__.py"] = (
         '"""What crosses the border between the kernel and Python: a module for each header of ebpf/abi/, which `make generate` writes."""\n'
     )
-    return {name: _formatted(text) for name, text in texts.items()}
+    return _formatted(texts)
 
 
-def _formatted(text: str) -> str:
-    command = [sys.executable, "-m", "ruff", "format", "--config", str(_ROOT / "pyproject.toml"), "-"]
-    return str(subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout)
+def _formatted(texts: dict[str, str]) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as directory:
+        for name, text in texts.items():
+            (Path(directory) / name).write_text(text)
+        command = [sys.executable, "-m", "ruff", "format", "-q", "--config", _ROOT / "pyproject.toml", directory]
+        subprocess.run([str(part) for part in command], check=True)
+        return _read(Path(directory))
+
+
+def _read(directory: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in directory.glob("*.py")}
+
+
+def differences(texts: dict[str, str]) -> list[str]:
+    """Return how the modules that are there differ from those of these texts, as lines of a unified diff."""
+    present = _read(_MODULES)
+    return [
+        line
+        for name in sorted({*texts, *present})
+        for line in difflib.unified_diff(
+            present.get(name, "").splitlines(),
+            texts.get(name, "").splitlines(),
+            f"otel_gpu/bpf/abi/{name}",
+            "as generated",
+            lineterm="",
+        )
+    ]
 
 
 def main() -> int:
@@ -403,14 +432,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only say what differs; exit 1 if something does")
     checks = parser.parse_args().check
     texts = written()
-    present = {path.name: path.read_text() for path in _MODULES.glob("*.py")}
     if checks:
-        for name in sorted({*texts, *present}):
-            before, after = present.get(name, "").splitlines(), texts.get(name, "").splitlines()
-            for line in difflib.unified_diff(before, after, f"otel_gpu/bpf/abi/{name}", "as generated", lineterm=""):
-                print(line)
-        return int(texts != present)
+        for line in differences(texts):
+            print(line)
+        return int(texts != _read(_MODULES))
     _MODULES.mkdir(exist_ok=True)
+    present = _read(_MODULES)
     for name in present.keys() - texts.keys():
         (_MODULES / name).unlink()
     for name, text in texts.items():

@@ -17,7 +17,8 @@ def offset_of(record: np.dtype[np.void], name: str) -> int:
 
 def names_before(record: np.dtype[np.void], name: str) -> list[str]:
     """Return the names of the fields before one."""
-    return list(_fields(record))[: list(_fields(record)).index(name)]
+    names = list(_fields(record))
+    return names[: names.index(name)]
 
 
 def struct_of(

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
 
+from ..bpf.pid_namespace import is_first_pid_namespace
 from ..errors import OtelGpuError, ProcessGoneError
 from . import procfs
 
 _KERNEL_THREAD = 0x0020_0000
 """PF_KTHREAD of the kernel's include/linux/sched.h, among the flags of /proc/PID/stat."""
 _MAX_ELSEWHERE = 4
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC
-"""PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h: the namespace in which every process can be seen."""
-
-
-def is_first_pid_namespace() -> bool:
-    """Say whether this process sees those of the whole host; OSError where that cannot be told."""
-    return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
 
 
 def require_process(pid: int) -> None:

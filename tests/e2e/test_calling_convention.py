@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from otel_gpu.probes.hip import HIP
 from otel_gpu.probes.hook import Hook, argument_location, is_by_value, positions
 from otel_gpu.probes.table import DRIVER
 from otel_gpu.sandbox.elf import EM_AARCH64, EM_X86_64
+from scripts.generate_abi import clang as find_clang
 
 HOOKS = [hook for hook in (*DRIVER, *HIP) if hook.parameters != ("void",)]
 _X86_64_NAMES = {
@@ -53,7 +53,7 @@ Stores = dict[tuple[str, str], str]
 
 def _compile(target: str, directory: Path) -> Stores:
     """Return the code for every parameter of every row: a compiler's start takes longer than all of them."""
-    clang = shutil.which("clang-14") or shutil.which("clang")
+    clang = find_clang()
     if clang is None:
         pytest.skip("clang is not installed")
     lines, names = list(_TYPES), {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from otel_gpu.bpf import libbpf
 from otel_gpu.bpf import object as bpf_object
 from otel_gpu.bpf.object import BpfObject
 from otel_gpu.errors import LoadError
+from scripts.generate_abi import clang as find_clang
 
 _SOURCE = """
 #include <linux/bpf.h>
@@ -28,7 +28,7 @@ SEC("uprobe") int refused(void *ctx) {
 def test_the_reason_is_at_the_end_of_the_log(
     instructions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clang = shutil.which("clang-14") or shutil.which("clang")
+    clang = find_clang()
     assert clang
     compile_it = [
         clang,

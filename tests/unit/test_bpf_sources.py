@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from scripts.generate_abi import clang
 
 _SOURCES = Path(__file__).parents[2] / "ebpf"
 _HEADERS = sorted(_SOURCES.glob("*/*.h"))
@@ -51,7 +52,7 @@ def _name(path: Path) -> str:
 
 @pytest.mark.parametrize("architecture", ["x86", "arm64"])
 def test_every_part_compiles_alone(architecture: str) -> None:
-    compiler = shutil.which("clang-14") or shutil.which("clang")
+    compiler = clang()
     if compiler is None:
         pytest.skip("there is no clang")
     assert len(_HEADERS) > 40

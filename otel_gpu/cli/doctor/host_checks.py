@@ -14,9 +14,9 @@ from ...bpf.features import Features, probe
 from ...bpf.link_mode import usable_mode
 from ...bpf.needs import Check, check
 from ...bpf.perf_event import PARANOID, right
+from ...bpf.pid_namespace import is_first_pid_namespace
 from ...config.model import Config
 from ...config.needs import checks, endpoints, exporter_checks, needs
-from ...discovery.existence import is_first_pid_namespace
 from ...errors import LoadError, UnsupportedKernelError
 from ...runtime.privileges import Capability, held
 from ...service import rights_trials

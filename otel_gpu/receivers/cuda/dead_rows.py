@@ -67,15 +67,15 @@ class DeadRows:
             return np.zeros(len(keys), bool)
         handles, kernels = self._kernels.read(CONTEXT_KEY, KERNEL)
         present = np.empty(len(handles), _GENERATION)
-        present["tgid"], present["exec_id"] = handles["tgid"], handles["exec_id"]
-        present["handle"], present["generation"] = handles["context"], kernels["generation"] % (1 << 16)
+        present[_HANDLE] = handles
+        present["generation"] = kernels["generation"] % (1 << 16)
         here = np.empty(len(keys), _GENERATION)
         here["tgid"], here["exec_id"] = keys["tgid"], keys["exec_id"]
-        here["handle"], here["generation"] = keys["subject"], keys["function"]
+        here["context"], here["generation"] = keys["subject"], keys["function"]
         known = np.isin(here[_HANDLE], present[_HANDLE])
         dead: _Mask = mine & (keys["subject"] != 0) & known & ~np.isin(here, present)
         return dead
 
 
-_HANDLE = ["tgid", "exec_id", "handle"]
-_GENERATION = np.dtype([("tgid", "<u4"), ("exec_id", "<u4"), ("handle", "<u8"), ("generation", "<u8")])
+_HANDLE = list(CONTEXT_KEY.names or ())
+_GENERATION = np.dtype([*CONTEXT_KEY.descr, ("generation", "<u8")])

@@ -121,7 +121,6 @@ class DriverPaths:
                 self._names.clear()
                 self._paths.clear()
             self._names[driver] = name
-        with self._lock:
             kept = self._kept()
             if not name or kept.get(driver) == name:
                 return
